@@ -1,0 +1,67 @@
+"""One message shape for every bad value: name, value, rule, remedy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
+
+from steppe.errors import ConfigurationError
+
+
+def fail(name: str, value: Any, rule: str, remedy: str) -> ConfigurationError:
+    """Build (not raise) the error, so that callers write `raise fail(...)` and types narrow.
+
+    >>> print(fail("delta", 2, "must lie in (0, 1)", "use about 1/N or less"))
+    delta=2: must lie in (0, 1); use about 1/N or less.
+    """
+    return ConfigurationError(f"{name}={value!r}: {rule}; {remedy}.")
+
+
+def _real(name: str, value: Any, remedy: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise fail(name, value, "must be a real number", remedy)
+    number = float(value)
+    if math.isnan(number):
+        raise fail(name, value, "must not be NaN", remedy)
+    return number
+
+
+def positive(name: str, value: Any, remedy: str = "give a finite value above 0") -> float:
+    """A finite number above zero."""
+    number = _real(name, value, remedy)
+    if not 0 < number < math.inf:
+        raise fail(name, value, "must be finite and above 0", remedy)
+    return number
+
+
+def non_negative(name: str, value: Any, remedy: str = "give a finite value, 0 or more") -> float:
+    """A finite number, zero allowed."""
+    number = _real(name, value, remedy)
+    if not 0 <= number < math.inf:
+        raise fail(name, value, "must be finite and not negative", remedy)
+    return number
+
+
+def open_unit(name: str, value: Any, remedy: str = "give a value strictly between 0 and 1") -> float:
+    """A number strictly between zero and one."""
+    number = _real(name, value, remedy)
+    if not 0 < number < 1:
+        raise fail(name, value, "must lie strictly between 0 and 1", remedy)
+    return number
+
+
+def positive_integer(name: str, value: Any, remedy: str = "give a whole number, 1 or more") -> int:
+    """A whole number above zero; booleans and floats are refused."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise fail(name, value, "must be a whole number of at least 1", remedy)
+    return int(value)
+
+
+def one_of(name: str, value: Any, choices: Sequence[str], remedy: str | None = None) -> str:
+    """One of a few names."""
+    if value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise fail(name, value, f"must be one of {listed}", remedy or f"use {choices[0]!r}")
+    return str(value)

@@ -1,0 +1,1 @@
+from steppe.clipping.flat import Flat as Flat

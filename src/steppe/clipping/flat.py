@@ -1,0 +1,42 @@
+"""Place 4, the plain choice: one bound on the whole gradient of a record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from steppe import _validate
+
+
+@dataclass(frozen=True)
+class Flat:
+    """Scale a record's gradient down to l2 norm at most `bound`.
+
+    Args:
+        bound: the largest norm C that one record's gradient may have.
+
+    Guarantees:
+        Adding or removing one record moves the clipped sum by at most `sensitivity` in l2 norm.
+        A record whose norm is not finite gets factor 0.
+
+    Examples:
+        >>> Flat(1.0).factors(torch.tensor([0.5, 2.0, float("nan")]))
+        tensor([1.0000, 0.5000, 0.0000])
+    """
+
+    bound: float = 1.0
+
+    def __post_init__(self) -> None:
+        _validate.positive("Flat.bound", self.bound, "a common start is 0.1 to 1")
+
+    @property
+    def sensitivity(self) -> float:
+        """The largest l2 change of the clipped sum when one record comes or goes."""
+        return self.bound
+
+    def factors(self, norms: Tensor) -> Tensor:
+        """What each record's gradient is multiplied by, from its norm."""
+        scale = (self.bound / norms).clamp(max=1.0)
+        return torch.where(torch.isfinite(norms), scale, torch.zeros_like(scale))

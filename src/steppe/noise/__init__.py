@@ -1,0 +1,1 @@
+from steppe.noise.gaussian import Gaussian as Gaussian

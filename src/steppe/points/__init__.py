@@ -1,0 +1,1 @@
+from steppe.points.here import Here as Here
