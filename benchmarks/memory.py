@@ -1,0 +1,137 @@
+"""Peak memory of one engine on one case, in a process of its own.
+
+`python -m benchmarks.memory a 256 plain` prints one JSON object. What is counted is resident memory
+above the level just before the engine is built around the model: activations, gradients, buffers
+and whatever the allocator keeps; not the weights, nor code and data that torch loads on first use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+STATUS = Path("/proc/self/status")
+CLEAR_REFS = Path("/proc/self/clear_refs")
+SAMPLE_SECONDS = 0.002
+STEPS = 2  # the first may try kernels, the second is the steady state; both count
+
+
+class PeakMemoryUnavailable(RuntimeError):
+    """The child process could not measure; the message says why."""
+
+
+def measure(model: str, batch: int, engine: str, vmap_chunk: int) -> float:
+    """Peak MB of an engine, measured in a fresh process."""
+    command = [sys.executable, "-m", "benchmarks.memory", model, str(batch), engine]
+    child = subprocess.run(
+        [*command, "--vmap-chunk", str(vmap_chunk)],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if child.returncode != 0:
+        lines = child.stderr.strip().splitlines() or [f"exit status {child.returncode}"]
+        raise PeakMemoryUnavailable(lines[-1])
+    return float(json.loads(child.stdout.splitlines()[-1])["peak_mb"])
+
+
+def peak_mb(work: Callable[[], None]) -> float:
+    """Highest resident memory during `work` above the level before it, in MB.
+
+    Examples:
+        >>> peak_mb(lambda: None) < 5 < peak_mb(lambda: bytearray(20_000_000).clear())
+        True
+    """
+    _return_free_memory()
+    before = _status_mb("VmRSS")
+    if _reset_high_water_mark():
+        work()
+        return _status_mb("VmHWM") - before
+    return _sampled_peak(work) - before
+
+
+def _return_free_memory() -> None:
+    """Give freed pages back to the system, or earlier work would hide later growth."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _status_mb(field: str) -> float:
+    for line in STATUS.read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise PeakMemoryUnavailable(f"{STATUS} has no field {field}")
+
+
+def _reset_high_water_mark() -> bool:
+    try:
+        CLEAR_REFS.write_text("5")
+    except OSError:  # some containers forbid it
+        return False
+    return True
+
+
+def _sampled_peak(work: Callable[[], None]) -> float:
+    peak = _status_mb("VmRSS")
+    done = threading.Event()
+
+    def sample() -> None:
+        nonlocal peak
+        while not done.wait(SAMPLE_SECONDS):
+            peak = max(peak, _status_mb("VmRSS"))
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    try:
+        work()
+    finally:
+        done.set()
+        sampler.join()
+    return max(peak, _status_mb("VmRSS"))
+
+
+def main() -> None:
+    """Measure in this process and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("batch", type=int)
+    parser.add_argument("engine")
+    parser.add_argument("--vmap-chunk", type=int, default=32)
+    arguments = parser.parse_args()
+
+    import warnings
+
+    import torch
+
+    from benchmarks import cases, engines, settings
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(settings.THREADS)
+    [case] = [c for c in cases.select([arguments.model], False) if c.batch == arguments.batch]
+
+    # Two records through a throw-away engine load the code, which is no part of a step.
+    engines.setup(arguments.engine, case, case.new_batch(2), arguments.vmap_chunk)()
+
+    batch = case.new_batch()
+    weights_mb = sum(p.numel() * p.element_size() for p in case.new_model().parameters()) / 1e6
+
+    def work() -> None:
+        step = engines.setup(arguments.engine, case, batch, arguments.vmap_chunk)
+        for _ in range(STEPS):
+            step()
+
+    print(json.dumps({"peak_mb": round(peak_mb(work) - weights_mb, 1)}))
+
+
+if __name__ == "__main__":
+    main()

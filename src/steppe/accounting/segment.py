@@ -1,0 +1,131 @@
+"""What a run asks of its data, in the accountant's terms.
+
+A run is a tuple of segments; inside one segment every step is the same mechanism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from steppe import _validate
+
+# The three ways two data sets can be neighbours, with what dp-accounting calls them.
+_RELATIONS = {
+    "add-remove": "ADD_OR_REMOVE_ONE",
+    "zero-out": "REPLACE_SPECIAL",
+    "replace-one": "REPLACE_ONE",
+}
+ADJACENCIES = tuple(_RELATIONS)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Some steps of one and the same sub-sampled Gaussian mechanism.
+
+    Args:
+        rate: probability that a record takes part in a step.
+        noise_multiplier: standard deviation of the noise on the sum over what one record can
+            change it by when it comes or goes (for `replace-one` too: the accountant doubles).
+        steps: how many such steps.
+        cap: the largest number of records that take part; None if there is no cap.
+        population: number of records, which a cap makes part of the mechanism.
+
+    Examples:
+        >>> Segment(rate=0.01, noise_multiplier=1.1, steps=2000).steps
+        2000
+    """
+
+    rate: float
+    noise_multiplier: float
+    steps: int
+    cap: int | None = None
+    population: int | None = None
+
+    def __post_init__(self) -> None:
+        if _validate.positive("rate", self.rate, "use batch size over population") > 1:
+            raise _validate.fail("rate", self.rate, "must be at most 1", "use a smaller batch")
+        _validate.non_negative("noise_multiplier", self.noise_multiplier)
+        if self.steps != 0:
+            _validate.positive_integer("steps", self.steps, "give a whole number, 0 or more")
+        if self.cap is not None:
+            _validate.positive_integer("cap", self.cap)
+            _validate.positive_integer("population", self.population, "a cap needs the population")
+
+
+Segments: TypeAlias = tuple[Segment, ...]
+
+
+def merged(segments: Iterable[Segment]) -> Segments:
+    """Equal mechanisms put together and empty segments dropped.
+
+    Composition does not depend on order, so equal segments may be counted as one wherever they
+    stand; the accountant then works once per distinct mechanism.
+
+    Examples:
+        >>> merged([Segment(0.1, 1.0, 3), Segment(0.1, 2.0, 1), Segment(0.1, 1.0, 2)])[0].steps
+        5
+    """
+    counts: dict[Segment, int] = {}
+    for segment in segments:
+        if segment.steps:
+            mechanism = replace(segment, steps=1)
+            counts[mechanism] = counts.get(mechanism, 0) + segment.steps
+    return tuple(replace(mechanism, steps=count) for mechanism, count in counts.items())
+
+
+def relation(adjacency: str) -> Any:
+    """dp-accounting's neighbouring relation of that name."""
+    import dp_accounting
+
+    name = _RELATIONS[_validate.one_of("adjacency", adjacency, ADJACENCIES)]
+    return dp_accounting.NeighboringRelation[name]
+
+
+def check_cap(segments: Segments, adjacency: str) -> None:
+    """Refuse a capped batch under a relation that hides the number of records.
+
+    Whether a batch overflows depends on how many records there are, so one record more changes
+    who else takes part. Only `zero-out` keeps that number the same on both sides.
+    """
+    if adjacency != "zero-out" and any(segment.cap is not None for segment in segments):
+        raise _validate.fail(
+            "adjacency",
+            adjacency,
+            "a capped batch is private only under 'zero-out', which makes the population public",
+            "set adjacency='zero-out' or use Poisson sampling without a cap",
+        )
+
+
+def event(segments: Iterable[Segment]) -> Any:
+    """The run as a dp-accounting `DpEvent`.
+
+    Args:
+        segments: the run.
+
+    Returns:
+        A `ComposedDpEvent` of one `SelfComposedDpEvent` per distinct mechanism, that alone if
+        there is one, or a `NoOpDpEvent` for a run without steps.
+
+    Examples:
+        >>> event([Segment(0.5, 2.0, 3)]).count
+        3
+    """
+    import dp_accounting as dpa
+
+    parts = []
+    for part in merged(segments):
+        if part.cap is None:
+            step = dpa.PoissonSampledDpEvent(part.rate, dpa.GaussianDpEvent(part.noise_multiplier))
+        else:
+            step = dpa.TruncatedSubsampledGaussianDpEvent(
+                dataset_size=part.population,
+                sampling_probability=part.rate,
+                truncated_batch_size=part.cap,
+                noise_multiplier=part.noise_multiplier,
+            )
+        parts.append(dpa.SelfComposedDpEvent(step, part.steps))
+    if not parts:
+        return dpa.NoOpDpEvent()
+    return parts[0] if len(parts) == 1 else dpa.ComposedDpEvent(parts)

@@ -1,0 +1,50 @@
+"""A batch is tensors in nested tuples, lists or dictionaries; the first axis is the record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from steppe.errors import DataError
+
+
+def each(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
+    """The same nest with `function` applied to every tensor."""
+    if isinstance(batch, Tensor):
+        return function(batch)
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(each(function, item) for item in batch))
+    if isinstance(batch, tuple | list):
+        return type(batch)(each(function, item) for item in batch)
+    if isinstance(batch, dict):
+        return {key: each(function, item) for key, item in batch.items()}
+    return batch
+
+
+def rows(batch: Any, which: slice) -> Any:
+    """Some of the records, as views."""
+    return each(lambda tensor: tensor[which], batch)
+
+
+def count(batch: Any) -> int:
+    """The number of records; all tensors must agree.
+
+    >>> import torch
+    >>> count((torch.zeros(3, 4), {"label": torch.zeros(3)}))
+    3
+    """
+    sizes: set[int] = set()
+
+    def note(tensor: Tensor) -> Tensor:
+        sizes.add(tensor.shape[0] if tensor.ndim else -1)
+        return tensor
+
+    each(note, batch)
+    if len(sizes) != 1 or -1 in sizes:
+        raise DataError(
+            f"batch sizes={sorted(sizes)}: all tensors of a batch must have the record as their "
+            "first axis, with the same length; check the collate function."
+        )
+    return sizes.pop()

@@ -1,0 +1,195 @@
+"""The clipped sum: Σᵢ clip(gᵢ + λθ) at nearly the price of Σᵢ gᵢ.
+
+One forward pass and one backward pass that stops at the activations give, for every weight, what
+each record's gradient is made of. Norms follow from that, then one weighted sum for each weight.
+Per-record gradients are written out only where that is the cheapest way.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steppe.clipping.batches import count, each, rows
+from steppe.clipping.clip import Clip
+from steppe.clipping.kernels import Kernels
+from steppe.clipping.rules import RULES
+from steppe.clipping.slots import Kept, Slot, squared_rows
+from steppe.clipping.tracing import Layouts, Tracer, is_marked, mark
+from steppe.errors import MisuseError, UnsupportedModelError
+
+Objective = Callable[[Any], Tensor]
+
+
+class ClippedSum:
+    """Adds a batch's clipped per-record gradients to one flat buffer.
+
+    Args:
+        parameters: the weights to train, by name; their order is the order in the buffer.
+        objective: maps a batch to one loss for each record.
+        clip: how much a record may say.
+        l2: λ of the term λθ that joins every record's gradient before the clip.
+        physical_batch: how many records go through the model at once; None takes all.
+        layouts: where the records lie in each operation, as the probe found them; None means
+            record axis first everywhere.
+        kernels: which way each layer shape takes; measured on the first batch unless pinned.
+
+    Guarantees:
+        Adding or removing one record moves the sum by at most `clip.sensitivity` in l2 norm, up to
+        float32 rounding. A record with a non-finite gradient adds exactly zero and changes nothing
+        else. An empty batch adds nothing and does not run the model.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Tensor],
+        objective: Objective,
+        clip: Clip,
+        *,
+        l2: float = 0.0,
+        physical_batch: int | None = None,
+        layouts: list[Layouts] | None = None,
+        kernels: Kernels | None = None,
+    ) -> None:
+        self.parameters = dict(parameters)
+        self.objective = objective
+        self.clip = clip
+        self.l2 = l2
+        self.physical_batch = physical_batch
+        self.layouts = layouts
+        self.kernels = kernels or Kernels()
+        self.numel = sum(p.numel() for p in self.parameters.values())
+        self._slices: dict[int, tuple[int, int]] = {}
+        start = 0
+        for parameter in self.parameters.values():
+            self._slices[id(parameter)] = (start, start + parameter.numel())
+            start += parameter.numel()
+
+    @torch.no_grad()
+    def add_(self, out: Tensor, batch: Any) -> Tensor:
+        """Add the clipped sum of `batch` to the flat buffer `out`.
+
+        Returns:
+            The norms before clipping, one for each record. They are private: nothing may be
+            published from them without noise of its own.
+        """
+        if out.shape != (self.numel,) or out.dtype not in (torch.float32, torch.float64):
+            raise MisuseError(
+                f"out={tuple(out.shape)} {out.dtype}: must be a flat float32 or float64 buffer of "
+                f"{self.numel} numbers; make it with torch.zeros(engine.numel)."
+            )
+        total = count(batch)
+        step = self.physical_batch or max(total, 1)
+        norms = [
+            self._add_piece(out, rows(batch, slice(start, start + step)))
+            for start in range(0, total, step)
+        ]
+        return torch.cat(norms) if norms else torch.zeros(0)
+
+    def _add_piece(self, out: Tensor, batch: Any) -> Tensor:
+        """Forward, backward, norms, factors and sums for one physical batch."""
+        found = self._slots(batch)
+        squared = self._squared_norms(found, count(batch))
+        norms = squared.sqrt()
+        bad = torch.nonzero(~torch.isfinite(squared)).flatten()
+        factors = self.clip.factors(norms).to(torch.float32).index_fill(0, bad, 0.0)
+        for leaf, slot in found:
+            start, end = self._slices[id(leaf)]
+            slot.add_(out[start:end], factors, bad)
+        if self.l2:
+            weight = self.l2 * float(factors.sum(dtype=torch.float64))
+            for parameter in self.parameters.values():
+                start, end = self._slices[id(parameter)]
+                out[start:end].add_(parameter.detach().flatten(), alpha=weight)
+        return norms
+
+    def _squared_norms(self, found: list[tuple[Tensor, Slot]], records: int) -> Tensor:
+        squared = torch.zeros(records)
+        for leaf, slot in found:
+            squared += slot.squared_norms()
+            if self.l2:
+                squared += (2 * self.l2) * slot.dots(leaf.detach())
+        if self.l2:
+            weights = sum(float(squared_rows(p.detach()[None])) for p in self.parameters.values())
+            squared = (squared + self.l2**2 * weights).clamp_(min=0.0)
+        return squared
+
+    def _slots(self, batch: Any) -> list[tuple[Tensor, Slot]]:
+        """One slot for each trained weight that the batch used."""
+        tracer = self.trace(batch)
+        uses: dict[int, list[tuple[Tensor, Slot]]] = defaultdict(list)
+        for use in tracer.uses:
+            for shared, slot in use.slots:
+                uses[id(shared)].append((shared, slot))
+            use.slots = []
+        plain, derived = [], []
+        for pairs in uses.values():
+            shared = pairs[0][0]
+            slot = pairs[0][1] if len(pairs) == 1 else _added([s for _, s in pairs])
+            (plain if shared.is_leaf else derived).append((shared, slot))
+        if derived:
+            plain = _pulled_back(plain, derived, self.parameters)
+        return plain
+
+    def trace(self, batch: Any) -> Tracer:
+        """Run the objective on one physical batch and its backward pass to the activations."""
+        records = count(batch)
+        alias = each(lambda tensor: tensor.detach(), batch)  # marks stay off the caller's tensors
+        mark(alias)
+        tracer = Tracer(records, RULES, self.layouts, self.kernels, want_dots=bool(self.l2))
+        with torch.enable_grad(), tracer:
+            losses = self.objective(alias)
+        _check_losses(losses, records)
+        if tracer.uses:
+            torch.autograd.grad(losses.sum(), tracer.anchor, allow_unused=True)
+        return tracer
+
+
+def _added(slots: list[Slot]) -> Slot:
+    """A weight used several times: its gradient is the sum over the uses, per record."""
+    total = slots[0].written_out()
+    for slot in slots[1:]:
+        total = total + slot.written_out()
+    return Kept(total)
+
+
+def _pulled_back(
+    plain: list[tuple[Tensor, Slot]],
+    derived: list[tuple[Tensor, Slot]],
+    parameters: Mapping[str, Tensor],
+) -> list[tuple[Tensor, Slot]]:
+    """Carry gradients of tensors computed from weights back to the weights, per record."""
+    leaves = list(parameters.values())
+    gathered: dict[int, Tensor] = {}
+    tensors = [tensor for tensor, _ in derived]
+    gradients = [slot.written_out().to(tensor.dtype) for tensor, slot in derived]
+    pulled = torch.autograd.grad(
+        tensors, leaves, gradients, is_grads_batched=True, allow_unused=True
+    )
+    for leaf, gradient in zip(leaves, pulled, strict=True):
+        if gradient is not None:
+            gathered[id(leaf)] = gradient
+    result: list[tuple[Tensor, Slot]] = []
+    for leaf, slot in plain:
+        extra = gathered.pop(id(leaf), None)
+        result.append((leaf, slot if extra is None else Kept(slot.written_out() + extra)))
+    result += [(leaf, Kept(gathered[id(leaf)])) for leaf in leaves if id(leaf) in gathered]
+    return result
+
+
+def _check_losses(losses: Any, records: int) -> None:
+    shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+    if shape != (records,):
+        raise UnsupportedModelError(
+            f"loss shape={shape}: must be ({records},), one loss for each record; use "
+            "reduction='none' and average over everything but the records."
+        )
+    if not is_marked(losses):
+        raise UnsupportedModelError(
+            "loss=constant: must be computed from the records by torch operations; check that the "
+            "objective uses the batch it is given."
+        )

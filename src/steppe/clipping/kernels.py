@@ -1,0 +1,105 @@
+"""Which of several equal ways a layer takes, decided by a short measurement.
+
+Every candidate gives the same gradients; they differ in time and memory by factors that depend on
+the layer, the shape and the machine. A count of multiplications removes the hopeless ones, the
+first batch times the rest, and the answer is kept for that shape. It can be written down and pinned,
+which makes runs reproducible to the last bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from steppe import _validate
+from steppe.clipping.slots import Slot
+
+# Candidates that need this many times the multiplications of the best are not worth timing.
+_HOPELESS = 6.0
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to get a slot.
+
+    Args:
+        make: builds the slot.
+        flops: multiplications for norms and weighted sum together, per batch.
+        workspace: bytes it holds at its peak, beyond input and output gradient.
+    """
+
+    make: Callable[[], Slot]
+    flops: float
+    workspace: float = 0.0
+
+
+class Kernels:
+    """Remembers the way each layer shape takes.
+
+    Args:
+        pinned: ways chosen beforehand, as `chosen` of an earlier run gives them.
+        measure: time the candidates on first sight; False trusts the count of multiplications.
+        workspace: candidates that need more bytes than this are left out where another fits.
+
+    Attributes:
+        chosen: key of the shape -> name of the way.
+
+    Examples:
+        >>> Kernels(pinned={"linear 4x3 T=2": "gram"}).chosen
+        {'linear 4x3 T=2': 'gram'}
+    """
+
+    def __init__(
+        self,
+        pinned: Mapping[str, str] | None = None,
+        measure: bool = True,
+        workspace: int = 128 * 2**20,
+    ) -> None:
+        self.chosen: dict[str, str] = dict(pinned or {})
+        self.measure = measure
+        self.workspace = _validate.positive_integer("workspace", workspace)
+
+    def pick(self, key: str, candidates: Mapping[str, Candidate], records: int, numel: int) -> Slot:
+        """Return the slot made the chosen way; choose first if the key is new.
+
+        Args:
+            key: names layer and shape, without the number of records.
+            candidates: the ways by name.
+            records: number of records in this batch.
+            numel: size of the weight.
+        """
+        name = self.chosen.get(key)
+        if name is None:
+            name = self.chosen[key] = self._choose(candidates, records, numel)
+        elif name not in candidates:
+            listed = ", ".join(sorted(candidates))
+            raise _validate.fail(f"kernels[{key!r}]", name, f"must be one of {listed}", "unpin it")
+        return candidates[name].make()
+
+    def _choose(self, candidates: Mapping[str, Candidate], records: int, numel: int) -> str:
+        fitting = {n: c for n, c in candidates.items() if c.workspace <= self.workspace}
+        if not fitting:
+            least = min(candidates, key=lambda n: candidates[n].workspace)
+            fitting = {least: candidates[least]}
+        best = min(c.flops for c in fitting.values())
+        close = {n: c for n, c in fitting.items() if c.flops <= _HOPELESS * best}
+        if len(close) == 1 or not self.measure:
+            return min(close, key=lambda n: close[n].flops)
+        return min(close, key=lambda n: _seconds(close[n], records, numel))
+
+
+def _seconds(candidate: Candidate, records: int, numel: int) -> float:
+    """The better of two timings of the whole work: build, norms, weighted sum."""
+    factors, nobody = torch.ones(records), torch.zeros(0, dtype=torch.long)
+    times = []
+    for _ in range(2):
+        out = torch.zeros(numel)
+        begin = time.perf_counter()
+        slot = candidate.make()
+        slot.squared_norms()
+        slot.add_(out, factors, nobody)
+        times.append(time.perf_counter() - begin)
+    return min(times)

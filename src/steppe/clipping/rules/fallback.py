@@ -1,0 +1,172 @@
+"""The fallback: any operation, by `torch.func`, for that operation alone.
+
+The operation runs once, as the model wrote it. In the backward pass its per-record gradients of the
+weights come from `vmap` over records of a vector-Jacobian product. Bare parameters (class tokens,
+position embeddings, scales), einsums and whatever a custom layer does with torch take this way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vjp, vmap
+
+from steppe.clipping.layout import Layout
+from steppe.clipping.slots import Kept, Slot
+from steppe.clipping.tracing import Contact, Gradients, Output, Use, is_marked
+
+# Operations whose arguments line up axis by axis. A shared tensor with B rows in the record axis,
+# such as a class token expanded to the batch, then gives row i to record i. For products this
+# cannot be told from a weight that happens to have B rows, so they are not in the list.
+_ALIGNED = frozenset({"add", "sub", "rsub", "mul", "div", "true_divide", "cat", "concat",
+                      "concatenate", "stack", "where", "maximum", "minimum", "lerp"})
+
+
+def _substitute(value: Any, table: dict[int, Tensor]) -> Any:
+    """Replace tensors by identity inside nested arguments."""
+    if isinstance(value, Tensor):
+        return table.get(id(value), value)
+    if isinstance(value, tuple | list):
+        return type(value)(_substitute(item, table) for item in value)
+    if isinstance(value, dict):
+        return {key: _substitute(item, table) for key, item in value.items()}
+    return value
+
+
+def _out_of_place(contact: Contact) -> Callable[..., Any]:
+    """The same operation, leaving its first argument alone."""
+    if not contact.in_place:
+        return contact.function
+    name = contact.name
+    if name == "__setitem__":
+        return _set_item
+    plain = name[3:-2] if name.startswith("__i") else name.rstrip("_")
+    operation: Callable[..., Any] = getattr(Tensor, plain)
+    return operation
+
+
+def _set_item(target: Tensor, index: Any, value: Any) -> Tensor:
+    result = target.clone()
+    result[index] = value
+    return result
+
+
+class Fallback(Use):
+    """Per-record gradients of one operation by vmap over its vector-Jacobian product."""
+
+    path = "torch.func"
+
+    def __init__(self, contact: Contact) -> None:
+        super().__init__(contact)
+        self._operation = _out_of_place(contact)
+        self._name = getattr(self._operation, "__name__", "").strip("_")
+        # One entry for each distinct tensor: the same one may appear twice in a call.
+        self._shared = list({id(t): t for t in contact.shared}.values())
+        self._inside: tuple[list[Tensor], list[Tensor]] | None = None
+
+    def _call(self, table: dict[int, Tensor]) -> Any:
+        args = _substitute(self.contact.args, table)
+        kwargs = _substitute(self.contact.kwargs, table)
+        return self._operation(*args, **kwargs)
+
+    def forward(self, *inputs: Tensor) -> tuple[Output, tuple[Tensor | None, ...]]:
+        table = {id(shared): shared.detach() for shared in self._shared}
+        leaves = []
+        for original, seen in zip(self.contact.inputs, inputs, strict=True):
+            # An in-place call is about to overwrite what its backward pass still needs.
+            leaf = seen.detach().clone() if self.contact.in_place else seen.detach()
+            if original.requires_grad:
+                leaf.requires_grad_()
+            table[id(original)] = leaf
+            leaves.append(leaf)
+        with torch.enable_grad():
+            output = self._call(table)
+        outputs = [output] if isinstance(output, Tensor) else list(output)
+        self._inside = (leaves, outputs)
+        detached = tuple(out.detach() for out in outputs)
+        return (detached[0] if isinstance(output, Tensor) else detached), ()
+
+    def backward(
+        self, saved: tuple[Tensor, ...], grads: Gradients, needs: tuple[bool, ...]
+    ) -> Gradients:
+        assert self._inside is not None  # noqa: S101
+        leaves, outputs = self._inside
+        self._inside = None
+        filled = [
+            torch.zeros_like(out) if grad is None else grad
+            for out, grad in zip(outputs, grads, strict=True)
+        ]
+        per_record = self._per_record(leaves, filled)
+        self.slots = list(zip(self._shared, per_record, strict=True))
+        wanted = [leaf for leaf, need in zip(leaves, needs, strict=True) if need]
+        live = [(o, g) for o, g in zip(outputs, filled, strict=True) if o.requires_grad]
+        found: Sequence[Tensor | None] = ()
+        if wanted and live:
+            found = torch.autograd.grad(
+                [o for o, _ in live], wanted, [g for _, g in live], allow_unused=True
+            )
+        answers = iter(found)
+        return tuple(next(answers, None) if need else None for need in needs)
+
+    def _per_record(self, leaves: list[Tensor], grads: list[Tensor]) -> list[Slot]:
+        contact, records = self.contact, self.contact.records
+        rows = [contact.input_layout(i).split(leaf.detach(), records)
+                for i, leaf in enumerate(leaves)]
+        pulled = [contact.output_layout(i).split(grad, records) for i, grad in enumerate(grads)]
+        axis = contact.output_layout()
+        in_rows = [self._in_rows(shared, axis) for shared in self._shared]
+        weights = [
+            axis.split(shared.detach(), records) if rowed else shared.detach()
+            for shared, rowed in zip(self._shared, in_rows, strict=True)
+        ]
+
+        def one(weights: list[Tensor], rows: list[Tensor], pulled: list[Tensor]) -> Any:
+            def operation(*weights: Tensor) -> Any:
+                table = {id(s): w for s, w in zip(self._shared, weights, strict=True)}
+                table |= {id(o): r for o, r in zip(contact.inputs, rows, strict=True)}
+                out = self._call(table)
+                return (out,) if isinstance(out, Tensor) else tuple(out)
+
+            return vjp(operation, *weights)[1](tuple(pulled))
+
+        dims = ([0 if rowed else None for rowed in in_rows], 0, 0)
+        found = vmap(one, in_dims=dims, randomness="different")(weights, rows, pulled)
+        return [
+            _InRows(axis, gradient, tuple(shared.shape)) if rowed else Kept(gradient)
+            for gradient, shared, rowed in zip(found, self._shared, in_rows, strict=True)
+        ]
+
+    def _in_rows(self, shared: Tensor, layout: Layout) -> bool:
+        """Whether the shared tensor has one row for each record (an expanded class token)."""
+        records = self.contact.records
+        like = max((t for t in self.contact.inputs), key=lambda t: t.ndim)
+        return (
+            self._name in _ALIGNED
+            and shared.ndim == like.ndim
+            and layout.fits(tuple(shared.shape), records)
+            and shared.shape[layout.axis] == like.shape[layout.axis]
+            and not is_marked(shared)
+        )
+
+
+class _InRows(Kept):
+    """Gradients of a shared tensor that has a row for each record: only its own row is non-zero."""
+
+    def __init__(self, layout: Layout, gradients: Tensor, shape: tuple[int, ...]) -> None:
+        super().__init__(gradients)
+        self.layout, self.shape = layout, shape
+
+    def written_out(self) -> Tensor:
+        records = len(self.gradients)
+        full = self.gradients.new_zeros((records, *self.shape))
+        views = self.layout.split(full.movedim(0, -1), records)
+        which = torch.arange(records)
+        # views: (record as row, ..., record as owner); fill the diagonal.
+        views.movedim(-1, 1)[which, which] = self.gradients
+        return full
+
+    def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
+        Kept(self.written_out()).add_(out, factors, bad)

@@ -1,0 +1,93 @@
+"""Linear layers: any call of `torch.nn.functional.linear` on records."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from steppe.clipping.kernels import Candidate
+from steppe.clipping.slots import Kept, Outer, Slot, Summed
+from steppe.clipping.tracing import Contact, Gradients, Output, Use
+
+
+class Linear(Use):
+    """y = x Wᵀ + b with any number of axes between the records and the features.
+
+    With T positions, d inputs and p outputs a record's gradient is Σₜ gₜxₜᵀ. Two T×T Gram matrices
+    give its norm in T²(d+p) multiplications; writing it out takes T·d·p and B·d·p numbers of
+    memory. The cheaper one is taken.
+    """
+
+    path = "linear"
+
+    def __init__(self, contact: Contact, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(contact)
+        self.weight, self.bias = weight, bias
+
+    def forward(self, *inputs: Tensor) -> tuple[Output, tuple[Tensor | None, ...]]:
+        (x,) = inputs
+        bias = None if self.bias is None else self.bias.detach()
+        return F.linear(x, self.weight.detach(), bias), (x,)
+
+    def backward(
+        self, saved: tuple[Tensor, ...], grads: Gradients, needs: tuple[bool, ...]
+    ) -> Gradients:
+        (x,), (g,) = saved, grads
+        if g is None:
+            return (None,)
+        grad_x = g @ self.weight.detach() if needs[0] else None
+        rows, grad_rows = self._rows(x, 0), self._rows(g, 1)
+        if self.weight.requires_grad:
+            dots = None
+            if self.contact.want_dots and grad_x is not None:
+                # ⟨Σ g xᵀ, W⟩ = Σ ⟨x, Wᵀg⟩, and Wᵀg is the gradient that was just computed.
+                dots = (self._rows(grad_x, 0) * rows).sum((1, 2), dtype=torch.float32)
+            self.slots.append((self.weight, outer(self.contact, rows, grad_rows, dots)))
+        if self.bias is not None and self.bias.requires_grad:
+            self.slots.append((self.bias, Summed(grad_rows)))
+        return (grad_x,)
+
+    def _rows(self, tensor: Tensor, side: int) -> Tensor:
+        """(B, T, features), whatever the layout."""
+        contact = self.contact
+        layout = contact.output_layout() if side else contact.input_layout()
+        first = layout.records_first(tensor, contact.records)
+        return first.reshape(contact.records, -1, tensor.shape[-1])
+
+
+def outer(contact: Contact, x: Tensor, g: Tensor, dots: Tensor | None = None) -> Slot:
+    """Σₜ gₜxₜᵀ by Gram matrices or written out, whichever is faster here.
+
+    Args:
+        contact: where it happens.
+        x: inputs `(B, T, d)`.
+        g: output gradients `(B, T, p)`.
+        dots: ⟨Gᵢ, W⟩ where they are known already.
+    """
+    records, positions, inputs, outputs = *x.shape, g.shape[2]
+    if positions == 1:
+        return Outer(x, g, dots)
+    product, gram = positions * inputs * outputs, positions**2 * (inputs + outputs)
+    candidates = {
+        "gram": Candidate(
+            lambda: Outer(x, g, dots), records * (product + gram), 8.0 * records * positions**2
+        ),
+        "kept": Candidate(
+            lambda: Kept(Outer(x, g).written_out()),
+            records * (product + 2 * inputs * outputs),
+            4.0 * records * inputs * outputs,
+        ),
+    }
+    key = f"linear {inputs}->{outputs} T={positions}"
+    return contact.kernels.pick(key, candidates, records, inputs * outputs)
+
+
+def linear(contact: Contact) -> Use | None:
+    """Rule for `F.linear(x, weight, bias)`; declines where the record is the weight."""
+    names = ("input", "weight", "bias")
+    arguments = dict(zip(names, contact.args, strict=False)) | contact.kwargs
+    x, weight, bias = (arguments.get(name) for name in names)
+    if contact.inputs != (x,) or weight is None or weight.ndim != 2 or x.ndim < 2:
+        return None
+    return Linear(contact, weight, bias)

@@ -1,0 +1,282 @@
+"""See every operation in which a weight meets a record.
+
+The model is not wrapped, patched or hooked. While the tracer is active, torch hands it every call;
+it lets all of them through except *contacts*: calls that mix tensors made from records with tensors
+that need a gradient and were made from weights alone. Those go through a `Use`, which computes the
+same output but sends the backward pass only towards the activations, and keeps what is needed to
+know each record's gradient of the weights.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from steppe.clipping.kernels import Kernels
+from steppe.clipping.layout import RECORDS_FIRST, Layout
+from steppe.clipping.slots import Slot
+from steppe.errors import UnsupportedModelError
+
+_MARK = "_steppe_made_from_records"
+
+Output = Tensor | tuple[Tensor, ...]
+Gradients = tuple[Tensor | None, ...]
+
+
+def mark(value: Any) -> None:
+    """Note that the tensors in `value` depend on records."""
+    for tensor in tensors_in(value):
+        setattr(tensor, _MARK, True)
+
+
+def is_marked(tensor: Tensor) -> bool:
+    """Whether a tensor depends on records."""
+    return hasattr(tensor, _MARK)
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors in nested tuples, lists and dictionaries, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_in(item)
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """Where the records lie in the inputs and outputs of one contact."""
+
+    operation: str
+    inputs: tuple[Layout, ...]
+    outputs: tuple[Layout, ...]
+
+
+@dataclass
+class Contact:
+    """One call in which weights meet records.
+
+    Attributes:
+        function: the torch function that the model called.
+        args, kwargs: its arguments as the model gave them.
+        records: B, the number of records in this physical batch.
+        inputs: the arguments made from records, in order.
+        shared: the arguments made from weights that need a gradient, in order.
+        layouts: where the records lie; None while the probe has not seen this contact yet.
+        kernels: remembers which way each layer shape takes.
+        want_dots: whether ⟨Gᵢ, θ⟩ will be asked for (the λθ term).
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    records: int
+    inputs: tuple[Tensor, ...]
+    shared: tuple[Tensor, ...]
+    layouts: Layouts | None = None
+    kernels: Kernels = field(default_factory=Kernels)
+    want_dots: bool = False
+
+    @property
+    def name(self) -> str:
+        """The operation's name, for tables and errors."""
+        return getattr(self.function, "__name__", str(self.function))
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the call was meant to change its first argument."""
+        name = self.name
+        return name == "__setitem__" or name.startswith("__i") or name.endswith(("_", "_)")) and (
+            not name.endswith("__")
+        )
+
+    def input_layout(self, position: int = 0) -> Layout:
+        """Where the records lie in the given input."""
+        return self.layouts.inputs[position] if self.layouts else RECORDS_FIRST
+
+    def output_layout(self, position: int = 0) -> Layout:
+        """Where the records lie in the given output."""
+        return self.layouts.outputs[position] if self.layouts else RECORDS_FIRST
+
+
+class Use(ABC):
+    """How one contact is computed: same output, backward towards the activations only.
+
+    Attributes:
+        path: which way the per-record gradients are obtained, for `steppe.inspect`.
+        slots: after the backward pass, one (shared tensor, slot) pair for each weight involved.
+    """
+
+    path: str
+
+    def __init__(self, contact: Contact) -> None:
+        self.contact = contact
+        self.slots: list[tuple[Tensor, Slot]] = []
+
+    @abstractmethod
+    def forward(self, *inputs: Tensor) -> tuple[Output, tuple[Tensor | None, ...]]:
+        """Return the output and the tensors to save for the backward pass.
+
+        `inputs` are `contact.inputs`, seen from inside the autograd function.
+        """
+
+    @abstractmethod
+    def backward(
+        self, saved: tuple[Tensor, ...], grads: Gradients, needs: tuple[bool, ...]
+    ) -> Gradients:
+        """Return the gradients of the inputs (None where not needed) and fill `slots`."""
+
+
+class _Capture(torch.autograd.Function):
+    """The seam between autograd and a `Use`.
+
+    `anchor` is a scalar that needs a gradient: it makes autograd visit the contact even where no
+    activation before it needs one, as in the first layer.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, use: Use, anchor: Tensor, *inputs: Tensor) -> Output:
+        del anchor
+        output, saved = use.forward(*inputs)
+        ctx.use = use
+        ctx.save_for_backward(*saved)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        use: Use = ctx.use
+        return (None, None, *use.backward(ctx.saved_tensors, grads, ctx.needs_input_grad[2:]))
+
+
+Rule = Callable[[Contact], Use | None]
+Rewrite = Callable[..., Any]
+
+
+@dataclass
+class Rules:
+    """What to do at a contact: a rule of its own, a rewrite into smaller calls, or the fallback.
+
+    Attributes:
+        own: function -> rule; a rule may decline by returning None.
+        rewrites: function -> equivalent Python code, run with the tracer still watching.
+        fallback: the rule for everything else.
+    """
+
+    fallback: Callable[[Contact], Use]
+    own: dict[Callable[..., Any], Rule] = field(default_factory=dict)
+    rewrites: dict[Callable[..., Any], Rewrite] = field(default_factory=dict)
+
+
+# Questions about a tensor's form: they make no tensor, so there is nothing to follow.
+_QUESTIONS: frozenset[Any] = frozenset(
+    getattr(Tensor, name) if not isinstance(getattr(Tensor, name), property) else name
+    for name in ("size", "dim", "numel", "stride", "is_contiguous", "is_floating_point", "__len__")
+) | frozenset(
+    getattr(Tensor, name).__get__  # type: ignore[attr-defined]
+    for name in ("shape", "dtype", "device", "ndim", "requires_grad", "is_leaf", "is_nested")
+)
+
+
+class Tracer(TorchFunctionMode):
+    """Follows one physical batch through the model and the loss.
+
+    Args:
+        records: number of records in the batch.
+        rules: what to do at a contact.
+        layouts: the layouts found by the probe, in the order of the contacts; None while probing.
+        kernels: remembers which way each layer shape takes.
+        want_dots: whether the λθ term will ask for inner products.
+        watch: called with every contact and its output; the probe looks through it.
+
+    Attributes:
+        uses: the contacts of this batch, in order.
+    """
+
+    def __init__(
+        self,
+        records: int,
+        rules: Rules,
+        layouts: list[Layouts] | None = None,
+        kernels: Kernels | None = None,
+        want_dots: bool = False,
+        watch: Callable[[Contact, Output], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self.records = records
+        self.uses: list[Use] = []
+        self.anchor = torch.zeros((), requires_grad=True)
+        self._rules = rules
+        self._layouts = layouts
+        self._kernels = kernels or Kernels()
+        self._want_dots = want_dots
+        self._watch = watch
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _QUESTIONS:
+            return func(*args, **kwargs)
+        inputs, shared = [], []
+        for tensor in tensors_in((args, kwargs)):
+            if hasattr(tensor, _MARK):
+                inputs.append(tensor)
+            elif tensor.requires_grad:
+                shared.append(tensor)
+        if not inputs:
+            return func(*args, **kwargs)
+        if shared and torch.is_grad_enabled():
+            if (rewrite := self._rules.rewrites.get(func)) is not None:
+                with self:
+                    return rewrite(*args, **kwargs)
+            output = self._contact(func, args, kwargs, tuple(inputs), tuple(shared))
+        else:
+            output = func(*args, **kwargs)
+        mark(output)
+        if func is Tensor.__setitem__:
+            mark(args[0])
+        return output
+
+    def _contact(
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        inputs: tuple[Tensor, ...],
+        shared: tuple[Tensor, ...],
+    ) -> Any:
+        contact = Contact(func, args, kwargs, self.records, inputs, shared)
+        contact.kernels, contact.want_dots = self._kernels, self._want_dots
+        if self._layouts is not None:
+            contact.layouts = self._expected(contact)
+        rule = self._rules.own.get(func)
+        use = rule(contact) if rule else None
+        if use is None:
+            use = self._rules.fallback(contact)
+        self.uses.append(use)
+        output = _Capture.apply(use, self.anchor, *contact.inputs)  # type: ignore[no-untyped-call]
+        if self._watch is not None:
+            self._watch(contact, output)
+        if contact.in_place:
+            return args[0].copy_(output)
+        return output
+
+    def _expected(self, contact: Contact) -> Layouts:
+        layouts = self._layouts or []
+        position = len(self.uses)
+        if position >= len(layouts) or layouts[position].operation != contact.name:
+            raise UnsupportedModelError(
+                f"operation {position} of the forward pass={contact.name!r}: must be the same in "
+                "every step, and the probe saw another one there; make the model's control flow "
+                "independent of the records, or keep it from changing between steps."
+            )
+        return layouts[position]

@@ -1,0 +1,223 @@
+"""Where randomness comes from: an AES-256 keystream keyed by the operating system."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from steppe._validate import fail, positive
+from steppe.errors import MisuseError
+from steppe.noise._blocks import NormalBlocks
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers import CipherContext
+
+_ZEROS = memoryview(bytes(1 << 20))
+
+
+class Source:
+    """A stream of pseudorandom words and normal variates; nothing is ever handed out twice.
+
+    Not made directly: use `SecureSource`, or `SeededSource` in a test. Calls from several threads
+    are safe. `not_private_reason` is None, or the sentence that every artefact made from this
+    source must carry.
+    """
+
+    not_private_reason: str | None = None
+
+    def __init__(self, key: bytes, nonce: bytes) -> None:
+        self._open(key, nonce)
+
+    def _open(self, key: bytes, nonce: bytes) -> None:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+        cipher = Cipher(algorithms.AES256(key), modes.CTR(nonce))
+        self._stream: CipherContext = cipher.encryptor()
+        self._normals: dict[torch.dtype, NormalBlocks] = {}
+        self._lock = threading.Lock()
+
+    def _before_draw(self) -> None:
+        """Called first by every draw; a source may renew itself here."""
+
+    def _keystream(self, out: NDArray[np.uint8]) -> None:
+        for start in range(0, len(out), len(_ZEROS)):
+            part = out[start : start + len(_ZEROS)]
+            self._stream.update_into(_ZEROS[: len(part)], part)
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """Independent uniform 64-bit words.
+
+        Args:
+            count: How many, 0 or more.
+
+        Returns:
+            A new array that nothing else refers to.
+
+        Examples:
+            >>> SecureSource().words(3).shape
+            (3,)
+        """
+        self._before_draw()
+        out = np.empty(count, dtype=np.uint64)
+        with self._lock:
+            self._keystream(out.view(np.uint8))
+        return out
+
+    def uniform(self, count: int) -> NDArray[np.float64]:
+        """Independent uniform numbers strictly between 0 and 1, on a grid of 2⁻⁵².
+
+        Args:
+            count: How many, 0 or more.
+
+        Returns:
+            A new array.
+
+        Examples:
+            >>> u = SecureSource().uniform(1000)
+            >>> bool(u.min() > 0 and u.max() < 1)
+            True
+        """
+        return ((self.words(count) >> np.uint64(12)) + 0.5) * 2.0**-52
+
+    @torch.no_grad()
+    def fill_normal_(self, tensor: torch.Tensor, std: float) -> torch.Tensor:
+        """Overwrite a tensor with independent N(0, std²) values.
+
+        Args:
+            tensor: float32 or float64, any shape. On an accelerator the values are made on the
+                host and copied.
+            std: Standard deviation, above 0.
+
+        Returns:
+            The same tensor.
+
+        Guarantees:
+            The variance is std² up to floating-point rounding, in the direction of more noise.
+            Values reach 6.76 std in float32 and 9.49 std in float64. Floating-point values carry
+            traces of how they were made; `Gaussian(grid=True)` removes them.
+
+        Examples:
+            >>> noise = SecureSource().fill_normal_(torch.empty(2, 3), std=0.5)
+            >>> noise.shape
+            torch.Size([2, 3])
+        """
+        if tensor.dtype not in (torch.float32, torch.float64):
+            raise fail(
+                "dtype",
+                tensor.dtype,
+                "noise must be drawn in float32 or float64, half precision has only a few "
+                "thousand distinct values",
+                "draw and add the noise in float32, convert afterwards",
+            )
+        std = positive("std", std)
+        limits = torch.finfo(tensor.dtype)
+        if not limits.tiny <= std <= limits.max / 16:
+            raise fail("std", std, f"must lie in the range of {tensor.dtype}", "use float64")
+        self._before_draw()
+        in_place = tensor.device.type == "cpu" and tensor.is_contiguous()
+        flat = tensor.view(-1) if in_place else torch.empty(tensor.numel(), dtype=tensor.dtype)
+        with self._lock:
+            if tensor.dtype not in self._normals:
+                self._normals[tensor.dtype] = NormalBlocks(tensor.dtype, self._keystream)
+            self._normals[tensor.dtype].fill_(flat, std)
+        return tensor if in_place else tensor.copy_(flat.view(tensor.shape))
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise MisuseError(
+            f"source={type(self).__name__}: must not be copied or stored, a second copy would "
+            "repeat the noise; make a new source in every process."
+        )
+
+
+class SecureSource(Source):
+    """The source for private runs: a fresh key from the operating system for every object.
+
+    Guarantees:
+        AES-256 in counter mode under a 32-byte key and a 16-byte nonce from `os.urandom`. The key
+        is never stored, printed or serialised, and cannot be chosen. A forked process takes a new
+        key before its first draw and drops what its parent had prepared, so no two processes
+        share noise.
+
+    Examples:
+        >>> a, b = SecureSource(), SecureSource()
+        >>> bool((a.words(2) == b.words(2)).any())
+        False
+    """
+
+    def __init__(self) -> None:
+        super().__init__(os.urandom(32), os.urandom(16))
+        self._owner = os.getpid()
+
+    def _before_draw(self) -> None:
+        if self._owner != os.getpid():
+            # A thread of the parent may have held the lock at the fork: _open makes a new one.
+            self._open(os.urandom(32), os.urandom(16))
+            self._owner = os.getpid()
+
+
+class SeededSource(Source):
+    """The source for tests: the same seed gives the same stream. Not private.
+
+    Args:
+        seed: Any whole number; every digit counts.
+        stream: Name of an independent stream under the same seed.
+
+    Guarantees:
+        None: whoever knows or guesses the seed can subtract the noise.
+
+    Examples:
+        >>> bool((SeededSource(1).words(9) == SeededSource(1).words(9)).all())
+        True
+        >>> print(SeededSource(1).not_private_reason)
+        NOT PRIVATE: the randomness comes from a seed, so the noise can be recomputed and removed.
+    """
+
+    not_private_reason = (
+        "NOT PRIVATE: the randomness comes from a seed, so the noise can be recomputed and removed."
+    )
+
+    def __init__(self, seed: int, stream: str = "noise") -> None:
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise fail("seed", seed, "must be a whole number", "give an int")
+        # A digest of the whole number: torch keeps 32 bits of a seed, so that 5 and 5 + 2³² agree.
+        digest = hashlib.sha256(f"steppe seeded source/{stream}/{seed}".encode()).digest()
+        super().__init__(digest, bytes(16))
+
+
+def as_source(source: object = None) -> Source:
+    """The source to use, or the reason why this one cannot be used.
+
+    Args:
+        source: None for a new `SecureSource`, or a `Source`, which is returned as it is.
+
+    Returns:
+        A source of randomness.
+
+    Guarantees:
+        Never a generator whose state a seed or a few hundred outputs would reveal.
+
+    Examples:
+        >>> as_source().not_private_reason is None
+        True
+    """
+    if source is None:
+        return SecureSource()
+    if isinstance(source, Source):
+        return source
+    if isinstance(source, torch.Generator):
+        rule = (
+            "must not be a torch.Generator: it keeps 32 bits of its seed, two new ones have the "
+            "same seed, and its state can be computed from its output"
+        )
+    elif isinstance(source, int):
+        rule = "must not be a seed: whoever guesses it can subtract the noise"
+    else:
+        rule = "must be a steppe source of randomness"
+    remedy = "leave it out for a private run, or use SeededSource(seed) for a test"
+    raise fail("source", source, rule, remedy)
