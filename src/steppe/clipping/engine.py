@@ -141,11 +141,12 @@ class ClippedSum:
         alias = each(lambda tensor: tensor.detach(), batch)  # marks stay off the caller's tensors
         mark(alias)
         tracer = Tracer(records, RULES, self.layouts, self.kernels, want_dots=bool(self.l2))
-        with torch.enable_grad(), tracer:
-            losses = self.objective(alias)
-        _check_losses(losses, records)
-        if tracer.uses:
-            torch.autograd.grad(losses.sum(), tracer.anchor, allow_unused=True)
+        with torch.enable_grad():
+            with tracer:
+                losses = self.objective(alias)
+            _check_losses(losses, records)
+            if tracer.uses:
+                torch.autograd.grad(losses.sum(), tracer.anchor, allow_unused=True)
         return tracer
 
 
