@@ -92,7 +92,7 @@ class ClippedSum:
 
     def _add_piece(self, out: Tensor, batch: Any) -> Tensor:
         """Forward, backward, norms, factors and sums for one physical batch."""
-        found = self._slots(batch)
+        found = self.slots(batch)
         squared = self._squared_norms(found, count(batch))
         norms = squared.sqrt()
         bad = torch.nonzero(~torch.isfinite(squared)).flatten()
@@ -118,7 +118,7 @@ class ClippedSum:
             squared = (squared + self.l2**2 * weights).clamp_(min=0.0)
         return squared
 
-    def _slots(self, batch: Any) -> list[tuple[Tensor, Slot]]:
+    def slots(self, batch: Any) -> list[tuple[Tensor, Slot]]:
         """One slot for each trained weight that the batch used."""
         tracer = self.trace(batch)
         uses: dict[int, list[tuple[Tensor, Slot]]] = defaultdict(list)
@@ -126,7 +126,8 @@ class ClippedSum:
             for shared, slot in use.slots:
                 uses[id(shared)].append((shared, slot))
             use.slots = []
-        plain, derived = [], []
+        plain: list[tuple[Tensor, Slot]] = []
+        derived: list[tuple[Tensor, Slot]] = []
         for pairs in uses.values():
             shared = pairs[0][0]
             slot = pairs[0][1] if len(pairs) == 1 else _added([s for _, s in pairs])

@@ -2,8 +2,8 @@
 
 Every candidate gives the same gradients; they differ in time and memory by factors that depend on
 the layer, the shape and the machine. A count of multiplications removes the hopeless ones, the
-first batch times the rest, and the answer is kept for that shape. It can be written down and pinned,
-which makes runs reproducible to the last bit.
+first batch times the rest, and the answer is kept for that shape. It can be written down and
+pinned, which makes runs reproducible to the last bit.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Most tensors have the record axis first. Time-major sequences have it second; code that flattens
 `(records, positions)` before a linear layer hides it inside a longer axis. The isolation probe
-finds out which case holds for each operation, so nothing is guessed from sizes that happen to agree.
+finds out which case holds for each operation; nothing is guessed from sizes that happen to agree.
 """
 
 from __future__ import annotations

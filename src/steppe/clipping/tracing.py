@@ -23,6 +23,9 @@ from steppe.clipping.layout import RECORDS_FIRST, Layout
 from steppe.clipping.slots import Slot
 from steppe.errors import UnsupportedModelError
 
+_IN_PLACE = frozenset(
+    ("__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__idiv__", "__ipow__")
+)
 _MARK = "_steppe_made_from_records"
 
 Output = Tensor | tuple[Tensor, ...]
@@ -94,10 +97,7 @@ class Contact:
     @property
     def in_place(self) -> bool:
         """Whether the call was meant to change its first argument."""
-        name = self.name
-        return name == "__setitem__" or name.startswith("__i") or name.endswith(("_", "_)")) and (
-            not name.endswith("__")
-        )
+        return self.name in _IN_PLACE or (self.name.endswith("_") and self.name[-2:] != "__")
 
     def input_layout(self, position: int = 0) -> Layout:
         """Where the records lie in the given input."""
@@ -181,7 +181,7 @@ _QUESTIONS: frozenset[Any] = frozenset(
     getattr(Tensor, name) if not isinstance(getattr(Tensor, name), property) else name
     for name in ("size", "dim", "numel", "stride", "is_contiguous", "is_floating_point", "__len__")
 ) | frozenset(
-    getattr(Tensor, name).__get__  # type: ignore[attr-defined]
+    getattr(Tensor, name).__get__
     for name in ("shape", "dtype", "device", "ndim", "requires_grad", "is_leaf", "is_nested")
 )
 

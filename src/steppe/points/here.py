@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
+from steppe.points.point import Ask, Walk, Weights
+
 
 @dataclass(frozen=True)
 class Here:
@@ -11,9 +15,22 @@ class Here:
 
     Guarantees:
         One query of the batch per step (`queries` = 1).
+
+    Examples:
+        >>> Here().queries
+        1
     """
 
     @property
     def queries(self) -> int:
         """How often one step asks the same batch."""
         return 1
+
+    def begin(self, weights: Weights) -> Walk:
+        """The state of one run: none is needed."""
+        del weights
+        return _ask_once
+
+
+def _ask_once(ask: Ask) -> Tensor:
+    return ask()

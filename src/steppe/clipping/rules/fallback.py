@@ -21,8 +21,24 @@ from steppe.clipping.tracing import Contact, Gradients, Output, Use, is_marked
 # Operations whose arguments line up axis by axis. A shared tensor with B rows in the record axis,
 # such as a class token expanded to the batch, then gives row i to record i. For products this
 # cannot be told from a weight that happens to have B rows, so they are not in the list.
-_ALIGNED = frozenset({"add", "sub", "rsub", "mul", "div", "true_divide", "cat", "concat",
-                      "concatenate", "stack", "where", "maximum", "minimum", "lerp"})
+_ALIGNED = frozenset(
+    {
+        "add",
+        "sub",
+        "rsub",
+        "mul",
+        "div",
+        "true_divide",
+        "cat",
+        "concat",
+        "concatenate",
+        "stack",
+        "where",
+        "maximum",
+        "minimum",
+        "lerp",
+    }
+)
 
 
 def _substitute(value: Any, table: dict[int, Tensor]) -> Any:
@@ -43,7 +59,7 @@ def _out_of_place(contact: Contact) -> Callable[..., Any]:
     name = contact.name
     if name == "__setitem__":
         return _set_item
-    plain = name[3:-2] if name.startswith("__i") else name.rstrip("_")
+    plain = name[3:-2] if name.startswith("__") else name.rstrip("_")
     operation: Callable[..., Any] = getattr(Tensor, plain)
     return operation
 
@@ -65,7 +81,7 @@ class Fallback(Use):
         self._name = getattr(self._operation, "__name__", "").strip("_")
         # One entry for each distinct tensor: the same one may appear twice in a call.
         self._shared = list({id(t): t for t in contact.shared}.values())
-        self._inside: tuple[list[Tensor], list[Tensor]] | None = None
+        self._inside: tuple[list[Tensor], list[Tensor]] = ([], [])
 
     def _call(self, table: dict[int, Tensor]) -> Any:
         args = _substitute(self.contact.args, table)
@@ -92,29 +108,32 @@ class Fallback(Use):
     def backward(
         self, saved: tuple[Tensor, ...], grads: Gradients, needs: tuple[bool, ...]
     ) -> Gradients:
-        assert self._inside is not None  # noqa: S101
         leaves, outputs = self._inside
-        self._inside = None
         filled = [
             torch.zeros_like(out) if grad is None else grad
             for out, grad in zip(outputs, grads, strict=True)
         ]
         per_record = self._per_record(leaves, filled)
-        self.slots = list(zip(self._shared, per_record, strict=True))
+        self.slots += zip(self._shared, per_record, strict=True)
         wanted = [leaf for leaf, need in zip(leaves, needs, strict=True) if need]
         live = [(o, g) for o, g in zip(outputs, filled, strict=True) if o.requires_grad]
         found: Sequence[Tensor | None] = ()
         if wanted and live:
             found = torch.autograd.grad(
-                [o for o, _ in live], wanted, [g for _, g in live], allow_unused=True
+                [o for o, _ in live],
+                wanted,
+                [g for _, g in live],
+                allow_unused=True,
+                retain_graph=True,  # a second loss may come back for more
             )
         answers = iter(found)
         return tuple(next(answers, None) if need else None for need in needs)
 
     def _per_record(self, leaves: list[Tensor], grads: list[Tensor]) -> list[Slot]:
         contact, records = self.contact, self.contact.records
-        rows = [contact.input_layout(i).split(leaf.detach(), records)
-                for i, leaf in enumerate(leaves)]
+        rows = [
+            contact.input_layout(i).split(leaf.detach(), records) for i, leaf in enumerate(leaves)
+        ]
         pulled = [contact.output_layout(i).split(grad, records) for i, grad in enumerate(grads)]
         axis = contact.output_layout()
         in_rows = [self._in_rows(shared, axis) for shared in self._shared]

@@ -88,6 +88,8 @@ def linear(contact: Contact) -> Use | None:
     names = ("input", "weight", "bias")
     arguments = dict(zip(names, contact.args, strict=False)) | contact.kwargs
     x, weight, bias = (arguments.get(name) for name in names)
-    if contact.inputs != (x,) or weight is None or weight.ndim != 2 or x.ndim < 2:
+    if len(contact.inputs) != 1 or contact.inputs[0] is not x or x is None or x.ndim < 2:
+        return None
+    if weight is None or weight.ndim != 2:
         return None
     return Linear(contact, weight, bias)

@@ -1,0 +1,117 @@
+"""Place 3: what a record's gradient contains.
+
+Turns a model and a loss as people write them into one number for each record.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steppe import _validate
+from steppe.clipping.batches import count
+from steppe.errors import DataError, UnsupportedModelError
+
+Loss = Callable[..., Tensor]
+
+
+def per_record(loss: Loss) -> Loss:
+    """The loss with one value for each record in place of a mean over the batch.
+
+    Losses of torch (`F.cross_entropy`, `nn.MSELoss()`, …) are called with `reduction="none"`; what
+    they give for one record (tokens, outputs) is averaged. Other functions must give one value for
+    each record themselves.
+
+    Args:
+        loss: a function or module of (output, target).
+
+    Examples:
+        >>> from torch.nn import functional as F
+        >>> per_record(F.mse_loss)(torch.ones(2, 3), torch.zeros(2, 3))
+        tensor([1., 1.])
+    """
+    if not callable(loss):
+        raise _validate.fail(
+            "loss", loss, "must be a function of (output, target)", "pass F.cross_entropy, say"
+        )
+    if isinstance(loss, nn.Module) and hasattr(loss, "reduction"):
+        single = copy.copy(loss)
+        single.__dict__["reduction"] = "none"  # a copy: the caller's loss stays as it is
+        return _averaged(single)
+    if not isinstance(loss, nn.Module) and "reduction" in _argument_names(loss):
+        return _averaged(functools.partial(loss, reduction="none"))
+    return loss
+
+
+def objective(
+    model: nn.Module,
+    loss: Loss,
+    views: int = 1,
+    augment: Callable[[Tensor], Tensor] | None = None,
+) -> Callable[[Any], Tensor]:
+    """One loss for each record of a batch `(*inputs, target)`.
+
+    Args:
+        model: called with the inputs.
+        loss: as for `per_record`.
+        views: K, how many augmented views of a record are averaged.
+        augment: makes one random view of every record of the first input.
+
+    Guarantees:
+        The K views of a record are averaged before the clip, so K does not enter the sensitivity.
+    """
+    single = per_record(loss)
+    if (views > 1) != (augment is not None):
+        raise _validate.fail(
+            "views", views, "must be above 1 exactly when `augment` is given", "give both or none"
+        )
+
+    def losses(batch: Any) -> Tensor:
+        if not isinstance(batch, tuple | list) or len(batch) < 2:
+            raise DataError(
+                f"batch={type(batch).__name__}: must be (inputs, target) for a loss of "
+                "(output, target); for any other form pass `objective=`, a function of "
+                "(model, batch) that returns one loss for each record."
+            )
+        *inputs, target = batch
+        if augment is None:
+            return single(model(*inputs), target)
+        records = count(batch)
+        first = torch.cat([augment(inputs[0]) for _ in range(views)])
+        rest = [_repeated(tensor, views) for tensor in inputs[1:]]
+        values = single(model(first, *rest), _repeated(target, views))
+        return values.view(views, records).mean(0)
+
+    return losses
+
+
+def _repeated(tensor: Tensor, views: int) -> Tensor:
+    return tensor.repeat(views, *[1] * (tensor.ndim - 1))
+
+
+def _averaged(loss: Loss) -> Loss:
+    """Average everything that belongs to one record; the divisor is its public shape."""
+
+    def single(output: Tensor, target: Tensor) -> Tensor:
+        values = loss(output, target)
+        if values.ndim == 0:
+            raise UnsupportedModelError(
+                f"loss={getattr(loss, '__name__', loss)!r}: must give one value for each record "
+                "with reduction='none'; write it as a function that returns shape (records,)."
+            )
+        return values.flatten(1).mean(1) if values.ndim > 1 else values
+
+    return single
+
+
+def _argument_names(function: Callable[..., Any]) -> set[str]:
+    try:
+        return set(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # builtins without a signature
+        return set()

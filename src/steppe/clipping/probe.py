@@ -1,0 +1,340 @@
+"""Before the first step: does every record stand alone, and are its gradients right?
+
+A per-record bound means nothing if one record's output depends on another. The probe replaces one
+made-up record at a time and looks at what moves: in the losses (isolation), in every operation that
+uses a weight (where the records lie), in the buffers (nothing may be written in a forward pass). At
+the end it compares the engine's gradients with autograd's own, record by record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
+
+from steppe.clipping.batches import each
+from steppe.clipping.engine import ClippedSum
+from steppe.clipping.layout import Layout
+from steppe.clipping.rules import RULES
+from steppe.clipping.synthetic import synthetic, with_other_record
+from steppe.clipping.tracing import Contact, Layouts, Output, Tracer, mark, tensors_in
+from steppe.errors import IsolationError, UnsupportedModelError
+
+RECORDS = 3
+_ROUNDS = 2
+_SEED = 20_170
+# float32 gradients of the same graph by two routes; a wrong rule is wrong by far more.
+_TOLERANCE = 2e-3
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the layer table: an operation that uses weights and the path it takes."""
+
+    operation: str
+    path: str
+    weights: tuple[str, ...]
+    numel: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the probe found.
+
+    Attributes:
+        layouts: where the records lie, one entry for each contact.
+        rows: the layer table.
+        unused: trained weights that no record uses; they get noise only.
+        bytes_per_record: activations and output gradients that one record keeps alive.
+    """
+
+    layouts: list[Layouts]
+    rows: list[Row]
+    unused: tuple[str, ...]
+    bytes_per_record: int
+
+
+@dataclass
+class _Sight:
+    """Everything one run of the objective showed."""
+
+    contacts: list[Contact] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    inputs: list[tuple[Tensor, ...]] = field(default_factory=list)
+    outputs: list[tuple[Tensor, ...]] = field(default_factory=list)
+    modules: list[tuple[str, Tensor]] = field(default_factory=list)
+    losses: Tensor = field(default_factory=lambda: torch.zeros(0))
+
+
+def probe(
+    model: nn.Module,
+    parameters: Mapping[str, Tensor],
+    objective: Callable[[Any], Tensor],
+    example: Any,
+) -> Report:
+    """Check a model and its objective on made-up records.
+
+    Args:
+        model: where names, buffers and modes are read; the objective runs it.
+        parameters: the weights to train, by name.
+        objective: maps a batch to one loss for each record.
+        example: a batch whose shapes and types are copied; its values are not used.
+
+    Raises:
+        IsolationError: one record's result depends on another, or a buffer changes.
+        UnsupportedModelError: a weight is used where the engine cannot see it, or the engine's
+            gradients differ from autograd's.
+
+    Guarantees:
+        Reads no value of `example` and leaves weights, buffers and random state as they were.
+    """
+    generator = torch.Generator().manual_seed(_SEED)
+    base_batch = synthetic(example, RECORDS, generator)
+    with _unchanged(model), torch.random.fork_rng():
+        base = _look(model, parameters, objective, base_batch)
+        buffers_changed = _changed_buffers(model, objective, base_batch)
+        others = [
+            (
+                which,
+                _look(
+                    model, parameters, objective, with_other_record(base_batch, which, generator)
+                ),
+            )
+            for _ in range(_ROUNDS)
+            for which in range(RECORDS)
+        ]
+        _require_isolation(base, others, buffers_changed)
+        layouts = _layouts(base, others)
+        _require_right_gradients(parameters, objective, base_batch, layouts)
+    names = {id(p): name for name, p in parameters.items()}
+    rows = [_row(c, path, names) for c, path in zip(base.contacts, base.paths, strict=True)]
+    used = {name for row in rows for name in row.weights}
+    held = sum(t.numel() * t.element_size() for ts in base.inputs + base.outputs for t in ts)
+    unused = tuple(name for name in parameters if name not in used)
+    return Report(layouts, rows, unused, max(1, held // RECORDS))
+
+
+@contextmanager
+def _unchanged(model: nn.Module) -> Iterator[None]:
+    """Put every buffer back afterwards."""
+    kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                buffer.copy_(kept[name])
+
+
+def _look(
+    model: nn.Module,
+    parameters: Mapping[str, Tensor],
+    objective: Callable[[Any], Tensor],
+    batch: Any,
+) -> _Sight:
+    """Run the objective once and write down what passes."""
+    sight = _Sight()
+
+    def watch(contact: Contact, output: Output) -> None:
+        sight.contacts.append(contact)
+        sight.inputs.append(tuple(t.detach().clone() for t in contact.inputs))
+        sight.outputs.append(tuple(t.detach().clone() for t in tensors_in(output)))
+
+    names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
+
+    def after_module(module: nn.Module, args: Any, output: Any) -> None:
+        del args
+        if (name := names.get(id(module))) is not None:
+            for tensor in tensors_in(output):
+                sight.modules.append((f"{name} ({type(module).__name__})", tensor.detach().clone()))
+
+    alias = each(lambda tensor: tensor.detach(), batch)
+    mark(alias)
+    torch.manual_seed(_SEED)
+    tracer = Tracer(RECORDS, RULES, watch=watch)
+    handle = register_module_forward_hook(after_module)
+    try:
+        with torch.enable_grad():
+            with tracer:
+                losses = objective(alias)
+            _require_visible(losses, parameters)
+    finally:
+        handle.remove()
+    sight.losses = losses.detach().clone()
+    sight.paths = [use.path for use in tracer.uses]
+    return sight
+
+
+def _require_visible(losses: Tensor, parameters: Mapping[str, Tensor]) -> None:
+    """No weight may reach the loss by a way that the tracer did not see."""
+    if not losses.requires_grad:
+        return
+    reached = torch.autograd.grad(
+        losses.sum(), list(parameters.values()), allow_unused=True, retain_graph=True
+    )
+    hidden = [name for name, grad in zip(parameters, reached, strict=True) if grad is not None]
+    if hidden:
+        raise UnsupportedModelError(
+            f"parameters={hidden[:3]}: must be used by ordinary torch operations, and reach the "
+            "loss in a way torch does not show (a custom autograd.Function, a compiled or "
+            "checkpointed block); write that block with torch operations, or freeze them."
+        )
+
+
+def _changed_buffers(model: nn.Module, objective: Callable[[Any], Tensor], batch: Any) -> list[str]:
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    with torch.no_grad():
+        objective(batch)
+    return [
+        name
+        for name, buffer in model.named_buffers()
+        if name not in before or not torch.equal(buffer.nan_to_num(), before[name].nan_to_num())
+    ]
+
+
+def _require_isolation(
+    base: _Sight, others: list[tuple[int, _Sight]], buffers_changed: list[str]
+) -> None:
+    if buffers_changed:
+        raise IsolationError(
+            f"buffers={buffers_changed[:3]}: must not change in a forward pass, because they carry "
+            "one record's values to the next without noise; put these layers in eval mode, or "
+            "replace batch normalisation with steppe.fix(model)."
+        )
+    for which, sight in others:
+        rest = [i for i in range(RECORDS) if i != which]
+        if not torch.equal(sight.losses[rest], base.losses[rest]):
+            raise IsolationError(
+                f"layer={_first_mixing(base, others)}: must treat every record alone, and another "
+                "record's output moved when one was replaced; use GroupNorm or LayerNorm in place "
+                "of batch statistics (steppe.fix(model)), and no operation across the batch."
+            )
+
+
+def _first_mixing(base: _Sight, others: list[tuple[int, _Sight]]) -> str:
+    """The first module whose output has no place for the records that fits what moved."""
+    for position, (name, tensor) in enumerate(base.modules):
+        moved = [(w, s.modules[position][1]) for w, s in others if position < len(s.modules)]
+        if _find_layout(tensor, moved) is None:
+            return repr(name)
+    return "'the loss'"
+
+
+def _layouts(base: _Sight, others: list[tuple[int, _Sight]]) -> list[Layouts]:
+    """Where the records lie in every input and output of every contact."""
+    result = []
+    for position, contact in enumerate(base.contacts):
+        sides = []
+        for side in ("inputs", "outputs"):
+            found = []
+            for which, tensor in enumerate(getattr(base, side)[position]):
+                moved = [(w, getattr(s, side)[position][which]) for w, s in others]
+                layout = _find_layout(tensor, moved)
+                if layout is None:
+                    raise IsolationError(
+                        f"operation={contact.name!r} on {tuple(tensor.shape)}: every row must "
+                        "belong to one record, and some rows moved with two; keep the records "
+                        "apart until the loss."
+                    )
+                found.append(layout)
+            sides.append(tuple(found))
+        result.append(Layouts(contact.name, sides[0], sides[1]))
+    return result
+
+
+def _find_layout(tensor: Tensor, moved: list[tuple[int, Tensor]]) -> Layout | None:
+    """The first arrangement of records that explains all changes, or None."""
+    for axis in range(tensor.ndim):
+        for interleaved in (False, True):
+            layout = Layout(axis, interleaved)
+            if layout.fits(tuple(tensor.shape), RECORDS) and all(
+                _explains(layout, tensor, other, which) for which, other in moved
+            ):
+                return layout
+    return None
+
+
+def _explains(layout: Layout, before: Tensor, after: Tensor, which: int) -> bool:
+    """Whether only rows of record `which` changed."""
+    if before.shape != after.shape:
+        return False
+    changed = layout.split((before != after) & ~(before.isnan() & after.isnan()), RECORDS)
+    return not any(bool(changed[i].any()) for i in range(RECORDS) if i != which)
+
+
+def _require_right_gradients(
+    parameters: Mapping[str, Tensor],
+    objective: Callable[[Any], Tensor],
+    batch: Any,
+    layouts: list[Layouts],
+) -> None:
+    """The engine's per-record gradients against autograd's, on one shared set of random numbers."""
+    leaves = list(parameters.values())
+    torch.manual_seed(_SEED)
+    with torch.enable_grad():
+        losses = objective(batch)
+        truth = (
+            [
+                torch.autograd.grad(losses[i], leaves, allow_unused=True, retain_graph=True)
+                for i in range(RECORDS)
+            ]
+            if losses.requires_grad
+            else []
+        )
+    torch.manual_seed(_SEED)
+    engine = ClippedSum(parameters, objective, _Unclipped(), layouts=layouts)
+    found = {id(leaf): slot.written_out() for leaf, slot in engine.slots(batch)}
+    for position, (name, leaf) in enumerate(parameters.items()):
+        for record, row in enumerate(truth):
+            wanted = torch.zeros_like(leaf) if row[position] is None else row[position]
+            got = found[id(leaf)][record] if id(leaf) in found else torch.zeros_like(leaf)
+            error = (got.reshape(leaf.shape).double() - wanted.double()).norm()
+            scale = max(float(wanted.double().norm()), 1e-6)
+            if not float(error) <= _TOLERANCE * scale * _slack(leaf.dtype):
+                raise UnsupportedModelError(
+                    f"parameter={name!r}: its per-record gradient must equal autograd's, and is "
+                    f"off by {float(error) / scale:.1e}; please report the layer, and freeze it "
+                    "or rewrite it with torch.nn layers meanwhile."
+                )
+
+
+def _slack(dtype: torch.dtype) -> float:
+    return max(1.0, torch.finfo(dtype).eps / torch.finfo(torch.float32).eps / 500)
+
+
+class _Unclipped:
+    """Lets everything through; for comparing gradients only."""
+
+    sensitivity = float("inf")
+
+    def factors(self, norms: Tensor) -> Tensor:
+        return torch.ones_like(norms)
+
+
+def _row(contact: Contact, path: str, names: dict[int, str]) -> Row:
+    leaves = {id(leaf): leaf for tensor in contact.shared for leaf in _leaves(tensor)}
+    weights = tuple(names[key] for key in leaves if key in names)
+    computed = any(not tensor.is_leaf for tensor in contact.shared)
+    numel = sum(leaf.numel() for leaf in leaves.values())
+    return Row(contact.name, path + (" of computed weights" if computed else ""), weights, numel)
+
+
+def _leaves(tensor: Tensor) -> list[Tensor]:
+    """The weights that a tensor was computed from."""
+    if tensor.grad_fn is None:
+        return [tensor]
+    found, todo, seen = [], [tensor.grad_fn], set()
+    while todo:
+        node = todo.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.append(node.variable)
+        todo += [parent for parent, _ in node.next_functions if parent is not None]
+    return found
