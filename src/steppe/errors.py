@@ -33,3 +33,7 @@ class BudgetExhausted(SteppeError, RuntimeError):
 
 class MisuseError(SteppeError, RuntimeError):
     """Calls in an order that would void the guarantee."""
+
+
+class PrivacyWarning(UserWarning):
+    """The run is allowed, but its guarantee is weaker than its reader may think."""

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 
 from steppe import _validate
-from steppe.accounting.pld import GRID_POINTS, check_delta, epsilon, epsilon_on_grid
-from steppe.accounting.segment import Segment, Segments, check_cap, merged, relation
+from steppe.accounting import pld
+from steppe.accounting.segment import Segment, check_cap, merged, relation, with_few_levels
 
 # The calibrated run spends between (1 - tolerance) times the target and the target.
 _TOLERANCE = 5e-4
 _SMALLEST, _LARGEST = 1e-2, 1e6
 _DIGITS = 5
+_STRIDE = math.log(8.0)
+_SECANT_TRIES = 8
 # The search itself runs on a rough copy of the run: few distinct σ and a coarse grid.
-_ROUGH_GROUPS = 6
-_ROUGH_POINTS = GRID_POINTS // 16
-_ROUGH_TOLERANCE = 0.02
+_ROUGH_LEVELS = 6
+_ROUGH_POINTS = pld.GRID_POINTS // 16
+_ROUGH_TOLERANCE = 4e-3
 
 
 def calibrate(
@@ -28,9 +29,9 @@ def calibrate(
 ) -> float:
     """The smallest noise multiplier with which a run stays inside its budget.
 
-    A rough copy of the run, with its noise rounded down to a few values, leads the search near
-    the root; the root is then found and confirmed on the run itself, so that the roughness costs
-    no budget. The result is rounded up to five digits.
+    A rough copy of the run, with few distinct noise levels and on a coarse grid, leads the search
+    near the root; the root is then found and confirmed on the run itself, so that the roughness
+    costs time but no budget. The result is rounded up to five digits.
 
     Args:
         make_segments: the run as a function of the noise multiplier σ; more σ must mean no more ε.
@@ -47,28 +48,23 @@ def calibrate(
     Examples:
         >>> sigma = calibrate(lambda s: [Segment(0.01, s, 2000)], epsilon=2.0, delta=1e-5)
         >>> round(sigma, 2)
-        1.16
+        1.15
     """
     _validate.positive("epsilon", epsilon, "a common range is 0.5 to 8")
-    check_delta(delta)
+    pld.check_delta(delta)
     relation(adjacency)
 
     def exact(sigma: float) -> float:
-        return _exact(make_segments(sigma), delta, adjacency)
+        return pld.epsilon(make_segments(sigma), delta, adjacency)
 
     def rough(sigma: float) -> float:
         run = merged(make_segments(sigma))
         check_cap(run, adjacency)
-        return epsilon_on_grid(
-            _few_noise_levels(run, _ROUGH_GROUPS), delta, adjacency, _ROUGH_POINTS
-        )
+        few = with_few_levels(run, _ROUGH_LEVELS, _typical)
+        return pld.epsilon_on_grid(few, delta, adjacency, _ROUGH_POINTS)
 
     near, slope = _solve(rough, epsilon, 1.0, -1.5, _ROUGH_TOLERANCE)
     return _solve(exact, epsilon, near, slope, _TOLERANCE)[0]
-
-
-def _exact(segments: Iterable[Segment], delta: float, adjacency: str) -> float:
-    return epsilon(segments, delta, adjacency)
 
 
 def _solve(
@@ -76,12 +72,11 @@ def _solve(
 ) -> tuple[float, float]:
     """A σ with spent(σ) in [(1 - tolerance)·target, target], and the log-log slope there.
 
-    Secant steps on log ε against log σ, where the curve is almost straight, kept inside a bracket
-    that grows fourfold until it holds the root and is halved when a step does not help.
+    Secant steps on log ε against log σ, where the curve is almost straight, kept inside the
+    bracket of what is known; if a few of them do not arrive, the bracket is halved instead.
     """
-    aim = target * (1 - tolerance / 2)
-    too_little, enough = 0.0, math.inf  # σ that overspend, σ that do not
-    sigma, previous = _round_up(start), None
+    too_little, enough = 0.0, math.inf  # the largest σ that overspends, the smallest that does not
+    sigma, previous, tries = _round_up(start), None, 0
     while True:
         value = spent(sigma)
         if (1 - tolerance) * target <= value <= target:
@@ -91,27 +86,34 @@ def _solve(
         else:
             enough = sigma
         if enough <= _round_up(too_little * (1 + 10.0**-_DIGITS)):
-            # ε jumps over the interval between two neighbouring σ: take the safe one.
+            # No number with five digits lies between: ε jumps here, so take the safe side.
             return enough, slope
-        measurable = 0 < value < math.inf
-        if measurable and previous is not None and previous[0] != sigma:
-            secant = math.log(value / previous[1]) / math.log(sigma / previous[0])
-            slope = min(-0.2, max(-20.0, secant))
-        if measurable:
+        if 0 < value < math.inf:
+            if previous is not None:
+                secant = math.log(value / previous[1]) / math.log(sigma / previous[0])
+                slope = min(-0.2, max(-20.0, secant))
             previous = (sigma, value)
-            guess = sigma * math.exp(min(4.0, max(-4.0, math.log(aim / value) / slope)))
+            shift = math.log(target * (1 - tolerance / 2) / value) / slope
+            guess = sigma * math.exp(min(_STRIDE, max(-_STRIDE, shift)))
         else:
-            guess = sigma * (4.0 if value > target else 0.25)
-        sigma = _round_up(_inside(guess, too_little, enough, target))
+            guess = sigma * math.exp(_STRIDE if value > target else -_STRIDE)
+        if too_little == 0.0 or enough == math.inf:
+            sigma = _round_up(_outwards(guess, too_little, enough, target))
+        else:
+            tries += 1
+            helps = too_little < guess < enough and tries <= _SECANT_TRIES
+            sigma = _round_up(guess if helps else math.sqrt(too_little * enough))
+            if not too_little < sigma < enough:
+                sigma = _round_up(too_little * (1 + 10.0**-_DIGITS))
 
 
-def _inside(guess: float, too_little: float, enough: float, target: float) -> float:
-    """The guess if the bracket holds it, else the bracket's middle or a step outwards."""
+def _outwards(guess: float, too_little: float, enough: float, target: float) -> float:
+    """The guess within the range of σ that make sense, or why the target is out of reach."""
     if too_little >= _LARGEST:
         raise _validate.fail(
             "epsilon",
             target,
-            f"is not reached with a noise multiplier of {_LARGEST:g}",
+            f"is exceeded even with a noise multiplier of {_LARGEST:g}",
             "ask for more ε, fewer steps or a smaller batch",
         )
     if enough <= _SMALLEST:
@@ -119,14 +121,9 @@ def _inside(guess: float, too_little: float, enough: float, target: float) -> fl
             "epsilon",
             target,
             f"is not spent even with a noise multiplier of {_SMALLEST:g}",
-            "ask for less ε; a budget this large protects nothing",
+            "ask for less ε; so large a budget protects nothing",
         )
-    low, high = max(too_little, _SMALLEST), min(enough, _LARGEST)
-    if too_little == 0.0 or enough == math.inf:
-        return min(high, max(low, guess))
-    # A step that lands beside an end would shrink the bracket from that end only.
-    margin = (high / low) ** 0.02
-    return guess if low * margin < guess < high / margin else math.sqrt(low * high)
+    return min(_LARGEST, max(_SMALLEST, guess))
 
 
 def _round_up(sigma: float) -> float:
@@ -140,14 +137,6 @@ def _round_up(sigma: float) -> float:
     return digits / 10.0**scale if scale >= 0 else float(digits * 10**-scale)
 
 
-def _few_noise_levels(run: Segments, groups: int) -> Segments:
-    """The run with its noise multipliers rounded down to at most `groups` values.
-
-    Less noise costs more, so the ε of the result bounds that of the run from above.
-    """
-    levels = sorted({part.noise_multiplier for part in run})
-    if len(levels) <= groups:
-        return run
-    size = math.ceil(len(levels) / groups)
-    floor = {level: levels[i - i % size] for i, level in enumerate(levels)}
-    return merged(replace(part, noise_multiplier=floor[part.noise_multiplier]) for part in run)
+def _typical(levels: Sequence[float]) -> float:
+    """The noise multiplier that costs about as much as these do in turn."""
+    return math.sqrt(len(levels) / sum(level**-2 for level in levels))

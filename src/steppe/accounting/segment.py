@@ -5,7 +5,8 @@ A run is a tuple of segments; inside one segment every step is the same mechanis
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -73,6 +74,28 @@ def merged(segments: Iterable[Segment]) -> Segments:
             mechanism = replace(segment, steps=1)
             counts[mechanism] = counts.get(mechanism, 0) + segment.steps
     return tuple(replace(mechanism, steps=count) for mechanism, count in counts.items())
+
+
+def with_few_levels(
+    run: Segments, count: int, level: Callable[[Sequence[float]], float]
+) -> Segments:
+    """The run with at most `count` distinct noise multipliers.
+
+    Neighbouring values are gathered into groups, each replaced by what `level` makes of it. Less
+    noise costs more, so with `min` the ε of the result bounds that of the run from above.
+
+    Examples:
+        >>> run = tuple(Segment(0.1, sigma, 1) for sigma in (4.0, 3.0, 2.0, 1.0))
+        >>> [(part.noise_multiplier, part.steps) for part in with_few_levels(run, 2, min)]
+        [(3.0, 2), (1.0, 2)]
+    """
+    levels = sorted({part.noise_multiplier for part in run})
+    if len(levels) <= count:
+        return run
+    size = math.ceil(len(levels) / count)
+    groups = [levels[start : start + size] for start in range(0, len(levels), size)]
+    shared = {member: level(group) for group in groups for member in group}
+    return merged(replace(part, noise_multiplier=shared[part.noise_multiplier]) for part in run)
 
 
 def relation(adjacency: str) -> Any:

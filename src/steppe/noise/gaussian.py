@@ -9,11 +9,11 @@ import torch
 
 from steppe._validate import fail, positive
 from steppe.noise._blocks import BLOCK
-from steppe.noise.source import Source
+from steppe.noise.source import Source, require_noise_dtype
 
-# The grid lies 2^32 times below the noise: fine enough that the rounding costs less than 1e-5 of
-# the sensitivity for 10^9 parameters, coarse enough that sums of half a million times the noise
-# are still exact integers in float64.
+# The grid lies 2^32 times below the noise: fine enough that rounding 10^9 parameters moves two sums
+# apart by less than 1e-5 standard deviations, coarse enough that sums of half a million standard
+# deviations are still exact integers in float64.
 _GRID_BITS = 32
 _EXACT = 2.0**52
 
@@ -63,10 +63,12 @@ class Gaussian:
             The buffer: the noise itself, or zeros where `finish_` adds the noise.
         """
         if self.grid:
+            require_noise_dtype(buffer.dtype)
             positive("std", std)
             return buffer.zero_()
         return source.fill_normal_(buffer, std)
 
+    @torch.no_grad()
     def finish_(
         self, buffer: torch.Tensor, std: float, sensitivity: float, source: Source
     ) -> torch.Tensor:

@@ -48,7 +48,7 @@ class Source:
     def _keystream(self, out: NDArray[np.uint8]) -> None:
         for start in range(0, len(out), len(_ZEROS)):
             part = out[start : start + len(_ZEROS)]
-            self._stream.update_into(_ZEROS[: len(part)], part)
+            self._stream.update_into(_ZEROS[: len(part)], part.data)
 
     def words(self, count: int) -> NDArray[np.uint64]:
         """Independent uniform 64-bit words.
@@ -83,7 +83,8 @@ class Source:
             >>> bool(u.min() > 0 and u.max() < 1)
             True
         """
-        return ((self.words(count) >> np.uint64(12)) + 0.5) * 2.0**-52
+        high = (self.words(count) >> np.uint64(12)).astype(np.float64)
+        return (high + 0.5) * 2.0**-52
 
     @torch.no_grad()
     def fill_normal_(self, tensor: torch.Tensor, std: float) -> torch.Tensor:
@@ -107,14 +108,7 @@ class Source:
             >>> noise.shape
             torch.Size([2, 3])
         """
-        if tensor.dtype not in (torch.float32, torch.float64):
-            raise fail(
-                "dtype",
-                tensor.dtype,
-                "noise must be drawn in float32 or float64, half precision has only a few "
-                "thousand distinct values",
-                "draw and add the noise in float32, convert afterwards",
-            )
+        require_noise_dtype(tensor.dtype)
         std = positive("std", std)
         limits = torch.finfo(tensor.dtype)
         if not limits.tiny <= std <= limits.max / 16:
@@ -188,6 +182,18 @@ class SeededSource(Source):
         # A digest of the whole number: torch keeps 32 bits of a seed, so that 5 and 5 + 2³² agree.
         digest = hashlib.sha256(f"steppe seeded source/{stream}/{seed}".encode()).digest()
         super().__init__(digest, bytes(16))
+
+
+def require_noise_dtype(dtype: torch.dtype) -> None:
+    """Refuse to draw or add noise in a precision that cannot hold it."""
+    if dtype not in (torch.float32, torch.float64):
+        raise fail(
+            "dtype",
+            dtype,
+            "noise must be drawn and added in float32 or float64, half precision has only a few "
+            "thousand distinct values",
+            "keep the accumulator in float32 and convert the released vector",
+        )
 
 
 def as_source(source: object = None) -> Source:

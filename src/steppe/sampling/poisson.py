@@ -2,16 +2,182 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+import torch
+
+from steppe._validate import fail, positive, positive_integer
+from steppe.sampling._exact import ONE, Words, binomial, uniform_subset
 
 
 @dataclass(frozen=True)
 class Poisson:
-    """Each record joins each step independently with the plan's rate."""
+    """Each record joins each step independently with the plan's rate.
+
+    Guarantees:
+        Every record takes part with probability exactly threshold/2⁶⁴, independently of all other
+        records and steps. `realised_rate` is that same number, so what is accounted is what is
+        drawn. A step draws the number of participants from its binomial law and then a uniform
+        subset of that size, which is the joint law of independent coins; the work is proportional
+        to the batch, not to the population. The only deviation is the rounding of the binomial
+        table, below 2⁻¹⁰⁰ in total variation.
+
+    Examples:
+        >>> from steppe.noise import SecureSource
+        >>> batches = Poisson().batches(60_000, 256, steps=3, source=SecureSource())
+        >>> [rows.dtype for rows in batches]
+        [torch.int64, torch.int64, torch.int64]
+    """
+
+    def threshold(self, population: int, batch_size: float) -> int:
+        """The coin's integer threshold: a record joins when its 64-bit word lies below it.
+
+        Args:
+            population: Declared number of records.
+            batch_size: Expected number of participants in a step.
+
+        Returns:
+            A whole number between 1 and 2⁶⁴; rounding never raises the rate.
+        """
+        population = positive_integer("population", population)
+        batch_size = positive("batch_size", batch_size)
+        if batch_size > population:
+            raise fail(
+                "batch_size",
+                batch_size,
+                f"must not exceed population={population}",
+                "use the population for full batches",
+            )
+        threshold = math.floor(math.ldexp(batch_size / population, 64))
+        if threshold == 0:
+            raise fail(
+                "batch_size",
+                batch_size,
+                "must be at least population/2⁶⁴",
+                "give a larger expected batch",
+            )
+        return threshold
+
+    def realised_rate(self, population: int, batch_size: float) -> float:
+        """The probability that a record takes part in a step, as the account must use it.
+
+        Args:
+            population: Declared number of records.
+            batch_size: Expected number of participants in a step.
+
+        Returns:
+            threshold/2⁶⁴, without rounding: the threshold has at most 53 significant bits.
+
+        Examples:
+            >>> Poisson().realised_rate(1000, 250)
+            0.25
+        """
+        return math.ldexp(self.threshold(population, batch_size), -64)
+
+    def draw(self, population: int, threshold: int, source: Words) -> torch.Tensor:
+        """The participants of one step.
+
+        Args:
+            population: Number of records.
+            threshold: From `threshold`, between 1 and 2⁶⁴.
+            source: Where the coins come from.
+
+        Returns:
+            Sorted row numbers, int64; empty when nobody takes part.
+
+        Examples:
+            >>> from steppe.noise import SecureSource
+            >>> Poisson().draw(5, 2**64, SecureSource())
+            tensor([0, 1, 2, 3, 4])
+        """
+        _check_draw(population, threshold, source)
+        size = binomial(population, threshold, source)
+        return torch.from_numpy(uniform_subset(population, size, source))
+
+    def batches(
+        self, population: int, batch_size: float, steps: int, source: Words
+    ) -> Iterator[torch.Tensor]:
+        """The participants of every step, one after the other.
+
+        Args:
+            population: Number of records.
+            batch_size: Expected number of participants in a step.
+            steps: Number of steps.
+            source: Where the coins come from.
+
+        Returns:
+            Exactly `steps` index tensors, empty ones included; drawn as they are asked for.
+        """
+        threshold = self.threshold(population, batch_size)
+        steps = positive_integer("steps", steps)
+        _check_draw(population, threshold, source)
+        return (self.draw(population, threshold, source) for _ in range(steps))
 
 
 @dataclass(frozen=True)
-class CappedPoisson:
-    """Poisson sampling with at most `cap` records taking part (fixed shapes)."""
+class CappedPoisson(Poisson):
+    """Poisson sampling with at most `cap` records taking part (fixed shapes).
+
+    Args:
+        cap: Largest number of participants; None for six standard deviations above the expected
+            batch, where the cap costs nothing measurable.
+
+    Guarantees:
+        When more than `cap` coins show heads, a uniformly random subset of `cap` of those records
+        takes part. This is the mechanism of dp-accounting's `TruncatedSubsampledGaussianDpEvent`
+        with this population, `realised_rate` and `resolved_cap`. Records are no longer
+        independent, so it needs zero-out adjacency: the population is public and a neighbouring
+        data set blanks a record instead of removing it.
+
+    Examples:
+        >>> CappedPoisson().resolved_cap(60_000, 2048)
+        2315
+    """
 
     cap: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.cap is not None:
+            positive_integer("cap", self.cap, "give a whole number, or None for the default")
+
+    def resolved_cap(self, population: int, batch_size: float) -> int:
+        """The largest number of participants in a step.
+
+        Args:
+            population: Declared number of records.
+            batch_size: Expected number of participants in a step.
+
+        Returns:
+            `cap`, or ceil(B + 6 sqrt(B (1 − q))) if it is None; never more than the population.
+        """
+        return self._cap(population, self.threshold(population, batch_size))
+
+    def _cap(self, population: int, threshold: int) -> int:
+        if self.cap is not None:
+            return min(self.cap, population)
+        rate = math.ldexp(threshold, -64)
+        expected = population * rate
+        return min(population, math.ceil(expected + 6.0 * math.sqrt(expected * (1.0 - rate))))
+
+    def draw(self, population: int, threshold: int, source: Words) -> torch.Tensor:
+        """The participants of one step, at most the cap; see `Poisson.draw`."""
+        _check_draw(population, threshold, source)
+        # A uniform subset of a uniform subset is a uniform subset: only the size changes.
+        size = min(binomial(population, threshold, source), self._cap(population, threshold))
+        return torch.from_numpy(uniform_subset(population, size, source))
+
+
+def _check_draw(population: int, threshold: int, source: Words) -> None:
+    positive_integer("population", population)
+    if not 1 <= positive_integer("threshold", threshold) <= ONE:
+        raise fail("threshold", threshold, "must lie in 1 … 2⁶⁴", "take it from threshold()")
+    if not isinstance(source, Words):
+        raise fail(
+            "source",
+            source,
+            "must be a source of cryptographic words: generators behind a seed repeat their coins "
+            "and make them predictable",
+            "use SecureSource()",
+        )

@@ -288,12 +288,13 @@ def _require_right_gradients(
         )
     torch.manual_seed(_SEED)
     engine = ClippedSum(parameters, objective, _Unclipped(), layouts=layouts)
-    found = {id(leaf): slot.written_out() for leaf, slot in engine.slots(batch)}
+    with torch.no_grad():
+        found = {id(leaf): slot.written_out() for leaf, slot in engine.slots(batch)}
     for position, (name, leaf) in enumerate(parameters.items()):
         for record, row in enumerate(truth):
             wanted = torch.zeros_like(leaf) if row[position] is None else row[position]
             got = found[id(leaf)][record] if id(leaf) in found else torch.zeros_like(leaf)
-            error = (got.reshape(leaf.shape).double() - wanted.double()).norm()
+            error = (got.reshape(leaf.shape).double() - wanted.double()).detach().norm()
             scale = max(float(wanted.double().norm()), 1e-6)
             if not float(error) <= _TOLERANCE * scale * _slack(leaf.dtype):
                 raise UnsupportedModelError(

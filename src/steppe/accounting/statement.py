@@ -1,0 +1,249 @@
+"""The privacy statement: what is promised, to whom, and what it rests on.
+
+The nine items are those that "How to DP-fy ML" (Ponomareva et al., arXiv 2303.00654, section 5.3)
+asks every claim of differential privacy to report.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from steppe.accounting.pld import SMALLEST_DELTA, epsilon_curve
+from steppe.accounting.rdp import rdp_epsilon
+from steppe.accounting.segment import Segments
+
+_RELATION_TEXT = {
+    "add-remove": "one {unit} is added to or removed from the data set",
+    "zero-out": "one {unit} is replaced by an empty one; the number of them is public",
+    "replace-one": "one {unit} is replaced by any other",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """Everything a reader needs in order to judge a claimed ε. Made by `Plan.statement()`.
+
+    Args:
+        epsilon: the PLD value of the whole run at δ.
+        delta: δ.
+        curve: further (δ, ε) pairs that hold for the same run.
+        rdp_epsilon: the second opinion; None where the RDP accountant does not apply.
+        accountant: the accountant and its version.
+        adjacency: which data sets are neighbours.
+        unit: what one neighbour differs by, such as "record".
+        population: number of units that sets the sampling rate.
+        population_source: "declared" or "data".
+        run: the mechanisms covered, at least one, all with one rate and cap.
+        noise_multiplier: σ of one query, at its base level if it follows a schedule.
+        sensitivity: the bound on one unit's part in the sum.
+        queries: how often a step asks the same batch.
+        rounded_noise: whether sum and noise are rounded to a common grid before they are added.
+        digest: the plan's fingerprint.
+        not_private_reason: why nothing above holds, if so.
+    """
+
+    epsilon: float
+    delta: float
+    curve: tuple[tuple[float, float], ...]
+    rdp_epsilon: float | None
+    accountant: str
+    adjacency: str
+    unit: str
+    population: int
+    population_source: str
+    run: Segments
+    noise_multiplier: float
+    sensitivity: float
+    queries: int
+    rounded_noise: bool
+    digest: str
+    not_private_reason: str | None = None
+
+    @classmethod
+    def of(cls, run: Segments, delta: float, adjacency: str, **facts: Any) -> Statement:
+        """The statement of a run, with everything computed that the segments determine.
+
+        Args:
+            run: the mechanisms covered, at least one, all with one rate and cap.
+            delta: δ.
+            adjacency: which data sets are neighbours.
+            facts: the fields that segments do not know.
+
+        Returns:
+            The statement.
+        """
+        others = tuple(
+            smaller for smaller in (delta / 10, delta / 100) if smaller >= SMALLEST_DELTA
+        )
+        first, *further = epsilon_curve(run, (delta, *others), adjacency)
+        comparable = adjacency != "replace-one" and run[0].cap is None
+        return cls(
+            epsilon=first,
+            delta=delta,
+            curve=tuple(zip(others, further, strict=True)),
+            rdp_epsilon=rdp_epsilon(run, delta, adjacency) if comparable else None,
+            accountant=f"dp-accounting {version('dp-accounting')}",
+            adjacency=adjacency,
+            run=run,
+            **facts,
+        )
+
+    @property
+    def rate(self) -> float:
+        """The probability that a unit takes part in a step."""
+        return self.run[0].rate
+
+    @property
+    def cap(self) -> int | None:
+        """The largest batch, or None."""
+        return self.run[0].cap
+
+    @property
+    def steps(self) -> int:
+        """The number of steps covered."""
+        return sum(segment.steps for segment in self.run)
+
+    @property
+    def items(self) -> dict[str, str]:
+        """The nine items, by title, as sentences."""
+        return {
+            "setting": (
+                "Central: whoever runs the training sees the data and is trusted; whoever "
+                "receives what is released is not."
+            ),
+            "data accesses": (
+                f"The {self.steps} steps of this run. Not covered: choosing hyper-parameters, "
+                "architecture or checkpoint with the help of the same data, and other runs on it. "
+                f"Probes of the model's structure use synthetic inputs. {self._population_text}"
+            ),
+            "release": (
+                "The weights after every step, so all checkpoints, the optimizer's state, and "
+                "whatever is computed from them alone, averages included. Not covered: losses, "
+                "accuracies or batch sizes measured on the private data."
+            ),
+            "unit": f"One {self.unit}; its part in one step's sum is at most {self.sensitivity:g}.",
+            "neighbours": f"{self.adjacency}: {self._neighbours_text}.",
+            "accountant": f"{self.accountant}, privacy loss distributions rounded up. {self._rdp}",
+            "assumptions": self._assumptions,
+            "guarantee": self._guarantee,
+            "verification": (
+                f"Plan SHA-256 {self.digest}. σ = {self.noise_multiplier:g}{self._schedule}, rate "
+                f"{self.rate:.6g}, {self.steps} steps, {self.queries} "
+                f"{'query' if self.queries == 1 else 'queries'} a step; with δ these numbers "
+                "suffice to recompute ε, and the code that adds the noise is open."
+            ),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers and sentences, ready for JSON; `epsilon` is null where nothing is promised."""
+        return {
+            "private": self.not_private_reason is None,
+            "not_private_reason": self.not_private_reason,
+            "epsilon": self._promised(self.epsilon),
+            "delta": self.delta,
+            "curve": [
+                {"delta": delta, "epsilon": self._promised(epsilon)}
+                for delta, epsilon in self.curve
+            ],
+            "rdp_epsilon": self._promised(self.rdp_epsilon),
+            "accountant": self.accountant,
+            "adjacency": self.adjacency,
+            "unit": self.unit,
+            "population": self.population,
+            "population_source": self.population_source,
+            "rate": self.rate,
+            "cap": self.cap,
+            "steps": self.steps,
+            "noise_multiplier": self.noise_multiplier,
+            "sensitivity": self.sensitivity,
+            "queries": self.queries,
+            "accounted": [
+                {"steps": segment.steps, "noise_multiplier": segment.noise_multiplier}
+                for segment in self.run
+            ],
+            "rounded_noise": self.rounded_noise,
+            "digest": self.digest,
+            "items": self.items,
+        }
+
+    def to_json(self) -> str:
+        """`to_dict` as indented JSON."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+
+    def __str__(self) -> str:
+        lines = ["Privacy statement", ""]
+        if self.not_private_reason is not None:
+            lines = [f"NOT PRIVATE: {self.not_private_reason}", "", *lines]
+        lines += [f"{i}. {title}: {text}" for i, (title, text) in enumerate(self.items.items(), 1)]
+        return "\n".join(lines)
+
+    def _promised(self, epsilon: float | None) -> float | None:
+        holds = self.not_private_reason is None and epsilon is not None and math.isfinite(epsilon)
+        return epsilon if holds else None
+
+    @property
+    def _population_text(self) -> str:
+        if self.population_source == "declared":
+            return f"The population {self.population} is a declared constant, not read from them."
+        shielded = (
+            "which this relation makes public"
+            if self.adjacency != "add-remove"
+            else "and that one number is not protected by ε"
+        )
+        return f"The population {self.population} was read once, the data's length, {shielded}."
+
+    @property
+    def _neighbours_text(self) -> str:
+        return _RELATION_TEXT[self.adjacency].format(unit=self.unit)
+
+    @property
+    def _rdp(self) -> str:
+        if self.rdp_epsilon is None:
+            return "No second opinion: the RDP accountant does not apply here."
+        return f"Second opinion, by RDP: ε = {_up(self.rdp_epsilon)}."
+
+    @property
+    def _schedule(self) -> str:
+        levels = {segment.noise_multiplier for segment in self.run}
+        return "" if len(levels) == 1 else f" on a schedule of {len(levels)} levels"
+
+    @property
+    def _assumptions(self) -> str:
+        coin = f"each {self.unit} joins each step by its own coin of rate {self.rate:.6g}"
+        capped = "" if self.cap is None else f", at random at most {self.cap} of them"
+        held = (
+            "It holds because the plan itself makes the sampler."
+            if self.not_private_reason is None
+            else "Void in this run, see above."
+        )
+        defence = (
+            "on: sum and noise are rounded to one grid before they are added"
+            if self.rounded_noise
+            else "off: the noise is taken as if it were a real number"
+        )
+        return f"Poisson sampling: {coin}{capped}. {held} Floating-point defence {defence}."
+
+    @property
+    def _guarantee(self) -> str:
+        if self.not_private_reason is not None:
+            return f"None. NOT PRIVATE: {self.not_private_reason}"
+        if not math.isfinite(self.epsilon):
+            return "None: ε is infinite."
+        ratio = self.delta * self.population
+        against = f"δ is {ratio:.3g} of 1 over the population"
+        if ratio >= 1:
+            against += f", which allows to publish some whole {self.unit}s: too large"
+        pairs = ((self.delta, self.epsilon), *self.curve)
+        bounds = ", ".join(f"({_up(epsilon)}, {delta:.3g})" for delta, epsilon in pairs)
+        return f"(ε, δ) = {bounds}; the first {against}."
+
+
+def _up(epsilon: float) -> str:
+    """ε with four decimals, rounded up so that the printed number is a bound too."""
+    if not math.isfinite(epsilon):
+        return "∞"
+    return f"{math.ceil(round(epsilon * 1e4, 6)) / 1e4:.4f}"

@@ -1,0 +1,94 @@
+"""Per-record gradients of recurrent weights: sums over time that share their δ."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from steppe.clipping.kernels import Candidate
+from steppe.clipping.slots import _GUARD, Kept, Outer, Slot, blank
+from steppe.clipping.tracing import Contact
+
+
+class Gram:
+    """⟨δₜ, δₛ⟩ for every record, computed once for all weights that share δ.
+
+    Args:
+        delta: `(B, T, gates)`.
+    """
+
+    def __init__(self, delta: Tensor) -> None:
+        self.delta = delta
+
+    @cached_property
+    def matrix(self) -> Tensor:
+        """`(B, T, T)`."""
+        return torch.bmm(self.delta, self.delta.mT)
+
+    @cached_property
+    def trace(self) -> Tensor:
+        """Σₜ ‖δₜ‖² for every record."""
+        return self.matrix.diagonal(dim1=1, dim2=2).sum(1)
+
+
+class InTime(Outer):
+    """Σₜ δₜxₜᵀ where δ is shared with other weights and memory is time-major.
+
+    Args:
+        x: `(B, T, d)`, a view of `(T, B, d)`.
+        gram: δ and its Gram matrix.
+        dots: ⟨Gᵢ, W⟩ where they are known already.
+    """
+
+    def __init__(self, x: Tensor, gram: Gram, dots: Tensor | None = None) -> None:
+        super().__init__(x, gram.delta, dots)
+        self.gram = gram
+
+    def squared_norms(self) -> Tensor:
+        products = torch.bmm(self.x, self.x.mT)
+        bound = products.diagonal(dim1=1, dim2=2).sum(1) * self.gram.trace
+        total = products.mul_(self.gram.matrix).sum((1, 2)).clamp_(min=0.0)
+        return total.add_(bound, alpha=_GUARD * torch.finfo(total.dtype).eps)
+
+    def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
+        x, g = blank(self.x, bad), blank(self.g, bad)
+        x = x * factors.to(x.dtype)[:, None, None]  # the gates are always the wider side
+        # Time first: that is how both lie in memory, so neither is copied.
+        x, g = x.transpose(0, 1).flatten(0, 1), g.transpose(0, 1).flatten(0, 1)
+        out.view(g.shape[1], x.shape[1]).addmm_(g.t().to(out.dtype), x.to(out.dtype))
+
+
+def shared_outer(contact: Contact, x: Tensor, gram: Gram, dots: Tensor | None) -> Slot:
+    """Σₜ δₜxₜᵀ by Gram matrices or written out, whichever is faster here.
+
+    Args:
+        contact: where it happens.
+        x: what δ meets, `(B, T, d)`.
+        gram: δ, shared with other weights.
+        dots: ⟨Gᵢ, W⟩ where they are known already.
+    """
+    delta = gram.delta
+    records, positions, inputs, outputs = *x.shape, delta.shape[2]
+    if positions == 1:
+        return Outer(x, delta, dots)
+    product, pairs = positions * inputs * outputs, positions**2 * (inputs + outputs)
+    candidates = {
+        # A Gram matrix of its own: what the measurement times must not depend on who came first.
+        "gram": Candidate(
+            lambda: InTime(x, Gram(delta), dots),
+            records * (product + pairs),
+            8.0 * records * positions**2,
+        ),
+        "kept": Candidate(
+            lambda: Kept(Outer(x, delta).written_out()),
+            records * (product + 2 * inputs * outputs),
+            4.0 * records * inputs * outputs,
+        ),
+    }
+    key = f"recurrent {inputs}->{outputs} T={positions}"
+    slot = contact.kernels.pick(key, candidates, records, inputs * outputs)
+    if isinstance(slot, InTime):
+        slot.gram = gram
+    return slot

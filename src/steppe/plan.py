@@ -1,0 +1,439 @@
+"""Every public constant of a private run, and what it costs.
+
+The plan alone makes the sampler's rate, the size of the noise and the accountant's event, so the
+three cannot disagree. Nothing in it depends on the data, with one exception that the statement
+names: the population may be read from the length of the data set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import warnings
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from steppe import _validate, accounting
+from steppe.accounting import ADJACENCIES, Segment, Segments, Statement
+from steppe.accounting.pld import check_delta
+from steppe.clipping import Clip, Flat
+from steppe.errors import PrivacyWarning
+from steppe.noise import Gaussian, Source
+from steppe.points import Here, Point
+from steppe.sampling import CappedPoisson, Poisson
+
+
+@runtime_checkable
+class Noise(Protocol):
+    """Place 5: what hides a record."""
+
+    @property
+    def grid(self) -> bool:
+        """Whether sum and noise are rounded to a common grid before they are added."""
+
+    def relative(self, steps: int) -> tuple[tuple[int, float], ...]:
+        """The schedule as (number of steps, factor on the plan's noise multiplier)."""
+
+    def start_(self, buffer: Tensor, std: float, source: Source) -> Tensor:
+        """Overwrite the accumulator with the state that clipped gradients are added to."""
+
+    def finish_(self, buffer: Tensor, std: float, sensitivity: float, source: Source) -> Tensor:
+        """Turn the accumulator into what may leave the step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The public constants of one private run.
+
+    Give either a budget (`epsilon`) or the noise (`noise_multiplier`), and either `steps` or
+    `epochs`. Without `population` the plan cannot be costed until `for_population` fills it in.
+
+    Args:
+        delta: δ, well below 1 over the population.
+        batch_size: expected number of records in a step; also what the sum is divided by.
+        epsilon: the budget; the noise is calibrated to spend it in full.
+        noise_multiplier: σ, the noise on the sum in units of the sensitivity.
+        steps: number of steps.
+        epochs: passes over the data on average: floor(epochs · population / batch_size) steps.
+        population: number of records that sets the sampling rate, a declared constant.
+        clip: how much one record may say.
+        noise: what hides it.
+        sampling: who takes part.
+        point: at which weights the gradient is taken.
+        l2: λ of the term λθ that joins every record's gradient before the clip.
+        views: augmented views of a record, averaged before the clip.
+        adjacency: `add-remove`, `zero-out` or `replace-one`. A capped batch is refused unless
+            `zero-out` is asked for by name, since that changes what is promised.
+        unit: what is protected, in a word, for the statement.
+        population_source: "declared", or "data" where `for_population` filled it in.
+
+    Guarantees:
+        A run that samples at `rate` (and `cap`), bounds every record's part in each query's sum by
+        `sensitivity`, adds Gaussian noise of `noise_std` (times the schedule's factor) to each
+        query and takes at most `total_steps` steps costs at most `epsilon_spent()` at δ.
+
+    Examples:
+        >>> plan = Plan(delta=1e-5, batch_size=256, epsilon=2.0, steps=100, population=10_000)
+        >>> round(plan.sigma, 2)
+        0.96
+        >>> 1.998 < plan.epsilon_spent() <= 2.0
+        True
+    """
+
+    delta: float
+    batch_size: float
+    epsilon: float | None = None
+    noise_multiplier: float | None = None
+    steps: int | None = None
+    epochs: float | None = None
+    population: int | None = None
+    clip: Clip = field(default_factory=Flat)
+    noise: Noise = field(default_factory=Gaussian)
+    sampling: Poisson = field(default_factory=Poisson)
+    point: Point = field(default_factory=Here)
+    l2: float = 0.0
+    views: int = 1
+    adjacency: str = "add-remove"
+    unit: str = "record"
+    population_source: str = "declared"
+
+    def __post_init__(self) -> None:
+        check_delta(self.delta)
+        self._set("delta", float(self.delta))
+        self._set("batch_size", _validate.positive("batch_size", self.batch_size))
+        self._check_noise_and_length()
+        self._check_places()
+        self._set("l2", _validate.non_negative("l2", self.l2))
+        self._set("views", _validate.positive_integer("views", self.views))
+        self._check_adjacency()
+        if not isinstance(self.unit, str) or not self.unit.strip():
+            raise _validate.fail("unit", self.unit, "must be a word", "use 'record' or 'user'")
+        _validate.one_of("population_source", self.population_source, ("declared", "data"))
+        if self.population is not None:
+            self._check_population()
+
+    def for_population(self, records: int) -> Plan:
+        """This plan with its population read from a data set.
+
+        Args:
+            records: the length of the data set.
+
+        Returns:
+            A new plan, whose statement says where the number comes from.
+
+        Guarantees:
+            A declared population is never overwritten by the data.
+        """
+        if self.population is not None:
+            raise _validate.fail(
+                "population", self.population, "is already fixed", "use the plan as it is"
+            )
+        return replace(self, population=records, population_source="data")
+
+    @property
+    def rate(self) -> float:
+        """The probability with which a record takes part in a step, exactly as it is drawn."""
+        return self.sampling.realised_rate(self._known_population, self.batch_size)
+
+    @property
+    def cap(self) -> int | None:
+        """The largest number of records in a step, or None."""
+        if isinstance(self.sampling, CappedPoisson):
+            return self.sampling.resolved_cap(self._known_population, self.batch_size)
+        return None
+
+    @property
+    def total_steps(self) -> int:
+        """The number of steps the plan pays for."""
+        if self.steps is not None:
+            return self.steps
+        if self.epochs is None:
+            raise _length_error(self.epochs)
+        # The small factor keeps products that are whole numbers on paper from falling below them.
+        rounds = self.epochs * self._known_population / self.batch_size * (1 + 1e-12)
+        return max(1, math.floor(rounds))
+
+    @cached_property
+    def sigma(self) -> float:
+        """The noise multiplier in use: the given one, or the one the budget needs."""
+        if self.noise_multiplier is not None:
+            return self.noise_multiplier
+        if self.epsilon is None:
+            raise _noise_error(self.epsilon)
+        return accounting.calibrate(self._segments_at, self.epsilon, self.delta, self.adjacency)
+
+    @property
+    def sensitivity(self) -> float:
+        """The largest l2 change of one query's clipped sum when one record comes or goes."""
+        return self.clip.sensitivity
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise on the sum, before the schedule's factor."""
+        return self.sigma * self.sensitivity
+
+    def noise_std_at(self, step: int) -> float:
+        """Standard deviation of the noise on the sum in the given step, counted from 0."""
+        left = step
+        for count, factor in self.noise.relative(self.total_steps):
+            if left < count:
+                return self.noise_std * factor
+            left -= count
+        raise _validate.fail("step", step, f"must be below {self.total_steps}", "stop there")
+
+    def noise_std_at(self, step: int) -> float:
+        """Standard deviation of the noise on the sum of each query in one step, counted from 0."""
+        left = step
+        for count, factor in self._schedule:
+            if 0 <= left < count:
+                return self.noise_std * factor
+            left -= count
+        raise _validate.fail(
+            "step", step, f"lies outside the {self.total_steps} steps of the plan", "count from 0"
+        )
+
+    @property
+    def divisor(self) -> float:
+        """What the noised sum is divided by: the expected batch, never the actual one."""
+        return self.batch_size
+
+    def segments(self, steps_done: int | None = None) -> Segments:
+        """The run, or its first `steps_done` steps, in the accountant's terms."""
+        run = self._segments_at(self.sigma)
+        if steps_done is None:
+            return run
+        if steps_done != 0:
+            _validate.positive_integer("steps_done", steps_done, "count the steps taken so far")
+        if steps_done > self.total_steps:
+            raise _validate.fail(
+                "steps_done",
+                steps_done,
+                f"exceeds the {self.total_steps} steps of the plan",
+                "stop there, or plan a longer run before it starts",
+            )
+        first, left = [], steps_done
+        for segment in run:
+            taken = min(left, segment.steps)
+            first.append(replace(segment, steps=taken))
+            left -= taken
+        return tuple(segment for segment in first if segment.steps)
+
+    def event(self) -> Any:
+        """The run as a dp-accounting `DpEvent`."""
+        return accounting.event(self.segments())
+
+    def epsilon_spent(self, steps_done: int | None = None) -> float:
+        """The PLD value of ε at δ, of the whole run or of its first steps.
+
+        Args:
+            steps_done: how many steps were taken; None for all.
+
+        Returns:
+            ε ≥ 0.
+
+        Guarantees:
+            An upper bound; for the whole run it is not above the budget that was asked for.
+        """
+        return accounting.epsilon(self.segments(steps_done), self.delta, self.adjacency)
+
+    def calibrate(self, epsilon: float | None = None) -> Plan:
+        """The plan with its noise fixed, so that it no longer depends on a search.
+
+        Args:
+            epsilon: the budget; None for the one the plan was given.
+
+        Returns:
+            A new plan with `noise_multiplier` instead of `epsilon`.
+        """
+        target = self.epsilon if epsilon is None else epsilon
+        if target is None:
+            raise _validate.fail("epsilon", None, "is not known to this plan", "give a budget")
+        asked = replace(self, epsilon=target, noise_multiplier=None)
+        return replace(asked, epsilon=None, noise_multiplier=asked.sigma)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All constants with their values in use, and under `asked` what was given instead."""
+        return {
+            "delta": self.delta,
+            "batch_size": self.batch_size,
+            "population": self._known_population,
+            "population_source": self.population_source,
+            "rate": self.rate,
+            "cap": self.cap,
+            "steps": self.total_steps,
+            "noise_multiplier": self.sigma,
+            "sensitivity": self.sensitivity,
+            "clip": _described(self.clip),
+            "noise": _described(self.noise),
+            "sampling": _described(self.sampling),
+            "point": _described(self.point),
+            "l2": self.l2,
+            "views": self.views,
+            "adjacency": self.adjacency,
+            "unit": self.unit,
+            "asked": {
+                name: getattr(self, name)
+                for name in ("epsilon", "noise_multiplier", "steps", "epochs")
+            },
+        }
+
+    def digest(self) -> str:
+        """SHA-256 of the constants in use; equal for plans that run the same mechanism."""
+        constants = {key: value for key, value in self.to_dict().items() if key != "asked"}
+        text = json.dumps(constants, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def statement(self, not_private_reason: str | None = None) -> Statement:
+        """What this plan promises, in the nine items a reader needs to judge it.
+
+        Args:
+            not_private_reason: why the promise is void, for runs in a test mode.
+
+        Returns:
+            The statement: `str()` for reading, `to_json()` for machines.
+        """
+        return Statement.of(
+            self.segments(),
+            self.delta,
+            self.adjacency,
+            unit=self.unit,
+            population=self._known_population,
+            population_source=self.population_source,
+            noise_multiplier=self.sigma,
+            sensitivity=self.sensitivity,
+            queries=self.point.queries,
+            rounded_noise=self.noise.grid,
+            digest=self.digest(),
+            not_private_reason=not_private_reason,
+        )
+
+    def _segments_at(self, sigma: float) -> Segments:
+        # k Gaussian answers at σ about one batch tell as much as one answer at σ/√k.
+        accounted = sigma / math.sqrt(self.point.queries)
+        rate, cap, population = self.rate, self.cap, self._known_population
+        return tuple(
+            Segment(
+                rate=rate,
+                noise_multiplier=accounted * factor,
+                steps=count,
+                cap=cap,
+                population=population if cap is not None else None,
+            )
+            for count, factor in self._schedule
+        )
+
+    @cached_property
+    def _schedule(self) -> tuple[tuple[int, float], ...]:
+        schedule = self.noise.relative(self.total_steps)
+        for count, factor in schedule:
+            _validate.positive_integer("noise schedule's steps", count)
+            _validate.positive("noise schedule's factor", factor)
+        if sum(count for count, _ in schedule) != self.total_steps:
+            raise _validate.fail(
+                "noise",
+                self.noise,
+                f"its schedule does not cover the {self.total_steps} steps of the plan",
+                "give a schedule of that length",
+            )
+        return schedule
+
+    @property
+    def _known_population(self) -> int:
+        if self.population is None:
+            raise _validate.fail(
+                "population",
+                None,
+                "is needed for the sampling rate",
+                "declare it, or call for_population(len(data))",
+            )
+        return self.population
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check_noise_and_length(self) -> None:
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            raise _noise_error(self.epsilon)
+        if self.epsilon is not None:
+            hint = "a common range is 0.5 to 8"
+            self._set("epsilon", _validate.positive("epsilon", self.epsilon, hint))
+        if self.noise_multiplier is not None:
+            hint = "without noise nothing is private; a common range is 0.5 to 5"
+            sigma = _validate.positive("noise_multiplier", self.noise_multiplier, hint)
+            self._set("noise_multiplier", sigma)
+        if (self.steps is None) == (self.epochs is None):
+            raise _length_error(self.steps)
+        if self.steps is not None:
+            self._set("steps", _validate.positive_integer("steps", self.steps))
+        if self.epochs is not None:
+            self._set("epochs", _validate.positive("epochs", self.epochs))
+
+    def _check_places(self) -> None:
+        places = (
+            ("clip", Clip, "Flat(1.0)"),
+            ("noise", Noise, "Gaussian()"),
+            ("sampling", Poisson, "Poisson()"),
+            ("point", Point, "Here()"),
+        )
+        for name, kind, example in places:
+            value = getattr(self, name)
+            if isinstance(value, type) or not isinstance(value, kind) or not is_dataclass(value):
+                raise _validate.fail(name, value, f"is no choice for {name}", f"use {example}")
+        _validate.positive("clip.sensitivity", self.clip.sensitivity)
+        _validate.positive_integer("point.queries", self.point.queries)
+
+    def _check_adjacency(self) -> None:
+        _validate.one_of("adjacency", self.adjacency, ADJACENCIES)
+        if isinstance(self.sampling, CappedPoisson) and self.adjacency != "zero-out":
+            raise _validate.fail(
+                "adjacency",
+                self.adjacency,
+                "a capped batch is private only if the population is public",
+                "set adjacency='zero-out', which says so, or use Poisson()",
+            )
+
+    def _check_population(self) -> None:
+        population = _validate.positive_integer("population", self.population)
+        self._set("population", population)
+        if self.batch_size > population:
+            raise _validate.fail(
+                "batch_size",
+                self.batch_size,
+                f"must not exceed the population of {population}",
+                "use a smaller batch",
+            )
+        if self.delta * population >= 1:
+            warnings.warn(
+                f"delta={self.delta!r}: is not below 1/population={1 / population:.3g}, so it "
+                f"allows to publish some {self.unit}s as they are; use a smaller delta.",
+                PrivacyWarning,
+                stacklevel=4,
+            )
+
+
+def _noise_error(epsilon: float | None) -> Exception:
+    return _validate.fail(
+        "epsilon",
+        epsilon,
+        "give either epsilon or noise_multiplier, not both and not neither",
+        "epsilon calibrates the noise, noise_multiplier fixes it",
+    )
+
+
+def _length_error(steps: float | None) -> Exception:
+    return _validate.fail(
+        "steps",
+        steps,
+        "give either steps or epochs, not both and not neither",
+        "epochs are turned into floor(epochs * population / batch_size) steps",
+    )
+
+
+def _described(place: Any) -> dict[str, Any]:
+    """A place by its class and its fields, in terms of JSON."""
+    constants = {item.name: getattr(place, item.name) for item in fields(place)}
+    return {"kind": type(place).__name__, **constants}

@@ -1,0 +1,292 @@
+"""Your own loop, made private: `make_private` and what it returns."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from steppe import _validate
+from steppe.accounting import Statement
+from steppe.clipping import ClippedSum, Kernels, objective_of
+from steppe.clipping.batches import count
+from steppe.clipping.isolation import Report, probe
+from steppe.errors import ConfigurationError, MisuseError
+from steppe.noise import SecureSource, Source
+from steppe.plan import Plan
+from steppe.sampling import Records, records
+from steppe.step import PrivateStep
+
+# Activations of one physical batch; larger batches fall out of cache and are slower per record.
+_WORKSPACE = 192 * 2**20
+
+
+def make_private(
+    model: nn.Module,
+    optimizer: Optimizer,
+    data: Any,
+    plan: Plan,
+    *,
+    loss: Callable[..., Tensor] | None = None,
+    objective: Callable[[nn.Module, Any], Tensor] | None = None,
+    augment: Callable[[Tensor], Tensor] | None = None,
+    physical_batch: int | None = None,
+    kernels: Kernels | None = None,
+    source: Source | None = None,
+) -> Private:
+    """Make a plain PyTorch loop private.
+
+    The model and the optimizer stay what they are: nothing is wrapped, renamed or hooked.
+
+    Args:
+        model: any `nn.Module` in which every record stands alone.
+        optimizer: any torch optimizer over exactly the model's trainable weights.
+        data: tensors, arrays, a map-style data set or a `DataLoader` (its data set, collate
+            function and workers are kept; who takes part is drawn by the plan).
+        plan: the public constants. Without a population, the data's length is read once and the
+            statement says so.
+        loss: a function of (output, target), such as `F.cross_entropy`.
+        objective: instead of `loss`, a function of (model, batch) that returns one loss for each
+            record.
+        augment: with `plan.views` = K, makes one random view of a batch of inputs; the K losses of
+            a record are averaged before the clip.
+        physical_batch: records that go through the model at once; None lets the engine choose.
+        kernels: which way each layer takes; measured on the first batch unless pinned.
+        source: where sampling and noise come from; a cryptographic stream unless given. A seeded
+            one marks everything NOT PRIVATE.
+
+    Returns:
+        An object that yields batches and takes steps.
+
+    Guarantees:
+        Model, optimizer, loss and plan are checked on made-up records before any budget is spent.
+
+    Examples:
+        >>> from torch.nn import functional as F
+        >>> model = nn.Linear(4, 2)
+        >>> data = (torch.randn(100, 4), torch.randint(2, (100,)))
+        >>> plan = Plan(epsilon=3.0, delta=1e-3, population=100, batch_size=20, steps=5)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> private = make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+        >>> for batch in private:
+        ...     private.step(batch)
+        >>> private.epsilon() <= 3.0
+        True
+    """
+    rows = records(data)
+    if plan.population is None:
+        plan = plan.for_population(len(rows))
+    parameters = _trained(model, optimizer)
+    losses = _losses(model, plan, loss, objective, augment)
+    if physical_batch is not None:
+        _validate.positive_integer("physical_batch", physical_batch)
+    engine = ClippedSum(
+        parameters, losses, plan.clip, l2=plan.l2, physical_batch=physical_batch, kernels=kernels
+    )
+    return Private(model, optimizer, rows, plan, engine, source or SecureSource())
+
+
+class Private:
+    """Draws batches, takes private steps and knows what they cost. Made by `make_private`.
+
+    Attributes:
+        model, optimizer: yours, unchanged.
+        plan: the public constants in use.
+        engine: the clipped sum.
+
+    Guarantees:
+        Every batch that is drawn must be stepped, empty ones too; a batch can be stepped once; the
+        plan's last step is the last one.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        rows: Records,
+        plan: Plan,
+        engine: ClippedSum,
+        source: Source,
+    ) -> None:
+        self.model, self.optimizer, self.plan, self.engine = model, optimizer, plan, engine
+        self._not_private_reason = source.not_private_reason
+        self._own_physical_batch = engine.physical_batch is None
+        self._example = rows.take(torch.zeros(0, dtype=torch.long))
+        self._reports: dict[tuple[bool, ...], Report] = {}
+        self._step = PrivateStep(plan, engine, optimizer, source)
+        self._parts: list[Any] = []
+        self._drawn: int | None = None
+        self._expect(self._report())
+        threshold = plan.sampling.threshold(plan.population or len(rows), plan.batch_size)
+        self._batches = rows.stream(
+            plan.sampling.draw(len(rows), threshold, source) for _ in range(plan.total_steps)
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches that are left, one for each step of the plan."""
+        while self.steps_done < self.plan.total_steps:
+            if self._drawn is not None:
+                raise MisuseError(
+                    f"step={self.steps_done + 1}: a batch was drawn and not stepped; step every "
+                    "batch, also an empty one, because leaving some out changes the mechanism."
+                )
+            batch = next(self._batches)
+            self._drawn = count(batch)
+            yield batch
+
+    def __len__(self) -> int:
+        """How many batches are left."""
+        return self.plan.total_steps - self.steps_done
+
+    def take(self, steps: int) -> Iterator[Any]:
+        """The next `steps` batches: an epoch, say, with an evaluation after it."""
+        return itertools.islice(iter(self), _validate.positive_integer("steps", steps))
+
+    def accumulate(self, part: Any) -> None:
+        """Put a part of the drawn batch aside; `step()` without a batch then uses all parts."""
+        self._parts.append(part)
+
+    def step(self, batch: Any = None) -> None:
+        """Take one private step.
+
+        Args:
+            batch: the batch that was drawn, possibly moved to a device or transformed record by
+                record; None after `accumulate`.
+        """
+        parts = self._parts if batch is None else [*self._parts, batch]
+        self._parts = []
+        found = sum(count(part) for part in parts)
+        if self._drawn is None or found != self._drawn:
+            raise MisuseError(
+                f"batch={found} records: must be the batch just drawn ({self._drawn or 'none'}), "
+                "each record once; iterate over the private object and pass on what it yields."
+            )
+        self._expect(self._report())
+        self._drawn = None
+        before = self._snapshot() if self.steps_done == 0 else {}
+        self._step.take(parts)
+        self._require_movement(before)
+
+    @property
+    def steps_done(self) -> int:
+        """How many steps were taken."""
+        return self._step.steps_done
+
+    def epsilon(self) -> float:
+        """ε at the plan's δ for the steps taken so far, by PLD."""
+        return self.plan.epsilon_spent(self.steps_done)
+
+    def statement(self) -> Statement:
+        """What the whole plan promises; NOT PRIVATE where the randomness was seeded."""
+        return self.plan.statement(self._not_private_reason)
+
+    def report(self) -> Report:
+        """What the probe found: the layer table, unused weights, memory per record."""
+        return self._report()
+
+    def _report(self) -> Report:
+        """Probe the model in its present mode, once for each mode it is used in."""
+        mode = tuple(module.training for module in self.model.modules())
+        if mode not in self._reports:
+            engine = self.engine
+            self._reports[mode] = probe(
+                self.model, engine.parameters, engine.objective, self._example
+            )
+        return self._reports[mode]
+
+    def _expect(self, report: Report) -> None:
+        self.engine.layouts = report.layouts
+        if self._own_physical_batch:
+            self.engine.physical_batch = max(1, _WORKSPACE // report.bytes_per_record)
+
+    def _snapshot(self) -> dict[str, Tensor]:
+        return {name: p.detach().clone() for name, p in self.engine.parameters.items()}
+
+    def _require_movement(self, before: dict[str, Tensor]) -> None:
+        """Noise moves every weight, so one that stood still is not being trained."""
+        rates = {id(p): g["lr"] for g in self.optimizer.param_groups for p in g["params"]}
+        still = [
+            name
+            for name, old in before.items()
+            if torch.equal(old, self.engine.parameters[name].detach())
+            and self.engine.parameters[name].requires_grad
+            and rates.get(id(self.engine.parameters[name])) != 0
+        ]
+        if still:
+            raise MisuseError(
+                f"parameters={still[:3]}: must move in the first step, and did not; check that "
+                "this optimizer trains them and that its learning rate reaches them."
+            )
+
+
+def _trained(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
+    """The trainable weights, which must be exactly those of the optimizer."""
+    if not isinstance(optimizer, Optimizer):
+        raise _validate.fail(
+            "optimizer", type(optimizer).__name__, "must be a torch.optim.Optimizer", "pass one"
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise _validate.fail(
+            "optimizer",
+            "LBFGS",
+            "must not ask the data more than once a step, as its line search does",
+            "use SGD or Adam",
+        )
+    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    if not parameters:
+        raise ConfigurationError(
+            "model=no trainable weights: must have some; set requires_grad on what to train."
+        )
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    missing = [name for name, p in parameters.items() if id(p) not in held]
+    if missing:
+        raise ConfigurationError(
+            f"optimizer lacks {missing[:3]}: must hold every trainable weight; build it from "
+            "model.parameters() after the last change to the model, or freeze these weights."
+        )
+    known = {id(p) for p in model.parameters()}
+    trained = {id(p) for p in parameters.values()}
+    strangers = sum(id(p) not in known for g in optimizer.param_groups for p in g["params"])
+    if strangers:
+        raise ConfigurationError(
+            f"optimizer holds {strangers} weights that are not the model's: must hold the model's "
+            "own; build it after fix(model) or any copy of the model."
+        )
+    frozen = sum(id(p) not in trained for g in optimizer.param_groups for p in g["params"])
+    stale = [
+        p
+        for g in optimizer.param_groups
+        for p in g["params"]
+        if id(p) not in trained and p.grad is not None
+    ]
+    if frozen and stale:
+        raise ConfigurationError(
+            f"optimizer holds {len(stale)} frozen weights with old gradients: must not move them; "
+            "call optimizer.zero_grad() first."
+        )
+    return parameters
+
+
+def _losses(
+    model: nn.Module,
+    plan: Plan,
+    loss: Callable[..., Tensor] | None,
+    objective: Callable[[nn.Module, Any], Tensor] | None,
+    augment: Callable[[Tensor], Tensor] | None,
+) -> Callable[[Any], Tensor]:
+    if (loss is None) == (objective is None):
+        raise _validate.fail(
+            "loss", loss, "give either loss or objective", "loss=F.cross_entropy is the usual one"
+        )
+    if loss is not None:
+        return objective_of(model, loss, plan.views, augment)
+    if augment is not None or plan.views > 1:
+        raise _validate.fail(
+            "augment", augment, "goes with loss", "average the views inside your objective"
+        )
+    own = objective
+    return lambda batch: own(model, batch)  # type: ignore[misc]

@@ -1,0 +1,113 @@
+"""Records held as arrays: a batch is one indexing operation for each column."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from steppe.sampling._records import Records, bad_data
+
+
+class ColumnRecords(Records):
+    """A tensor or array, or a tuple or dict of them; entry i of every column is record i.
+
+    Args:
+        data: The columns. Batches have the same structure, with tensors as leaves.
+
+    Examples:
+        >>> data = ColumnRecords({"x": np.zeros((5, 2)), "y": torch.arange(5)})
+        >>> data.take(torch.tensor([4, 1]))["y"]
+        tensor([4, 1])
+    """
+
+    def __init__(self, data: Any) -> None:
+        named: list[tuple[str, Any]]
+        self._assemble: Callable[[Sequence[torch.Tensor]], Any]
+        if isinstance(data, Mapping):
+            keys = list(data)
+            named = [(f"data[{key!r}]", data[key]) for key in keys]
+            self._assemble = lambda columns: dict(zip(keys, columns, strict=True))
+        elif isinstance(data, tuple):
+            named = [(f"data[{place}]", column) for place, column in enumerate(data)]
+            self._assemble = tuple
+        else:
+            named = [("data", data)]
+            self._assemble = lambda columns: columns[0]
+        if not named:
+            raise bad_data("data", repr(data), "must have a column", "give at least one array")
+        self._columns = [_as_tensor(name, column) for name, column in named]
+        self._length = len(self._columns[0])
+        for (name, _), column in zip(named, self._columns, strict=True):
+            if len(column) != self._length:
+                raise bad_data(
+                    name,
+                    f"array of shape {tuple(column.shape)}",
+                    f"must have as many entries as {named[0][0]}, which has {self._length}",
+                    "give one entry for each record in every column",
+                )
+
+    def __len__(self) -> int:
+        return self._length
+
+    def take(self, rows: torch.Tensor) -> Any:
+        return self._assemble(
+            [column.index_select(0, rows.to(column.device)) for column in self._columns]
+        )
+
+
+class SubsetRecords(Records):
+    """Some rows of other records, each at most once.
+
+    Args:
+        base: The records to choose from.
+        rows: Row numbers in `base`.
+    """
+
+    def __init__(self, base: Records, rows: Sequence[int]) -> None:
+        self._base = base
+        self._rows = torch.as_tensor(rows, dtype=torch.int64)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def take(self, rows: torch.Tensor) -> Any:
+        return self._base.take(self._rows[rows])
+
+
+def _as_tensor(name: str, column: Any) -> torch.Tensor:
+    if isinstance(column, np.ndarray):
+        if column.dtype.kind not in "biuf":
+            raise bad_data(
+                name,
+                f"array of type {column.dtype}",
+                "must hold numbers",
+                "encode text and objects as numbers with a mapping that is fixed beforehand",
+            )
+        tensor = _from_numpy(column)
+    elif isinstance(column, torch.Tensor):
+        tensor = column.detach()
+    else:
+        raise bad_data(
+            name,
+            type(column).__name__,
+            "must be a tensor or a numpy array",
+            "convert it with torch.as_tensor, or give a torch Dataset",
+        )
+    if tensor.ndim == 0:
+        raise bad_data(name, "a single number", "must have one entry a record", "give an array")
+    return tensor
+
+
+def _from_numpy(column: np.ndarray[Any, Any]) -> torch.Tensor:
+    if not column.dtype.isnative:
+        column = column.astype(column.dtype.newbyteorder("="))
+    if any(stride < 0 for stride in column.strides):
+        column = np.ascontiguousarray(column)
+    with warnings.catch_warnings():
+        # A read-only array (a memory map) is fine: records are only ever read.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(column)

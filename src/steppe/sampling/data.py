@@ -1,0 +1,145 @@
+"""Take a user's data as it is, or say why it cannot be sampled privately."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+    default_collate,
+)
+
+from steppe.errors import DataError
+from steppe.sampling._records import Records, bad_data, no_records
+from steppe.sampling.columns import ColumnRecords, SubsetRecords
+from steppe.sampling.mapped import FETCH_OPTIONS, MappedRecords
+
+
+def records(data: Any) -> Records:
+    """Adapt a data set for sampling.
+
+    Args:
+        data: One of
+            a tensor or numpy array, or a tuple or dict of them, with one entry a record;
+            a `TensorDataset`, or a `Subset` of one (indexed directly, without a Python loop);
+            any map-style data set: `__len__` and `__getitem__`;
+            a `DataLoader`: its data set, collate function and workers are kept, its choice of
+            records is replaced.
+
+    Returns:
+        The records, numbered from 0.
+
+    Guarantees:
+        A sampler, weights or a dropped last batch that would make the records' chances differ
+        from the account is refused, never ignored. Messages describe types and shapes and show
+        no record.
+
+    Examples:
+        >>> len(records((torch.zeros(7, 2), np.zeros(7))))
+        7
+    """
+    if isinstance(data, Records):
+        return data
+    if isinstance(data, DataLoader):
+        found = _from_loader(data)
+    elif isinstance(data, (tuple, dict)):
+        found = ColumnRecords(data)
+    else:
+        found = _from_dataset(data, {})
+    if len(found) == 0:
+        raise no_records()
+    return found
+
+
+def _from_dataset(data: Any, options: dict[str, Any]) -> Records:
+    plain = options.get("collate_fn", default_collate) is default_collate
+    if plain and (direct := _columns(data)) is not None:
+        return direct
+    kind = type(data).__name__
+    if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
+        raise bad_data(
+            "data",
+            kind,
+            "must give any record by its number, every record tosses its own coin in every step",
+            "give a map-style data set with __len__ and __getitem__",
+        )
+    if not hasattr(data, "__len__"):
+        raise bad_data(
+            "data", kind, "must have __len__", "add it: it says how many records can take part"
+        )
+    if hasattr(data, "iloc"):
+        raise bad_data(
+            "data", kind, "must be indexed by record", "give frame.to_numpy() or a tuple of columns"
+        )
+    if isinstance(data, list) and data and isinstance(data[0], (torch.Tensor, np.ndarray)):
+        raise bad_data(
+            "data",
+            "list of arrays",
+            "may mean columns or records",
+            "give a tuple of columns, or stack the records into one array",
+        )
+    if isinstance(data, Subset):
+        _refuse_repeats(data)
+    return MappedRecords(data, options)
+
+
+def _columns(data: Any) -> Records | None:
+    """The direct way to the same records, where there is one."""
+    if isinstance(data, (torch.Tensor, np.ndarray)):
+        return ColumnRecords(data)
+    # Exact types only: a subclass may do more in __getitem__ than to index.
+    if type(data) is TensorDataset:
+        return ColumnRecords(data.tensors)
+    if type(data) is Subset and (base := _columns(data.dataset)) is not None:
+        _refuse_repeats(data)
+        return SubsetRecords(base, data.indices)
+    return None
+
+
+def _refuse_repeats(data: Subset[Any]) -> None:
+    if len(set(data.indices)) != len(data.indices):
+        raise bad_data(
+            "data",
+            "Subset with repeated indices",
+            "must hold every record once, a record with k copies is protected k times less",
+            "remove the repeated indices",
+        )
+
+
+def _from_loader(loader: DataLoader[Any]) -> Records:
+    if isinstance(loader.dataset, IterableDataset):
+        return _from_dataset(loader.dataset, {})
+    if loader.drop_last:
+        raise _refused("drop_last=True", "leave drop_last out, there is no last batch to drop")
+    if type(loader.batch_sampler) is not BatchSampler:
+        raise _refused(
+            f"batch_sampler={type(loader.batch_sampler).__name__}",
+            "give batch_size instead of batch_sampler",
+        )
+    sampler = loader.sampler
+    if type(sampler) not in (SequentialSampler, RandomSampler):
+        raise _refused(f"sampler={type(sampler).__name__}", "leave the sampler out")
+    if getattr(sampler, "replacement", False):
+        raise _refused("sampler=RandomSampler(replacement=True)", "leave the sampler out")
+    if len(sampler) != len(loader.dataset):  # type: ignore[arg-type]
+        raise _refused(
+            f"sampler={type(sampler).__name__} over {len(sampler)} records",  # type: ignore[arg-type]
+            "leave the sampler out, choose records with torch.utils.data.Subset",
+        )
+    options = {name: getattr(loader, name) for name in FETCH_OPTIONS}
+    return _from_dataset(loader.dataset, options)
+
+
+def _refused(what: str, remedy: str) -> DataError:
+    return DataError(
+        f"{what}: records must be chosen by the plan's sampler alone, the privacy account holds "
+        f"for no other choice; {remedy}."
+    )

@@ -1,0 +1,152 @@
+"""The value of record against dp-accounting's accountant, closed forms and its own limits."""
+
+import math
+
+import dp_accounting as dpa
+import pytest
+from dp_accounting.pld import PLDAccountant
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steppe.accounting import Segment, delta, epsilon, epsilon_curve, event
+from steppe.accounting.segment import relation
+from steppe.errors import ConfigurationError
+
+RATE = 2048 / 60_000
+
+
+def peer(segments: list[Segment], adjacency: str, interval: float) -> float:
+    accountant = PLDAccountant(relation(adjacency), interval)
+    return float(accountant.compose(event(segments)).get_epsilon(1e-5))
+
+
+@pytest.mark.parametrize(
+    ("sigma", "steps", "expected"),
+    [
+        (0.6, 146, 9.8322),
+        (0.8, 292, 6.2661),
+        (1.0, 585, 5.3494),
+        (1.5, 1171, 3.9024),
+        (2.0, 1171, 2.6225),
+        (4.0, 2929, 1.8719),
+    ],
+)
+def test_known_values(sigma: float, steps: int, expected: float) -> None:
+    assert epsilon([Segment(RATE, sigma, steps)], 1e-5) == pytest.approx(expected, abs=1e-3)
+
+
+def test_equals_the_accountant_of_the_library() -> None:
+    run = [Segment(RATE, 2.0, 1171)]
+    assert epsilon(run, 1e-5) == pytest.approx(peer(run, "add-remove", 1e-4), abs=1e-3)
+
+
+def test_a_schedule_equals_the_accountant_of_the_library() -> None:
+    run = [Segment(RATE, 2.0 * 0.9**i, 100) for i in range(4)]
+    assert epsilon(run, 1e-5) == pytest.approx(peer(run, "add-remove", 1e-3), rel=1e-3)
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "zero-out"])
+def test_without_sampling_it_is_the_exact_gaussian(adjacency: str) -> None:
+    # Four full-batch steps at σ are one at σ/2, for which a closed form is known.
+    exact = dpa.get_epsilon_gaussian(1.5, 1e-5)
+    value = epsilon([Segment(1.0, 3.0, 4)], 1e-5, adjacency)
+    assert exact <= value <= exact * 1.0005
+
+
+def test_replace_one_doubles_the_sensitivity() -> None:
+    exact = dpa.get_epsilon_gaussian(0.5, 1e-5)
+    value = epsilon([Segment(1.0, 1.0, 1)], 1e-5, "replace-one")
+    assert exact <= value <= exact * 1.0005
+
+
+def test_replace_one_with_sampling_costs_about_twice() -> None:
+    run = [Segment(RATE, 2.0, 1160)]
+    assert epsilon(run, 1e-5, "replace-one") == pytest.approx(5.22, abs=0.01)
+
+
+def test_a_cap_costs_nothing_six_deviations_up_and_something_at_three() -> None:
+    free = epsilon([Segment(RATE, 2.0, 1160)], 1e-5, "zero-out")
+    high = epsilon([Segment(RATE, 2.0, 1160, cap=2300, population=60_000)], 1e-5, "zero-out")
+    low = epsilon([Segment(RATE, 2.0, 1160, cap=2183, population=60_000)], 1e-5, "zero-out")
+    assert high == pytest.approx(free, rel=1e-3)
+    assert low == pytest.approx(2.6448, abs=2e-3)
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_a_cap_needs_zero_out(adjacency: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"adjacency='{adjacency}': a capped batch"):
+        epsilon([Segment(0.1, 1.0, 1, cap=20, population=100)], 1e-5, adjacency)
+
+
+def test_limits() -> None:
+    assert epsilon([], 1e-5) == 0.0
+    assert epsilon([Segment(0.1, 1.0, 0)], 1e-5) == 0.0
+    assert delta([], 1.0) == 0.0
+    assert epsilon([Segment(0.1, 0.0, 1)], 1e-5) == math.inf
+    assert epsilon([Segment(0.1, 1.0, 1), Segment(0.1, 0.0, 1)], 1e-5) == math.inf
+    assert delta([Segment(0.1, 0.0, 1)], 1.0) == 1.0
+    # A loss too small to matter at this δ costs nothing, and never less than nothing.
+    assert epsilon([Segment(1e-4, 50.0, 1)], 0.5) == 0.0
+
+
+@pytest.mark.parametrize("sigma", [1e-4, 1e-2, 0.1])
+def test_hopeless_noise_is_answered_quickly_and_without_warnings(sigma: float) -> None:
+    assert epsilon([Segment(0.5, sigma, 10_000)], 1e-5) > 1e4
+
+
+def test_many_quiet_steps_are_not_drowned_by_the_grid() -> None:
+    # The library's default grid says 0.165 and a grid of 1e-3 says 0.349; 1e-5 says 0.15697.
+    value = epsilon([Segment(1e-4, 1.0, 100_000)], 1e-6)
+    assert 0.1566 < value < 0.1576
+
+
+def test_delta_and_epsilon_are_inverse() -> None:
+    run = [Segment(RATE, 2.0, 500)]
+    assert delta(run, epsilon(run, 1e-6)) == pytest.approx(1e-6, rel=1e-4)
+
+
+def test_curve_rises_as_delta_falls() -> None:
+    run = [Segment(RATE, 2.0, 500)]
+    curve = epsilon_curve(run, (1e-4, 1e-6, 1e-8))
+    assert list(curve) == sorted(curve)
+    assert curve[1] == epsilon(run, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("value", "rule"),
+    [(0.0, "strictly between"), (1.0, "strictly between"), (math.nan, "NaN"), (1e-14, "rounding")],
+)
+def test_bad_delta_is_refused(value: float, rule: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^delta={value!r}: .*{rule}"):
+        epsilon([Segment(0.1, 1.0, 1)], value)
+
+
+def test_bad_adjacency_and_epsilon_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="adjacency='add': must be one of 'add-remove'"):
+        epsilon([Segment(0.1, 1.0, 1)], 1e-5, "add")
+    with pytest.raises(ConfigurationError, match="epsilon=-1: must be finite and not negative"):
+        delta([Segment(0.1, 1.0, 1)], -1)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    rate=st.floats(0.005, 0.5),
+    sigma=st.floats(0.8, 10.0),
+    steps=st.integers(1, 2000),
+    growth=st.floats(1.05, 2.0),
+)
+def test_monotone_in_noise_steps_and_rate(
+    rate: float, sigma: float, steps: int, growth: float
+) -> None:
+    base = epsilon([Segment(rate, sigma, steps)], 1e-6)
+    slack = 1e-4 * base + 1e-9
+    assert epsilon([Segment(rate, sigma * growth, steps)], 1e-6) <= base + slack
+    assert epsilon([Segment(rate, sigma, 2 * steps)], 1e-6) >= base - slack
+    assert epsilon([Segment(min(1.0, rate * growth), sigma, steps)], 1e-6) >= base - slack
+
+
+def test_very_long_schedules_are_rounded_to_the_safe_side() -> None:
+    run = [Segment(0.01, 4.0 - i / 100, 1) for i in range(100)]
+    value = epsilon(run, 1e-5)
+    exact = peer(run, "add-remove", 1e-3)
+    assert exact * 0.99 <= value <= exact * 1.02
