@@ -44,7 +44,7 @@ def non_negative(name: str, value: Any, remedy: str = "give a finite value, 0 or
     return number
 
 
-def open_unit(name: str, value: Any, remedy: str = "give a value strictly between 0 and 1") -> float:
+def open_unit(name: str, value: Any, remedy: str = "give a value between 0 and 1") -> float:
     """A number strictly between zero and one."""
     number = _real(name, value, remedy)
     if not 0 < number < 1:

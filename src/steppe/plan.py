@@ -177,15 +177,6 @@ class Plan:
         return self.sigma * self.sensitivity
 
     def noise_std_at(self, step: int) -> float:
-        """Standard deviation of the noise on the sum in the given step, counted from 0."""
-        left = step
-        for count, factor in self.noise.relative(self.total_steps):
-            if left < count:
-                return self.noise_std * factor
-            left -= count
-        raise _validate.fail("step", step, f"must be below {self.total_steps}", "stop there")
-
-    def noise_std_at(self, step: int) -> float:
         """Standard deviation of the noise on the sum of each query in one step, counted from 0."""
         left = step
         for count, factor in self._schedule:

@@ -236,7 +236,9 @@ def _trained(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
             "must not ask the data more than once a step, as its line search does",
             "use SGD or Adam",
         )
-    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    parameters: dict[str, Tensor] = {
+        name: p for name, p in model.named_parameters() if p.requires_grad
+    }
     if not parameters:
         raise ConfigurationError(
             "model=no trainable weights: must have some; set requires_grad on what to train."

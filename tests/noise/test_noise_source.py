@@ -108,7 +108,7 @@ def test_words_continue_where_they_stopped() -> None:
 
 def test_words_are_uniform_bits() -> None:
     words = SeededSource(17).words(200_000)
-    ones = np.unpackbits(words.view(np.uint8)).reshape(-1, 64).sum(axis=0)
+    ones = np.unpackbits(words.view(np.uint8)).reshape(-1, 64).sum(axis=0, dtype=np.int64)
     assert np.abs(ones - 100_000).max() < 5 * math.sqrt(200_000) / 2
 
 

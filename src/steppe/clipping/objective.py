@@ -49,7 +49,7 @@ def per_record(loss: Loss) -> Loss:
     return loss
 
 
-def objective(
+def objective_of(
     model: nn.Module,
     loss: Loss,
     views: int = 1,

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from steppe.clipping.rules.arguments import named, only_input, only_shared
-from steppe.clipping.slots import Kept, wide
+from steppe.clipping.slots import Kept
+from steppe.clipping.slots import _wide as wide
 from steppe.clipping.tracing import Contact, Gradients, Output, Use
 from steppe.errors import UnsupportedModelError
 
@@ -145,10 +147,7 @@ class FixedOrInstanceNorm(ChannelNorm):
         (x,) = inputs
         if self.running is not None:
             mean, variance = self.running
-            y = torch.batch_norm(
-                x, self.gamma, self.beta, mean, variance, False, 0.0, self.eps, False
-            )
-            return y, (x,)
+            return F.batch_norm(x, mean, variance, self.gamma, self.beta, eps=self.eps), (x,)
         rows, channels = x.shape[:2]
         y, mean, rstd = _aten.native_batch_norm(
             x.contiguous().view(1, rows * channels, *x.shape[2:]),

@@ -299,7 +299,8 @@ def recurrent(contact: Contact) -> Use | None:
     Packed sequences are refused: their rows belong to different records at every step.
     """
     given = dict(zip(_SEQUENCE, contact.args, strict=False)) | contact.kwargs
-    if "batch_sizes" in given or isinstance(given["params"], Tensor | tuple):
+    second = given.get("batch_sizes", given.get("hx"))
+    if isinstance(second, Tensor) and not second.is_floating_point():
         raise UnsupportedModelError(
             f"{contact.name} input=PackedSequence: must be a padded tensor, so that every record "
             "keeps a row of its own; use the padded batch and mask the loss behind each record's "

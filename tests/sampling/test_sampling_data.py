@@ -1,0 +1,339 @@
+"""Every form of data gives the same batches, and what cannot be sampled is refused with a reason."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import OrderedDict, namedtuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+    WeightedRandomSampler,
+    get_worker_info,
+)
+
+from steppe.errors import DataError
+from steppe.sampling import Records, records
+
+N = 23
+X = torch.arange(N * 6, dtype=torch.float32).view(N, 2, 3)
+Y = torch.arange(N) * 10
+ROWS = [torch.tensor(rows, dtype=torch.int64) for rows in ([], [3], [22, 0, 7], [], [], [1, 2], [])]
+
+
+class Pairs(Dataset[Any]):
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, row: int) -> Any:
+        return X[row], int(Y[row])
+
+
+class Named(Pairs):
+    def __getitem__(self, row: int) -> Any:
+        return {"x": X[row].numpy(), "y": int(Y[row])}
+
+
+class Bulk(Pairs):
+    """A data set with a bulk way, which does not expect to be asked for nothing."""
+
+    def __getitems__(self, rows: list[int]) -> list[Any]:
+        if not rows:
+            raise RuntimeError("asked for nothing")
+        return [self[row] for row in rows]
+
+
+Batch = namedtuple("Batch", "x y")
+
+
+def picky_collate(items: list[Any]) -> Batch:
+    """A collate function that cannot take an empty list."""
+    return Batch(torch.stack([x for x, _ in items]), torch.tensor([y for _, y in items]))
+
+
+def note_worker(worker: int) -> None:
+    info = get_worker_info()
+    if info is None or type(info.dataset) is not Pairs:
+        raise RuntimeError("the worker must see the user's own data set")
+
+
+FORMS: dict[str, Any] = {
+    "tuple of tensors": lambda: (X, Y),
+    "tuple of arrays": lambda: (X.numpy(), Y.numpy()),
+    "tensor and array": lambda: (X, Y.numpy()),
+    "dict of tensors": lambda: {"x": X, "y": Y},
+    "dict of arrays": lambda: {"x": X.numpy(), "y": Y.numpy()},
+    "TensorDataset": lambda: TensorDataset(X, Y),
+    "Subset of TensorDataset": lambda: Subset(
+        TensorDataset(X.flip(0), Y.flip(0)), list(range(N))[::-1]
+    ),
+    "Subset of Dataset": lambda: Subset(Pairs(), range(N)),
+    "Dataset": Pairs,
+    "Dataset of dicts": Named,
+    "Dataset with __getitems__": Bulk,
+    "list of pairs": lambda: [(x, int(y)) for x, y in zip(X, Y, strict=True)],
+    "DataLoader": lambda: DataLoader(Pairs(), batch_size=4, shuffle=True),
+    "DataLoader, TensorDataset": lambda: DataLoader(TensorDataset(X, Y), batch_size=4),
+    "DataLoader, collate_fn": lambda: DataLoader(Pairs(), batch_size=4, collate_fn=picky_collate),
+    "DataLoader, fast data, collate_fn": lambda: DataLoader(
+        TensorDataset(X, Y), batch_size=4, collate_fn=picky_collate
+    ),
+    "DataLoader, 2 workers": lambda: DataLoader(
+        Pairs(), batch_size=4, num_workers=2, worker_init_fn=note_worker
+    ),
+    "DataLoader, 2 workers, collate_fn": lambda: DataLoader(
+        Pairs(), batch_size=4, num_workers=2, collate_fn=picky_collate, prefetch_factor=3
+    ),
+    "DataLoader, out of order": lambda: DataLoader(
+        Pairs(), batch_size=4, num_workers=2, in_order=False
+    ),
+}
+
+
+def columns(batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return (batch["x"], batch["y"]) if isinstance(batch, dict) else tuple(batch)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_batches(form: str) -> None:
+    data = records(FORMS[form]())
+    assert isinstance(data, Records)
+    assert len(data) == N
+    streamed = list(data.stream(iter(ROWS)))
+    assert len(streamed) == len(ROWS)
+    for rows, *batches in zip(ROWS, streamed, [data.take(rows) for rows in ROWS], strict=True):
+        for batch in batches:
+            x, y = columns(batch)
+            assert torch.equal(x, X[rows])
+            assert torch.equal(y, Y[rows])
+            assert x.dtype == torch.float32
+            assert x.shape[1:] == (2, 3)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_empty_batches_have_the_structure_of_full_ones(form: str) -> None:
+    data = records(FORMS[form]())
+    empty, full = data.take(ROWS[0]), data.take(ROWS[2])
+    assert type(empty) is type(full)
+    for none, some in zip(columns(empty), columns(full), strict=True):
+        assert none.dtype == some.dtype
+        assert none.shape == (0, *some.shape[1:])
+
+
+def test_only_empty_batches() -> None:
+    for form in ("Dataset", "DataLoader, 2 workers", "tuple of tensors"):
+        batches = list(records(FORMS[form]()).stream([ROWS[0]] * 5))
+        assert [len(columns(batch)[0]) for batch in batches] == [0] * 5
+
+
+class Slow(Pairs):
+    """Early rows take longer, so that a careless pool of workers would overtake."""
+
+    def __getitem__(self, row: int) -> Any:
+        if row < 2:
+            torch.linalg.svdvals(torch.randn(250, 250))
+        return super().__getitem__(row)
+
+
+def test_workers_keep_the_order() -> None:
+    data = records(DataLoader(Slow(), batch_size=2, num_workers=2))
+    wanted = [torch.tensor([row]) for row in range(N)] + [torch.tensor([0, 5]), torch.tensor([9])]
+    found = [batch[1] for batch in data.stream(wanted)]
+    assert [y.tolist() for y in found] == [Y[rows].tolist() for rows in wanted]
+
+
+def test_stream_is_lazy() -> None:
+    def endless() -> Iterator[torch.Tensor]:
+        while True:
+            yield torch.tensor([4])
+
+    for form in ("Dataset", "DataLoader, 2 workers", "TensorDataset"):
+        stream = records(FORMS[form]()).stream(endless())
+        assert next(stream)[1].tolist() == [40]
+
+
+def test_tensor_dataset_is_indexed_directly() -> None:
+    class Spy(TensorDataset):
+        def __getitem__(self, row: int) -> Any:
+            x, y = super().__getitem__(row)
+            return x + 1, y
+
+    # Fast only where nothing is lost: a subclass may transform in __getitem__.
+    assert torch.equal(records(Spy(X, Y)).take(ROWS[2])[0], X[ROWS[2]] + 1)
+    calls = 0
+
+    def counted(self: TensorDataset, row: int) -> Any:
+        nonlocal calls
+        calls += 1
+        return tuple(tensor[row] for tensor in self.tensors)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TensorDataset, "__getitem__", counted)
+        list(records(DataLoader(TensorDataset(X, Y), batch_size=4)).stream(ROWS))
+    assert calls == 0
+
+
+def test_single_array_stays_single() -> None:
+    for data in (X, X.numpy()):
+        assert torch.equal(records(data).take(ROWS[2]), X[ROWS[2]])
+
+
+def test_subset_counts_its_own_rows() -> None:
+    data = records(Subset(TensorDataset(X, Y), [20, 4, 11]))
+    assert len(data) == 3
+    assert data.take(torch.tensor([0, 2]))[1].tolist() == [200, 110]
+
+
+def test_unusual_numpy_arrays(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, X.numpy())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mapped = records(np.load(path, mmap_mode="r"))
+    assert torch.equal(mapped.take(ROWS[2]), X[ROWS[2]])
+    flipped = records(X.numpy()[::-1])
+    assert torch.equal(flipped.take(ROWS[2]), X.flip(0)[ROWS[2]])
+    foreign = records(Y.numpy().astype(">i8"))
+    assert torch.equal(foreign.take(ROWS[2]), Y[ROWS[2]])
+
+
+def test_records_of_records() -> None:
+    data = records((X, Y))
+    assert records(data) is data
+
+
+def test_gradients_do_not_reach_into_the_data() -> None:
+    weights = X.clone().requires_grad_()
+    assert not records(weights).take(ROWS[2]).requires_grad
+
+
+def test_other_mappings_keep_their_type() -> None:
+    rows = [OrderedDict(x=X[row], y=Y[row]) for row in range(N)]
+    assert type(records(rows).take(ROWS[0])) is OrderedDict
+
+
+class Endless(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(3))
+
+
+class NoLength:
+    def __getitem__(self, row: int) -> int:
+        return row
+
+
+class Frame:
+    iloc = None
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, column: str) -> int:
+        return 0
+
+
+class Texts(Pairs):
+    def __getitem__(self, row: int) -> Any:
+        return X[row], "cat"
+
+
+class NamedTexts(Pairs):
+    def __getitem__(self, row: int) -> Any:
+        return {"x": X[row], "label": "cat"}
+
+
+DATASET = TensorDataset(X, Y)
+SAMPLER = "records must be chosen by the plan's sampler alone, the privacy account holds for no"
+REFUSED: dict[str, tuple[Any, str]] = {
+    "iterable": (Endless, "data=Endless: must give any record by its number, every record tosses"),
+    "iterable in a loader": (lambda: DataLoader(Endless()), "data=Endless: must give any record"),
+    "generator": (lambda: (row for row in range(3)), "data=generator: must give any record"),
+    "no length": (NoLength, "data=NoLength: must have __len__; add it: it says how many"),
+    "frame": (Frame, "data=Frame: must be indexed by record; give frame.to_numpy()"),
+    "no records": (lambda: torch.empty(0, 3), "data=no records: must not be empty; give at least"),
+    "empty list": (list, "data=no records: must not be empty"),
+    "empty subset": (lambda: Subset(DATASET, []), "data=no records: must not be empty"),
+    "no columns": (tuple, "data=(): must have a column; give at least one array"),
+    "uneven": (
+        lambda: {"x": X, "y": Y[:-1]},
+        "data['y']=array of shape (22,): must have as many entries as data['x'], which has 23; ",
+    ),
+    "text array": (
+        lambda: (X, np.array(["cat"] * N)),
+        "data[1]=array of type <U3: must hold numbers; encode text and objects as numbers with a",
+    ),
+    "object array": (
+        lambda: {"x": X, "y": np.array([None] * N)},
+        "data['y']=array of type object: must hold numbers",
+    ),
+    "list column": (lambda: (X, [1] * N), "data[1]=list: must be a tensor or a numpy array"),
+    "scalar": (lambda: torch.tensor(3.0), "data=a single number: must have one entry a record"),
+    "list of arrays": (lambda: [X, Y], "data=list of arrays: may mean columns or records; give a"),
+    "text label": (Texts, "data[1]=str: must become a tensor in a batch; encode it as numbers in"),
+    "named text label": (NamedTexts, "data['label']=str: must become a tensor in a batch"),
+    "text list": (lambda: ["a", "b"], "data=str: must become a tensor in a batch"),
+    "lossy collate_fn": (
+        lambda: DataLoader(Pairs(), batch_size=2, collate_fn=lambda items: items[0][0]),
+        "data=tensor of shape (2, 3): must have first dimension 1 in a batch of one record; let",
+    ),
+    "repeats": (
+        lambda: Subset(DATASET, [1, 2, 1]),
+        "data=Subset with repeated indices: must hold every record once, a record with k copies",
+    ),
+    "slow repeats": (lambda: Subset(Pairs(), [1, 1]), "data=Subset with repeated indices"),
+    "drop_last": (
+        lambda: DataLoader(DATASET, batch_size=4, drop_last=True),
+        f"drop_last=True: {SAMPLER} other choice; leave drop_last out, there is no last batch",
+    ),
+    "weighted": (
+        lambda: DataLoader(DATASET, sampler=WeightedRandomSampler([1.0] * N, N)),
+        f"sampler=WeightedRandomSampler: {SAMPLER} other choice; leave the sampler out.",
+    ),
+    "distributed": (
+        lambda: DataLoader(
+            DATASET,
+            sampler=torch.utils.data.DistributedSampler(DATASET, num_replicas=2, rank=0),
+        ),
+        f"sampler=DistributedSampler: {SAMPLER}",
+    ),
+    "replacement": (
+        lambda: DataLoader(DATASET, sampler=RandomSampler(DATASET, replacement=True)),
+        f"sampler=RandomSampler(replacement=True): {SAMPLER}",
+    ),
+    "num_samples": (
+        lambda: DataLoader(DATASET, sampler=RandomSampler(DATASET, num_samples=5)),
+        f"sampler=RandomSampler over 5 records: {SAMPLER}",
+    ),
+    "own batch sampler": (
+        lambda: DataLoader(DATASET, batch_sampler=[[0, 1], [2]]),
+        f"batch_sampler=list: {SAMPLER} other choice; give batch_size instead of batch_sampler.",
+    ),
+    "no batches": (lambda: DataLoader(DATASET, batch_size=None), "batch_sampler=NoneType: "),
+    "dropping batch sampler": (
+        lambda: DataLoader(
+            DATASET, batch_sampler=BatchSampler(SequentialSampler(DATASET), 4, drop_last=True)
+        ),
+        "drop_last=True: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals_say_why(case: str) -> None:
+    make, message = REFUSED[case]
+    with pytest.raises(DataError, match="^" + re.escape(message)) as caught:
+        records(make())
+    assert re.fullmatch(r"[^;]+: [^;]+; .+\.", str(caught.value), re.DOTALL)
