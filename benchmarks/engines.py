@@ -17,7 +17,6 @@ from torch.func import functional_call, grad, vmap
 
 from benchmarks import engine_steppe, settings
 from benchmarks.cases import Case, mean_loss, record_losses
-from benchmarks.settings import CLIP, LEARNING_RATE
 from steppe._validate import fail
 
 Batch = tuple[Tensor, Tensor]
@@ -30,12 +29,12 @@ VMAP_CHUNKS = (16, 32, 64)
 def plain(case: Case, batch: Batch) -> Step:
     """Training without privacy, as everyone writes it."""
     model = case.new_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=settings.LEARNING_RATE)
     inputs, target = batch
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        mean_loss(model(inputs), target).backward()  # type: ignore[no-untyped-call]
+        mean_loss(model(inputs), target).backward()
         optimizer.step()
 
     return step
@@ -44,14 +43,14 @@ def plain(case: Case, batch: Batch) -> Step:
 def plain_micro(case: Case, batch: Batch) -> Step:
     """Training without privacy that accumulates micro-batches: the honest peer of large batches."""
     model = case.new_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=settings.LEARNING_RATE)
     pieces = _pieces(case, batch)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
         for inputs, target in pieces:
             loss = mean_loss(model(inputs), target) * (len(target) / case.batch)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
         optimizer.step()
 
     return step
@@ -70,15 +69,15 @@ def opacus(mode: str, case: Case, batch: Batch) -> Step:
     if mode == "functorch":
         options["force_functorch"] = True
     if mode == "ghost":
-        options |= {"max_grad_norm": CLIP, "use_ghost_clipping": True}
+        options |= {"max_grad_norm": settings.CLIP, "use_ghost_clipping": True}
     plain_model = case.new_model()
     if not ModuleValidator.is_valid(plain_model):
         plain_model = ModuleValidator.fix(plain_model)
     model = get_gsm_class(mode)(plain_model, **options)
     optimizer = get_optimizer_class(clipping="flat", distributed=False, grad_sample_mode=mode)(
-        optimizer=torch.optim.SGD(model.parameters(), lr=LEARNING_RATE),
+        optimizer=torch.optim.SGD(model.parameters(), lr=settings.LEARNING_RATE),
         noise_multiplier=settings.NOISE_MULTIPLIER,
-        max_grad_norm=CLIP,
+        max_grad_norm=settings.CLIP,
         expected_batch_size=size,
     )
     pieces = _pieces(case, batch)
@@ -89,7 +88,7 @@ def opacus(mode: str, case: Case, batch: Batch) -> Step:
             losses = record_losses(output, target)
             DPTensorFastGradientClipping(model, optimizer, losses, "mean").backward()
         else:
-            mean_loss(output, target).backward()  # type: ignore[no-untyped-call]
+            mean_loss(output, target).backward()
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
@@ -108,7 +107,7 @@ def opacus(mode: str, case: Case, batch: Batch) -> Step:
 def vmap_grad(case: Case, batch: Batch, chunk: int) -> Step:
     """Per-record gradients by `torch.func`, `chunk` records at a time."""
     model = case.new_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=settings.LEARNING_RATE)
     parameters = dict(model.named_parameters())
     detached = {name: parameter.detach() for name, parameter in parameters.items()}
     pieces = list(zip(*(tensor.split(chunk) for tensor in batch), strict=True))
@@ -124,11 +123,13 @@ def vmap_grad(case: Case, batch: Batch, chunk: int) -> Step:
         for inputs, target in pieces:
             gradients = per_record(detached, inputs, target)
             squares = [g.flatten(1).square().sum(1) for g in gradients.values()]
-            factors = (CLIP / (torch.stack(squares).sum(0).sqrt() + 1e-6)).clamp(max=1.0)
+            factors = (settings.CLIP / (torch.stack(squares).sum(0).sqrt() + 1e-6)).clamp(max=1.0)
             for name, gradient in gradients.items():
                 total[name].view(-1).addmv_(gradient.flatten(1).t(), factors)
         for name, parameter in parameters.items():
-            noise = torch.empty_like(parameter).normal_(std=settings.NOISE_MULTIPLIER * CLIP)
+            noise = torch.empty_like(parameter).normal_(
+                std=settings.NOISE_MULTIPLIER * settings.CLIP
+            )
             parameter.grad = total[name].add_(noise).div_(len(batch[1]))
         optimizer.step()
 

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 Step = Callable[[], None]
 
 SLOT_SECONDS = 0.15  # an engine repeats its step within a round until a slot is about this long
-SLOW = 4.0  # engines this many times slower than plain are far from any bar:
-SLOW_ROUNDS = 2  # two rounds place them well enough
+SLOW = 4.0  # engines this many times slower than plain are far from any bar: few rounds will do
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,13 @@ def seconds_per_step(step: Step, repeats: int) -> float:
     return (time.perf_counter() - start) / repeats
 
 
-def interleave(steps: Mapping[str, Step], rounds: int) -> dict[str, Timing]:
+def interleave(steps: Mapping[str, Step], rounds: int, slow_rounds: int = 2) -> dict[str, Timing]:
     """Time all steps against the one called "plain".
 
     Args:
         steps: what to time, by name; every step must have been called once before.
-        rounds: how many rounds; slow engines take part in the first two only.
+        rounds: how many rounds.
+        slow_rounds: how many of them an engine far slower than plain takes part in.
 
     Returns:
         A timing for each name.
@@ -63,7 +63,7 @@ def interleave(steps: Mapping[str, Step], rounds: int) -> dict[str, Timing]:
         gc.collect()
         turn = round_number % len(names)
         for name in names[turn:] + names[:turn]:
-            if name not in slow or round_number < SLOW_ROUNDS:
+            if name not in slow or round_number < slow_rounds:
                 seconds[name].append(seconds_per_step(steps[name], repeats[name]))
 
     return {

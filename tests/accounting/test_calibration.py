@@ -25,13 +25,23 @@ def test_known_values(budget: float, expected: float) -> None:
     assert calibrate(constant(1171), budget, 1e-5) == pytest.approx(expected, rel=5e-4)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     budget=st.floats(0.05, 30.0), rate=st.floats(0.002, 1.0), steps=st.sampled_from([1, 30, 1000])
 )
 def test_spends_the_budget_and_no_more(budget: float, rate: float, steps: int) -> None:
     make = constant(steps, rate)
     spent = epsilon(make(calibrate(make, budget, 1e-6)), 1e-6)
+    assert 0.999 * budget <= spent <= budget
+
+
+@pytest.mark.parametrize(
+    ("budget", "delta"), [(1e-4, 1e-3), (0.01, 0.05), (1e-3, 0.02), (500, 1e-9)]
+)
+def test_spends_the_budget_where_the_curve_is_steep(budget: float, delta: float) -> None:
+    # A large δ alone nearly pays for the run, so ε falls to zero within a few percent of σ.
+    make = constant(10, 0.5)
+    spent = epsilon(make(calibrate(make, budget, delta)), delta)
     assert 0.999 * budget <= spent <= budget
 
 
@@ -82,5 +92,5 @@ def test_bad_budgets_are_refused(budget: float) -> None:
 @given(st.floats(1e-3, 1e7))
 def test_rounding_is_upwards_and_small(sigma: float) -> None:
     rounded = _round_up(sigma)
-    assert sigma * (1 - 1e-9) <= rounded <= sigma * (1 + 1e-4)
+    assert sigma * (1 - 1e-9) <= rounded <= sigma * (1 + 1.001e-5)
     assert rounded == _round_up(rounded)

@@ -261,7 +261,9 @@ def test_small_and_large_std_lose_no_noise() -> None:
 
 
 def test_other_generators_are_refused_with_the_reason() -> None:
-    with pytest.raises(ConfigurationError, match="must not be a torch.Generator: it keeps 32 bits"):
+    with pytest.raises(
+        ConfigurationError, match=r"must not be a torch.Generator: it keeps 32 bits"
+    ):
         as_source(torch.Generator())
     with pytest.raises(ConfigurationError, match="source=42: must not be a seed: whoever guesses"):
         as_source(42)

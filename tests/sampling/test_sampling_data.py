@@ -1,4 +1,4 @@
-"""Every form of data gives the same batches, and what cannot be sampled is refused with a reason."""
+"""Every form of data gives the same batches, and what cannot be sampled is refused."""
 
 from __future__ import annotations
 
@@ -262,6 +262,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "iterable in a loader": (lambda: DataLoader(Endless()), "data=Endless: must give any record"),
     "generator": (lambda: (row for row in range(3)), "data=generator: must give any record"),
     "no length": (NoLength, "data=NoLength: must have __len__; add it: it says how many"),
+    "no length in a loader": (
+        lambda: DataLoader(NoLength()),  # type: ignore[arg-type]
+        "data=NoLength: must have __len__",
+    ),
     "frame": (Frame, "data=Frame: must be indexed by record; give frame.to_numpy()"),
     "no records": (lambda: torch.empty(0, 3), "data=no records: must not be empty; give at least"),
     "empty list": (list, "data=no records: must not be empty"),

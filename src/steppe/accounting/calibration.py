@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from steppe import _validate
 from steppe.accounting import pld
 from steppe.accounting.segment import Segment, check_cap, merged, relation, with_few_levels
+from steppe.errors import ConfigurationError
 
 # The calibrated run spends between (1 - tolerance) times the target and the target.
 _TOLERANCE = 5e-4
 _SMALLEST, _LARGEST = 1e-2, 1e6
-_DIGITS = 5
+_DIGITS = 6
+_LESS = 1 - 2 * 10.0 ** (1 - _DIGITS)
 _STRIDE = math.log(8.0)
 _SECANT_TRIES = 8
 # The search itself runs on a rough copy of the run: few distinct σ and a coarse grid.
@@ -31,7 +33,7 @@ def calibrate(
 
     A rough copy of the run, with few distinct noise levels and on a coarse grid, leads the search
     near the root; the root is then found and confirmed on the run itself, so that the roughness
-    costs time but no budget. The result is rounded up to five digits.
+    costs time but no budget. The result is rounded up to six digits.
 
     Args:
         make_segments: the run as a function of the noise multiplier σ; more σ must mean no more ε.
@@ -40,7 +42,8 @@ def calibrate(
         adjacency: `add-remove`, `zero-out` or `replace-one`.
 
     Returns:
-        σ for which the run spends at most `epsilon`, and at least 99.9 % of it.
+        σ for which the run spends at most `epsilon`, and at least 99.9 % of it as far as six
+        digits of σ can tell.
 
     Guarantees:
         The PLD value of `make_segments(σ)` at δ was computed and is not above `epsilon`.
@@ -76,6 +79,7 @@ def _solve(
     bracket of what is known; if a few of them do not arrive, the bracket is halved instead.
     """
     too_little, enough = 0.0, math.inf  # the largest σ that overspends, the smallest that does not
+    reached = 0.0  # what the latter spends
     sigma, previous, tries = _round_up(start), None, 0
     while True:
         value = spent(sigma)
@@ -84,9 +88,12 @@ def _solve(
         if value > target:
             too_little = sigma
         else:
-            enough = sigma
-        if enough <= _round_up(too_little * (1 + 10.0**-_DIGITS)):
-            # No number with five digits lies between: ε jumps here, so take the safe side.
+            enough, reached = sigma, value
+        if enough <= _next(too_little):
+            # No number with six digits lies between: ε jumps here, so take the safe side. A
+            # change of grid makes it jump by a hair; overflow near ε = 700 makes it jump to ∞.
+            if reached < target / 2:
+                raise _not_spent(target, enough)
             return enough, slope
         if 0 < value < math.inf:
             if previous is not None:
@@ -98,13 +105,15 @@ def _solve(
         else:
             guess = sigma * math.exp(_STRIDE if value > target else -_STRIDE)
         if too_little == 0.0 or enough == math.inf:
+            # Rounding must not lead back to where we are.
+            guess = max(guess, _next(sigma)) if value > target else min(guess, sigma * _LESS)
             sigma = _round_up(_outwards(guess, too_little, enough, target))
         else:
             tries += 1
             helps = too_little < guess < enough and tries <= _SECANT_TRIES
             sigma = _round_up(guess if helps else math.sqrt(too_little * enough))
             if not too_little < sigma < enough:
-                sigma = _round_up(too_little * (1 + 10.0**-_DIGITS))
+                sigma = _next(too_little)
 
 
 def _outwards(guess: float, too_little: float, enough: float, target: float) -> float:
@@ -117,24 +126,33 @@ def _outwards(guess: float, too_little: float, enough: float, target: float) -> 
             "ask for more ε, fewer steps or a smaller batch",
         )
     if enough <= _SMALLEST:
-        raise _validate.fail(
-            "epsilon",
-            target,
-            f"is not spent even with a noise multiplier of {_SMALLEST:g}",
-            "ask for less ε; so large a budget protects nothing",
-        )
+        raise _not_spent(target, enough)
     return min(_LARGEST, max(_SMALLEST, guess))
 
 
-def _round_up(sigma: float) -> float:
-    """The next number with five digits: short enough to print, copy and compare.
+def _not_spent(target: float, sigma: float) -> ConfigurationError:
+    return _validate.fail(
+        "epsilon",
+        target,
+        f"is not spent even with a noise multiplier of {sigma:g}",
+        "ask for less ε; so large a budget protects nothing",
+    )
 
-    >>> _round_up(2.4767123)
-    2.4768
+
+def _round_up(sigma: float) -> float:
+    """The next number with six digits: short enough to print, copy and compare.
+
+    >>> _round_up(2.47671234)
+    2.47672
     """
     scale = _DIGITS - 1 - math.floor(math.log10(sigma)) if sigma > 0 else 0
     digits = math.ceil(round(sigma * 10.0**scale, 6))
     return digits / 10.0**scale if scale >= 0 else float(digits * 10**-scale)
+
+
+def _next(sigma: float) -> float:
+    """The number with six digits that follows one."""
+    return _round_up(sigma * (1 + 10.0**-_DIGITS))
 
 
 def _typical(levels: Sequence[float]) -> float:

@@ -76,9 +76,9 @@ class Statement:
         Returns:
             The statement.
         """
-        others = tuple(
-            smaller for smaller in (delta / 10, delta / 100) if smaller >= SMALLEST_DELTA
-        )
+        # Through text, so that a tenth of 1e-5 reads 1e-6.
+        tenths = (float(f"{delta / divisor:.6g}") for divisor in (10, 100))
+        others = tuple(smaller for smaller in tenths if smaller >= SMALLEST_DELTA)
         first, *further = epsilon_curve(run, (delta, *others), adjacency)
         comparable = adjacency != "replace-one" and run[0].cap is None
         return cls(

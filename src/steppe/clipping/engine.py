@@ -96,7 +96,7 @@ class ClippedSum:
         squared = self._squared_norms(found, count(batch))
         norms = squared.sqrt()
         bad = torch.nonzero(~torch.isfinite(squared)).flatten()
-        factors = self.clip.factors(norms).to(torch.float32).index_fill(0, bad, 0.0)
+        factors = self.clip.factors(norms).to(out.dtype).index_fill(0, bad, 0.0)
         for leaf, slot in found:
             start, end = self._slices[id(leaf)]
             slot.add_(out[start:end], factors, bad)
@@ -108,7 +108,7 @@ class ClippedSum:
         return norms
 
     def _squared_norms(self, found: list[tuple[Tensor, Slot]], records: int) -> Tensor:
-        squared = torch.zeros(records)
+        squared = torch.zeros(records, dtype=torch.float64)  # many small terms: add them exactly
         for leaf, slot in found:
             squared += slot.squared_norms()
             if self.l2:

@@ -21,7 +21,7 @@ from steppe.clipping.batches import each
 from steppe.clipping.engine import ClippedSum
 from steppe.clipping.layout import Layout
 from steppe.clipping.rules import RULES
-from steppe.clipping.synthetic import synthetic, with_other_record
+from steppe.clipping.synthetic import STYLES, Style, synthetic, with_other_record
 from steppe.clipping.tracing import Contact, Layouts, Output, Tracer, mark, tensors_in
 from steppe.errors import IsolationError, UnsupportedModelError
 
@@ -94,20 +94,13 @@ def probe(
         Reads no value of `example` and leaves weights, buffers and random state as they were.
     """
     generator = torch.Generator().manual_seed(_SEED)
-    base_batch = synthetic(example, RECORDS, generator)
     with _unchanged(model), torch.random.fork_rng():
-        base = _look(model, parameters, objective, base_batch)
+        style, base_batch, base = _first_finite(model, parameters, objective, example, generator)
         buffers_changed = _changed_buffers(model, objective, base_batch)
-        others = [
-            (
-                which,
-                _look(
-                    model, parameters, objective, with_other_record(base_batch, which, generator)
-                ),
-            )
-            for _ in range(_ROUNDS)
-            for which in range(RECORDS)
-        ]
+        others = []
+        for which in list(range(RECORDS)) * _ROUNDS:
+            changed = with_other_record(base_batch, which, generator, style)
+            others.append((which, _look(model, parameters, objective, changed)))
         _require_isolation(base, others, buffers_changed)
         layouts = _layouts(base, others)
         _require_right_gradients(parameters, objective, base_batch, layouts)
@@ -117,6 +110,25 @@ def probe(
     held = sum(t.numel() * t.element_size() for ts in base.inputs + base.outputs for t in ts)
     unused = tuple(name for name in parameters if name not in used)
     return Report(layouts, rows, unused, max(1, held // RECORDS))
+
+
+def _first_finite(
+    model: nn.Module,
+    parameters: Mapping[str, Tensor],
+    objective: Callable[[Any], Tensor],
+    example: Any,
+    generator: torch.Generator,
+) -> tuple[Style, Any, _Sight]:
+    """Made-up records on which the losses are finite: NaN hides what depends on what."""
+    for style in STYLES:
+        batch = synthetic(example, RECORDS, generator, style)
+        sight = _look(model, parameters, objective, batch)
+        if bool(torch.isfinite(sight.losses).all()):
+            return style, batch, sight
+    raise UnsupportedModelError(
+        "loss=not finite: must be a finite number on inputs from N(0, 1) or [0, 1) with labels 0 "
+        "and 1; check the scale of the initial weights and the loss."
+    )
 
 
 @contextmanager

@@ -73,13 +73,13 @@ class Kernels:
         """
         name = self.chosen.get(key)
         if name is None:
-            name = self.chosen[key] = self._choose(candidates, records, numel)
+            name = self.chosen[key] = self._choose(candidates, numel)
         elif name not in candidates:
             listed = ", ".join(sorted(candidates))
             raise _validate.fail(f"kernels[{key!r}]", name, f"must be one of {listed}", "unpin it")
         return candidates[name].make()
 
-    def _choose(self, candidates: Mapping[str, Candidate], records: int, numel: int) -> str:
+    def _choose(self, candidates: Mapping[str, Candidate], numel: int) -> str:
         fitting = {n: c for n, c in candidates.items() if c.workspace <= self.workspace}
         if not fitting:
             least = min(candidates, key=lambda n: candidates[n].workspace)
@@ -88,18 +88,17 @@ class Kernels:
         close = {n: c for n, c in fitting.items() if c.flops <= _HOPELESS * best}
         if len(close) == 1 or not self.measure:
             return min(close, key=lambda n: close[n].flops)
-        return min(close, key=lambda n: _seconds(close[n], records, numel))
+        return min(close, key=lambda n: _seconds(close[n], numel))
 
 
-def _seconds(candidate: Candidate, records: int, numel: int) -> float:
+def _seconds(candidate: Candidate, numel: int) -> float:
     """The better of two timings of the whole work: build, norms, weighted sum."""
-    factors, nobody = torch.ones(records), torch.zeros(0, dtype=torch.long)
+    nobody = torch.zeros(0, dtype=torch.long)
     times = []
     for _ in range(2):
-        out = torch.zeros(numel)
         begin = time.perf_counter()
         slot = candidate.make()
-        slot.squared_norms()
-        slot.add_(out, factors, nobody)
+        norms = slot.squared_norms()
+        slot.add_(norms.new_zeros(numel), torch.ones_like(norms), nobody)
         times.append(time.perf_counter() - begin)
     return min(times)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,17 +12,32 @@ from torch import Tensor
 from steppe.clipping.batches import each
 
 
-def synthetic(example: Any, records: int, generator: torch.Generator) -> Any:
+@dataclass(frozen=True)
+class Style:
+    """How to make values up: numbers from N(0, 1) or from [0, 1), truth values all alike."""
+
+    positive: bool = False
+    truth: bool = False
+
+
+# Tried in this order until the losses are finite: some models want numbers above 0, some masks mean
+# "keep" and some "leave out".
+STYLES = (Style(), Style(truth=True), Style(positive=True), Style(positive=True, truth=True))
+
+
+def synthetic(
+    example: Any, records: int, generator: torch.Generator, style: Style = STYLES[0]
+) -> Any:
     """A batch of `records` made-up records.
 
-    Only the shapes and types of `example` are used. Numbers are standard normal. Integers are 0
-    or 1, which every label set and every vocabulary contains. Truth values are False, the neutral
-    choice for masks.
+    Only the shapes and types of `example` are used. Integers are 0 or 1, which every label set and
+    every vocabulary contains.
 
     Args:
-        example: a batch of one or more records.
+        example: a batch of any number of records.
         records: how many to make.
         generator: the source of the values.
+        style: what numbers and truth values look like.
 
     Examples:
         >>> example = (torch.zeros(1, 2), torch.zeros(1, dtype=torch.long))
@@ -32,9 +49,9 @@ def synthetic(example: Any, records: int, generator: torch.Generator) -> Any:
     def make(tensor: Tensor) -> Tensor:
         shape = (records, *tensor.shape[1:])
         if tensor.is_floating_point():
-            values = torch.randn(shape, generator=generator)
+            values = _numbers(shape, generator, style)
         elif tensor.dtype == torch.bool:
-            values = torch.zeros(shape)
+            values = torch.full(shape, style.truth)
         else:
             values = torch.randint(0, 2, shape, generator=generator)
         return values.to(device=tensor.device, dtype=tensor.dtype)
@@ -42,17 +59,24 @@ def synthetic(example: Any, records: int, generator: torch.Generator) -> Any:
     return each(make, example)
 
 
-def with_other_record(batch: Any, which: int, generator: torch.Generator) -> Any:
+def with_other_record(
+    batch: Any, which: int, generator: torch.Generator, style: Style = STYLES[0]
+) -> Any:
     """The same batch with one record replaced by another."""
 
     def change(tensor: Tensor) -> Tensor:
         changed = tensor.clone()
         row = changed[which]
         if tensor.is_floating_point():
-            row = torch.randn(row.shape, generator=generator).to(changed)
+            row = _numbers(row.shape, generator, style).to(changed)
         elif tensor.dtype != torch.bool:
             row = 1 - row
         changed[which] = row
         return changed
 
     return each(change, batch)
+
+
+def _numbers(shape: Sequence[int], generator: torch.Generator, style: Style) -> Tensor:
+    draw = torch.rand if style.positive else torch.randn
+    return draw(tuple(shape), generator=generator)

@@ -115,12 +115,13 @@ class Source:
             raise fail("std", std, f"must lie in the range of {tensor.dtype}", "use float64")
         self._before_draw()
         in_place = tensor.device.type == "cpu" and tensor.is_contiguous()
-        flat = tensor.view(-1) if in_place else torch.empty(tensor.numel(), dtype=tensor.dtype)
+        # The device is named because a default device may be set.
+        host = tensor if in_place else torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
         with self._lock:
             if tensor.dtype not in self._normals:
                 self._normals[tensor.dtype] = NormalBlocks(tensor.dtype, self._keystream)
-            self._normals[tensor.dtype].fill_(flat, std)
-        return tensor if in_place else tensor.copy_(flat.view(tensor.shape))
+            self._normals[tensor.dtype].fill_(host.view(-1), std)
+        return tensor if in_place else tensor.copy_(host)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise MisuseError(

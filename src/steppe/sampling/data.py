@@ -63,6 +63,27 @@ def _from_dataset(data: Any, options: dict[str, Any]) -> Records:
     plain = options.get("collate_fn", default_collate) is default_collate
     if plain and (direct := _columns(data)) is not None:
         return direct
+    _require_numbered(data)
+    if hasattr(data, "iloc"):
+        raise bad_data(
+            "data",
+            type(data).__name__,
+            "must be indexed by record",
+            "give frame.to_numpy() or a tuple of columns",
+        )
+    if isinstance(data, list) and data and isinstance(data[0], (torch.Tensor, np.ndarray)):
+        raise bad_data(
+            "data",
+            "list of arrays",
+            "may mean columns or records",
+            "give a tuple of columns, or stack the records into one array",
+        )
+    if isinstance(data, Subset):
+        _refuse_repeats(data)
+    return MappedRecords(data, options)
+
+
+def _require_numbered(data: Any) -> None:
     kind = type(data).__name__
     if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
         raise bad_data(
@@ -75,20 +96,6 @@ def _from_dataset(data: Any, options: dict[str, Any]) -> Records:
         raise bad_data(
             "data", kind, "must have __len__", "add it: it says how many records can take part"
         )
-    if hasattr(data, "iloc"):
-        raise bad_data(
-            "data", kind, "must be indexed by record", "give frame.to_numpy() or a tuple of columns"
-        )
-    if isinstance(data, list) and data and isinstance(data[0], (torch.Tensor, np.ndarray)):
-        raise bad_data(
-            "data",
-            "list of arrays",
-            "may mean columns or records",
-            "give a tuple of columns, or stack the records into one array",
-        )
-    if isinstance(data, Subset):
-        _refuse_repeats(data)
-    return MappedRecords(data, options)
 
 
 def _columns(data: Any) -> Records | None:
@@ -115,16 +122,16 @@ def _refuse_repeats(data: Subset[Any]) -> None:
 
 
 def _from_loader(loader: DataLoader[Any]) -> Records:
-    if isinstance(loader.dataset, IterableDataset):
-        return _from_dataset(loader.dataset, {})
-    if loader.drop_last:
-        raise _refused("drop_last=True", "leave drop_last out, there is no last batch to drop")
-    if type(loader.batch_sampler) is not BatchSampler:
+    _require_numbered(loader.dataset)
+    batches = loader.batch_sampler
+    if type(batches) is not BatchSampler:
         raise _refused(
-            f"batch_sampler={type(loader.batch_sampler).__name__}",
-            "give batch_size instead of batch_sampler",
+            f"batch_sampler={type(batches).__name__}", "give batch_size instead of batch_sampler"
         )
-    sampler = loader.sampler
+    # Asked of the batch sampler: the loader's own flag is False beside a given batch sampler.
+    if batches.drop_last:
+        raise _refused("drop_last=True", "leave drop_last out, there is no last batch to drop")
+    sampler = batches.sampler
     if type(sampler) not in (SequentialSampler, RandomSampler):
         raise _refused(f"sampler={type(sampler).__name__}", "leave the sampler out")
     if getattr(sampler, "replacement", False):

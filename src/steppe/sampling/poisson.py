@@ -32,7 +32,7 @@ class Poisson:
     """
 
     def threshold(self, population: int, batch_size: float) -> int:
-        """The coin's integer threshold: a record joins when its 64-bit word lies below it.
+        """The coin's integer threshold: a record joins with probability threshold/2⁶⁴.
 
         Args:
             population: Declared number of records.

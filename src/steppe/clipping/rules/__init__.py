@@ -5,8 +5,19 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
+from steppe.clipping.rules.attention import multi_head_attention_forward
+from steppe.clipping.rules.convolution import convolution, transposed_convolution
+from steppe.clipping.rules.embedding import embedding, embedding_bag
 from steppe.clipping.rules.fallback import Fallback
 from steppe.clipping.rules.linear import linear
+from steppe.clipping.rules.normalisation import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    rms_norm,
+)
+from steppe.clipping.rules.projections import packed_projections, projections
 from steppe.clipping.rules.recurrent import recurrent, recurrent_cell
 from steppe.clipping.tracing import Rules
 
@@ -14,6 +25,20 @@ RULES = Rules(
     fallback=Fallback,
     own={
         F.linear: linear,
+        torch.conv1d: convolution,
+        torch.conv2d: convolution,
+        torch.conv3d: convolution,
+        torch.conv_transpose1d: transposed_convolution,
+        torch.conv_transpose2d: transposed_convolution,
+        torch.conv_transpose3d: transposed_convolution,
+        projections: packed_projections,
+        F.embedding: embedding,
+        F.embedding_bag: embedding_bag,
+        F.group_norm: group_norm,
+        F.layer_norm: layer_norm,
+        F.rms_norm: rms_norm,
+        F.instance_norm: instance_norm,
+        F.batch_norm: batch_norm,
         torch.lstm: recurrent,
         torch.gru: recurrent,
         torch.rnn_tanh: recurrent,
@@ -23,5 +48,7 @@ RULES = Rules(
         torch.rnn_tanh_cell: recurrent_cell,
         torch.rnn_relu_cell: recurrent_cell,
     },
-    rewrites={},
+    rewrites={
+        F.multi_head_attention_forward: multi_head_attention_forward,
+    },
 )

@@ -78,7 +78,7 @@ class EmbeddingBag(Use):
             offsets = torch.arange(0, indices.numel(), max(indices.shape[1], 1))
             offsets = offsets[: len(indices)].to(indices.dtype)
         flat = indices.reshape(-1)
-        y, bag, sizes, largest = torch.ops.aten._embedding_bag(
+        y, _, sizes, largest = torch.ops.aten._embedding_bag(
             self.weight.detach(),
             flat,
             offsets,
@@ -89,9 +89,7 @@ class EmbeddingBag(Use):
             self.call["include_last_offset"] and indices.ndim == 1,
             self.padding,
         )
-        if not len(bag):  # the native kernel leaves it out where it does not need it itself
-            bag = _bags(offsets, len(flat))
-        return y, (flat, offsets, scales, bag, sizes, largest)
+        return y, (flat, offsets, scales, _bags(offsets, len(flat)), sizes, largest)
 
     def backward(
         self, saved: tuple[Tensor, ...], grads: Gradients, needs: tuple[bool, ...]
@@ -167,18 +165,35 @@ def _check(call: dict[str, Any], name: str) -> None:
 
 def embedding(contact: Contact) -> Use | None:
     """Rule for `F.embedding`."""
-    call = named(contact, "input", "weight", "padding_idx", "max_norm", "norm_type",
-                 "scale_grad_by_freq", "sparse")
+    call = named(
+        contact,
+        "input",
+        "weight",
+        "padding_idx",
+        "max_norm",
+        "norm_type",
+        "scale_grad_by_freq",
+        "sparse",
+    )
     _check(call, "embedding")
-    if not only_shared(contact, call["weight"]):
-        return None
     return Embedding(contact, call["weight"], call["padding_idx"])
 
 
 def embedding_bag(contact: Contact) -> Use | None:
     """Rule for `F.embedding_bag`."""
-    call = named(contact, "input", "weight", "offsets", "max_norm", "norm_type",
-                 "scale_grad_by_freq", "mode", "sparse", "per_sample_weights",
-                 "include_last_offset", "padding_idx")
+    call = named(
+        contact,
+        "input",
+        "weight",
+        "offsets",
+        "max_norm",
+        "norm_type",
+        "scale_grad_by_freq",
+        "mode",
+        "sparse",
+        "per_sample_weights",
+        "include_last_offset",
+        "padding_idx",
+    )
     _check(call, "embedding_bag")
     return EmbeddingBag(contact, call)

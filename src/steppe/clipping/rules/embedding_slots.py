@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from steppe.clipping.slots import Slot, blank, squared_rows
-from steppe.clipping.slots import _wide as wide
+from steppe.clipping.slots import Slot, blank, squared_rows, wide
 
 
 class Rows(Slot):
@@ -40,7 +39,7 @@ class Rows(Slot):
     ) -> None:
         self.g, self.indices, self.owners = wide(g), indices.long(), owners
         self.records, self.shape = records, shape
-        self.sources = torch.arange(len(indices)) if sources is None else sources.long()
+        self.sources = None if sources is None else sources.long()
         self.scales = None if scales is None else scales.to(self.g.dtype)
 
     def where(self, keep: Tensor) -> Rows:
@@ -51,12 +50,12 @@ class Rows(Slot):
             self.owners[keep],
             self.records,
             self.shape,
-            self.sources[keep],
+            torch.nonzero(keep).flatten() if self.sources is None else self.sources[keep],
             None if self.scales is None else self.scales[keep],
         )
 
     def squared_norms(self) -> Tensor:
-        keys, sums = self._summed(self.owners * self.shape[0] + self.indices, self.scales)
+        keys, sums = self._summed()
         norms = self.g.new_zeros(self.records, dtype=torch.float64)
         norms.index_add_(0, keys // self.shape[0], squared_rows(sums).double())
         return norms.to(self.g.dtype)
@@ -68,31 +67,39 @@ class Rows(Slot):
         scales = factors.to(self.g.dtype)[self.owners]
         if self.scales is not None:
             scales = scales * self.scales
-        rows = self.g[self.sources] * scales[:, None]
+        rows = self._gathered() * scales[:, None]
         out.view(self.shape).index_add_(0, self.indices, rows.to(out.dtype))
 
     def written_out(self) -> Tensor:
-        keys, sums = self._summed(self.owners * self.shape[0] + self.indices, self.scales)
+        keys, sums = self._summed()
         full = sums.new_zeros(self.records * self.shape[0], self.shape[1])
         return full.index_copy_(0, keys, sums).view(self.records, *self.shape)
 
     def dots(self, weight: Tensor) -> Tensor:
-        products = (wide(F.embedding(self.indices, weight)) * self.g[self.sources]).sum(1)
+        products = (wide(F.embedding(self.indices, weight)) * self._gathered()).sum(1)
         if self.scales is not None:
             products = products * self.scales
         return products.new_zeros(self.records).index_add_(0, self.owners, products)
 
-    def _summed(self, keys: Tensor, scales: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The distinct keys, and for each the sum of its positions' gradients."""
+    def _gathered(self) -> Tensor:
+        """g for every position."""
+        return self.g if self.sources is None else self.g[self.sources]
+
+    def _summed(self) -> tuple[Tensor, Tensor]:
+        """Every distinct pair of record and row as `record · V + row`, and its gradient."""
+        keys = self.owners * self.shape[0] + self.indices
         if not len(keys):
             return keys, self.g.new_zeros(0, self.g.shape[1])
         keys, order = torch.sort(keys, stable=True)
         first = torch.ones_like(keys, dtype=torch.bool)
         torch.ne(keys[1:], keys[:-1], out=first[1:])
         begin = torch.nonzero(first).flatten()
-        weights = None if scales is None else scales[order]
         sums = F.embedding_bag(
-            self.sources[order], self.g, begin, mode="sum", per_sample_weights=weights
+            order if self.sources is None else self.sources[order],
+            self.g,
+            begin,
+            mode="sum",
+            per_sample_weights=None if self.scales is None else self.scales[order],
         )
         return keys[begin], sums
 

@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from steppe.clipping.rules.arguments import named, only_input, only_shared
-from steppe.clipping.slots import Kept
-from steppe.clipping.slots import _wide as wide
+from steppe.clipping.slots import Kept, wide
 from steppe.clipping.tracing import Contact, Gradients, Output, Use
 from steppe.errors import UnsupportedModelError
 
@@ -168,7 +167,9 @@ class FixedOrInstanceNorm(ChannelNorm):
         if g is None:
             return (None,)
         rows, channels = x.shape[:2]
-        mean, variance = (wide(s).repeat(rows) for s in self.running) if self.running else (None,) * 2
+        mean, variance = (
+            (wide(s).repeat(rows) for s in self.running) if self.running else (None,) * 2
+        )
         grad_x, weight_gradient, bias_gradient = _aten.native_batch_norm_backward(
             _folded(g),
             _folded(x),
@@ -225,15 +226,21 @@ class LayerNorm(Normalisation):
                 g, x, self.shape, mean[0], rstd, self.gamma, self.beta, [True, False, False]
             )[0]
         elif needs[0]:
-            grad_x = _aten._fused_rms_norm_backward(
-                g, x, self.shape, rstd, self.gamma, [True, False]
-            )[0]
+            grad_x = self._rms_input_gradient(x, g, rstd)
         rows = self._rows(g)
         self.keep(
             self._weight_gradient(x, rows, rstd, *mean) if self.train_weight else None,
             rows.sum(1) if self.train_bias else None,
         )
         return (grad_x,)
+
+    def _rms_input_gradient(self, x: Tensor, g: Tensor, rstd: Tensor) -> Tensor:
+        """The native backward pass of RMS norm does not exist on every device."""
+        axes = tuple(range(-len(self.shape), 0))
+        g = wide(g) if self.gamma is None else wide(g) * self.gamma
+        unit = wide(x) * rstd
+        along = (g * unit).mean(axes, keepdim=True)
+        return g.addcmul(unit, along, value=-1).mul_(rstd).to(x.dtype)
 
     def _weight_gradient(
         self, x: Tensor, g: Tensor, rstd: Tensor, mean: Tensor | None = None
@@ -243,9 +250,19 @@ class LayerNorm(Normalisation):
         mean = None if mean is None else self._rows(mean, 1)
         if mean is not None and x[0].numel() >= _LARGE_RECORD:
             width = [x.shape[2]]
-            one = (_aten.native_layer_norm_backward(
-                g[i], x[i], width, mean[i], rstd[i], g.new_ones(width), None, [False, True, False]
-            )[1] for i in range(len(x)))
+            one = (
+                _aten.native_layer_norm_backward(
+                    g[i],
+                    x[i],
+                    width,
+                    mean[i],
+                    rstd[i],
+                    g.new_ones(width),
+                    None,
+                    [False, True, False],
+                )[1]
+                for i in range(len(x))
+            )
             return torch.stack(list(one))
         # Subtracting the mean first costs a pass, and keeps large means from cancelling.
         product = x * g if mean is None else torch.sub(x, mean).mul_(g)
@@ -307,8 +324,17 @@ def rms_norm(contact: Contact) -> Use | None:
 
 def batch_norm(contact: Contact) -> Use | None:
     """Rule for `F.batch_norm`; refuses it in training mode, where it mixes the records."""
-    call = named(contact, "input", "running_mean", "running_var", "weight", "bias", "training",
-                 "momentum", "eps")
+    call = named(
+        contact,
+        "input",
+        "running_mean",
+        "running_var",
+        "weight",
+        "bias",
+        "training",
+        "momentum",
+        "eps",
+    )
     if call["training"] or call["running_mean"] is None:
         raise UnsupportedModelError(
             "batch_norm training=True: must not normalise by the statistics of the batch, which "
@@ -323,8 +349,17 @@ def batch_norm(contact: Contact) -> Use | None:
 
 def instance_norm(contact: Contact) -> Use | None:
     """Rule for `F.instance_norm`; refuses to update running statistics from records."""
-    call = named(contact, "input", "running_mean", "running_var", "weight", "bias",
-                 "use_input_stats", "momentum", "eps")
+    call = named(
+        contact,
+        "input",
+        "running_mean",
+        "running_var",
+        "weight",
+        "bias",
+        "use_input_stats",
+        "momentum",
+        "eps",
+    )
     x, mean = call["input"], call["running_mean"]
     if call["use_input_stats"] and mean is not None:
         raise UnsupportedModelError(

@@ -1,0 +1,87 @@
+"""A tiny run writes rows that can be read back, and a missed bar is an exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks.bars import GRAIN_MB, Row, evaluate
+from benchmarks.cases import CASES
+from benchmarks.clipping import main
+from benchmarks.memory import PeakMemoryUnavailable, measure
+from benchmarks.timing import interleave
+
+
+@pytest.mark.slow
+def test_one_round_writes_valid_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "rows.json"
+    arguments = ["--models", "e", "--engines", "opacus-ghost", "--rounds", "1"]
+    assert main([*arguments, "--output", str(output)]) == 0
+    report = json.loads(output.read_text())
+    assert {"date", "command", "machine", "rows", "bars", "failures"} <= set(report)
+    assert report["failures"] == []
+    found = [(row["model"], row["batch"], row["engine"]) for row in report["rows"]]
+    engines = ("plain", "opacus-ghost")
+    assert found == [(model, 512, e) for model in ("e-logistic", "e-mlp") for e in engines]
+    for row in report["rows"]:
+        assert set(row) == {"model", "batch", "engine", "ratio", "peak_mb"}
+        assert row["ratio"] > 0
+        assert row["peak_mb"] > 0
+        assert row["engine"] != "plain" or row["ratio"] == 1.0
+    assert "peak MB" in capsys.readouterr().out
+
+
+def test_failures_of_our_engine_miss_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("cannot run this")
+
+    monkeypatch.setattr("benchmarks.memory.measure", lambda *_: 1.0)
+    monkeypatch.setitem(
+        __import__("benchmarks.engines", fromlist=["_"])._WITHOUT_OPTIONS, "steppe", broken
+    )
+    output = tmp_path / "rows.json"
+    arguments = ["--models", "e-logistic", "--engines", "steppe", "--rounds", "1"]
+    assert main([*arguments, "--output", str(output)]) == 1
+    report = json.loads(output.read_text())
+    assert report["failures"][0]["text"] == "RuntimeError: cannot run this"
+
+
+def test_bars_hold_on_the_right_side() -> None:
+    [case] = [case for case in CASES if (case.model, case.batch) == ("b", 256)]
+
+    def row(engine: str, ratio: float, peak_mb: float) -> Row:
+        return Row(model="b", batch=256, engine=engine, ratio=ratio, peak_mb=peak_mb)
+
+    good = [
+        row("plain", 1.0, 100),
+        row("steppe", 0.86, 120),
+        row("steppe-micro", 0.8, 80),
+        row("opacus-hooks", 0.5, 900),
+        row("vmap", 0.84, 300),
+    ]
+    assert [bar.holds for bar in evaluate([case], good)] == [True] * 5
+    bad = [
+        row("plain", 1.0, 100),
+        row("steppe", 0.84, 131 + GRAIN_MB),
+        row("steppe-micro", 0.8, 86 + GRAIN_MB),
+        row("opacus-hooks", 0.6, 900),
+        row("vmap", 0.85, 300),
+    ]
+    assert [bar.holds for bar in evaluate([case], bad)] == [False] * 5
+
+
+def test_ratio_is_plain_over_engine() -> None:
+    def work(size: int) -> None:
+        sum(range(size))
+
+    timings = interleave(
+        {"plain": lambda: work(100_000), "double": lambda: work(200_000)}, rounds=5
+    )
+    assert timings["double"].ratio == pytest.approx(0.5, rel=0.3)
+
+
+@pytest.mark.slow
+def test_peak_memory_failure_says_why() -> None:
+    with pytest.raises(PeakMemoryUnavailable, match="KeyError"):
+        measure("e-mlp", 512, "no-such-engine", 32)

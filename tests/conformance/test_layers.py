@@ -1,0 +1,277 @@
+"""One table of layers, one battery: every row must equal the reference in every setting.
+
+A new layer joins by adding a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils import parametrize
+
+from steppe.clipping import ClippedSum, Flat, probe
+from steppe.clipping.reference import clipped_sum, record_gradients
+
+B = 5
+
+
+class Sequence(nn.Module):
+    """Calls a layer that returns a tuple and keeps its first output."""
+
+    def __init__(self, layer: nn.Module, batch_first: bool = True) -> None:
+        super().__init__()
+        self.layer, self.batch_first = layer, batch_first
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.layer(x if self.batch_first else x.transpose(0, 1))[0]
+        return out if self.batch_first else out.transpose(0, 1)
+
+
+class Attention(nn.Module):
+    def __init__(self, cross: bool = False, **options: Any) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(6, 2, batch_first=True, **options)
+        self.cross = cross
+
+    def forward(self, x: Tensor) -> Tensor:
+        other = x.flip(1)[:, 1:] if self.cross else x
+        return self.attention(x, other, other, need_weights=False)[0]
+
+
+class Bare(nn.Module):
+    """Class token, position embedding and a scale: parameters without a layer of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = nn.Parameter(torch.randn(1, 1, 6))
+        self.position = nn.Parameter(torch.randn(1, 5, 6))
+        self.scale = nn.Parameter(torch.randn(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1) + self.position
+        x *= self.scale
+        return x
+
+
+class Tied(nn.Module):
+    """One weight as embedding and as output layer, and a layer called twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(7, 4)
+        self.twice = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(self.twice(self.embedding(x)))
+        return F.linear(self.twice(h), self.embedding.weight)
+
+
+class Positions(nn.Module):
+    """A position embedding looked up by numbers that belong to no record."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.positions = nn.Embedding(length, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.positions(torch.arange(x.shape[1]))
+
+
+class Products(nn.Module):
+    """What a custom layer does with torch: einsum, matmul, where, in-place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.core = nn.Parameter(torch.randn(4, 3, 3))
+        self.mix = nn.Parameter(torch.randn(5, 5))
+        self.gate = nn.Parameter(torch.randn(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.einsum("btc,tcd->btd", x, self.core)
+        h = torch.where(h > 0, h, h * self.gate[:, None])
+        return h.sum(2) @ torch.tanh(self.mix @ self.mix)[:4, :3]
+
+
+class Standardised(nn.Module):
+    def forward(self, weight: Tensor) -> Tensor:
+        variance, mean = torch.var_mean(weight, dim=(1, 2, 3), keepdim=True, correction=0)
+        return (weight - mean) * torch.rsqrt(variance * weight[0].numel() + 1e-4)
+
+
+def standardised_conv() -> nn.Module:
+    conv = nn.Conv2d(3, 4, 3, padding=1)
+    return parametrize.register_parametrization(conv, "weight", Standardised())
+
+
+def frozen(layer: nn.Module, *names: str) -> nn.Module:
+    for name in names:
+        layer.get_parameter(name).requires_grad_(False)
+    return layer
+
+
+def evaluated(layer: nn.Module) -> nn.Module:
+    for buffer in layer.buffers():
+        if buffer.is_floating_point():
+            buffer.uniform_(0.5, 1.5)
+    return layer.eval()
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    make: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+    tokens: int = 0  # above 0: integer input below this number
+
+
+CASES = [
+    Case("linear", lambda: nn.Linear(6, 4), (6,)),
+    Case("linear no bias", lambda: nn.Linear(6, 4, bias=False), (6,)),
+    Case("linear frozen weight", lambda: frozen(nn.Linear(6, 4), "weight"), (6,)),
+    Case("linear 3-d", lambda: nn.Linear(6, 4), (3, 6)),
+    Case("linear 3-d wide", lambda: nn.Linear(2, 2), (9, 2)),
+    Case("linear 5-d", lambda: nn.Linear(3, 4), (2, 3, 2, 3)),
+    Case("conv1d", lambda: nn.Conv1d(4, 6, 3, stride=2, padding=1, groups=2), (4, 9)),
+    Case("conv2d", lambda: nn.Conv2d(3, 4, 3), (3, 6, 5)),
+    Case("conv2d 1x1", lambda: nn.Conv2d(3, 4, 1), (3, 4, 4)),
+    Case("conv2d stride", lambda: nn.Conv2d(3, 4, (3, 2), (2, 3), (1, 2)), (3, 8, 9)),
+    Case("conv2d dilated", lambda: nn.Conv2d(2, 4, 3, padding="same", dilation=2), (2, 6, 6)),
+    Case("conv2d depthwise", lambda: nn.Conv2d(4, 8, 3, groups=4, padding=1), (4, 5, 5)),
+    Case(
+        "conv2d circular", lambda: nn.Conv2d(2, 3, 3, padding=1, padding_mode="circular"), (2, 5, 5)
+    ),
+    Case(
+        "conv2d reflect", lambda: nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect"), (2, 5, 5)
+    ),
+    Case("conv2d frozen bias", lambda: frozen(nn.Conv2d(2, 3, 3), "bias"), (2, 5, 5)),
+    Case("conv3d", lambda: nn.Conv3d(2, 3, 2, stride=(1, 2, 1)), (2, 3, 4, 3)),
+    Case("transposed conv", lambda: nn.ConvTranspose2d(3, 2, 3, stride=2), (3, 4, 4)),
+    Case("standardised conv", standardised_conv, (3, 5, 5)),
+    Case("weight norm", lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)), (4,)),
+    Case("group norm", lambda: nn.GroupNorm(2, 4), (4, 3, 3)),
+    Case("layer norm", lambda: nn.LayerNorm((3, 4)), (2, 3, 4)),
+    Case("layer norm no bias", lambda: nn.LayerNorm(4, bias=False), (2, 3, 4)),
+    Case("instance norm", lambda: nn.InstanceNorm2d(3, affine=True), (3, 4, 4)),
+    Case("rms norm", lambda: nn.RMSNorm(4), (3, 4)),
+    Case("batch norm, eval", lambda: evaluated(nn.BatchNorm2d(3)), (3, 4, 4)),
+    Case("prelu", lambda: nn.PReLU(3), (3, 4)),
+    Case("embedding", lambda: nn.Embedding(7, 4), (6,), tokens=7),
+    Case("embedding padded", lambda: nn.Embedding(7, 4, padding_idx=1), (6,), tokens=7),
+    Case("embedding bag", lambda: nn.EmbeddingBag(5, 4, mode="sum"), (6,), tokens=5),
+    Case("embedding bag mean", lambda: nn.EmbeddingBag(5, 4, mode="mean"), (6,), tokens=5),
+    Case("lstm", lambda: Sequence(nn.LSTM(4, 3, batch_first=True)), (6, 4)),
+    Case("lstm deep", lambda: Sequence(nn.LSTM(4, 3, 2, bidirectional=True), False), (5, 4)),
+    Case("gru", lambda: Sequence(nn.GRU(4, 3, 2, batch_first=True)), (6, 4)),
+    Case("rnn", lambda: Sequence(nn.RNN(4, 3, nonlinearity="relu"), False), (6, 4)),
+    Case("attention", Attention, (4, 6)),
+    Case("attention cross", lambda: Attention(cross=True), (4, 6)),
+    Case("attention bias kv", lambda: Attention(add_bias_kv=True, add_zero_attn=True), (4, 6)),
+    Case(
+        "transformer layer",
+        lambda: nn.TransformerEncoderLayer(6, 2, 8, 0.0, batch_first=True, norm_first=True),
+        (4, 6),
+    ),
+    Case("bare parameters", Bare, (4, 6)),
+    Case("tied weights", Tied, (6,), tokens=7),
+    Case("positions", lambda: Positions(4), (4, 3)),
+    Case("positions as many as records", lambda: Positions(B), (B, 3)),
+    Case("products", Products, (4, 3)),
+]
+
+
+def build(case: Case, dtype: torch.dtype) -> tuple[dict[str, Tensor], Any, Any]:
+    torch.manual_seed(len(case.name))
+    layer = case.make().to(dtype)
+    shape = (B, *case.shape)
+    x = torch.randint(case.tokens, shape) if case.tokens else torch.randn(shape, dtype=dtype)
+    sketch = torch.randn(layer(x).flatten(1).shape[1]).to(dtype)
+
+    def objective(batch: Any) -> Tensor:
+        out = layer(batch[0]).flatten(1)
+        return (out * sketch * (1 + out)).sum(1)
+
+    return {n: p for n, p in layer.named_parameters() if p.requires_grad}, objective, (x,)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("physical", [None, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
+@pytest.mark.parametrize("l2", [0.0, 0.3])
+def test_clipped_sum_equals_the_reference(
+    case: Case, physical: int | None, dtype: torch.dtype, l2: float
+) -> None:
+    parameters, objective, batch = build(case, dtype)
+    clip = Flat(0.7 * float(record_norms(objective, parameters, batch).median()))
+    engine = ClippedSum(
+        parameters,
+        objective,
+        clip,
+        l2=l2,
+        physical_batch=physical,
+        layouts=probe_layouts(case, parameters, objective, batch),
+    )
+    out = torch.zeros(engine.numel, dtype=dtype)
+    norms = engine.add_(out, batch)
+    wanted = clipped_sum(objective, list(parameters.values()), batch, clip, l2)
+    error = float((out - wanted).norm() / wanted.norm())
+    assert error < (1e-4 if dtype == torch.float32 else 1e-6), error
+    assert norms.shape == (B,)
+    if not l2:
+        truth = record_norms(objective, parameters, batch)
+        assert torch.allclose(norms.double(), truth, rtol=2e-5)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_empty_batch_adds_nothing_and_does_not_run_the_model(case: Case) -> None:
+    parameters, _, batch = build(case, torch.float32)
+
+    def never(batch: Any) -> Tensor:
+        raise AssertionError("the model ran on an empty batch")
+
+    engine = ClippedSum(parameters, never, Flat(1.0))
+    out = torch.full((engine.numel,), 0.5)
+    assert engine.add_(out, (batch[0][:0],)).shape == (0,)
+    assert torch.equal(out, torch.full((engine.numel,), 0.5))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_half_precision_is_clipped_in_float32(case: Case) -> None:
+    """What is summed has the norm that was computed, whatever the model's own precision."""
+    parameters, objective, batch = build(case, torch.bfloat16)
+    clip = Flat(1e-3)  # every record is clipped, so every contribution has norm exactly C
+    layouts = probe_layouts(case, parameters, objective, batch)
+    for i in range(B):
+        engine = ClippedSum(parameters, objective, clip, layouts=layouts)
+        out = torch.zeros(engine.numel)
+        engine.add_(out, (batch[0][i : i + 1],))
+        assert float(out.double().norm()) <= 1e-3 * (1 + 2e-5)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if not c.tokens], ids=lambda case: case.name)
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_non_finite_record_counts_zero_and_changes_nothing(case: Case, poison: float) -> None:
+    parameters, objective, batch = build(case, torch.float32)
+    layouts = probe_layouts(case, parameters, objective, batch)
+    x = batch[0].clone()
+    x[2] = poison
+    engine = ClippedSum(parameters, objective, Flat(0.1), layouts=layouts)
+    out, clean = torch.zeros(engine.numel), torch.zeros(engine.numel)
+    engine.add_(out, (x,))
+    engine.add_(clean, (torch.cat([x[:2], x[3:]]),))
+    assert torch.isfinite(out).all()
+    assert torch.allclose(out, clean, rtol=1e-4, atol=1e-6)
+
+
+def record_norms(objective: Any, parameters: dict[str, Tensor], batch: Any) -> Tensor:
+    gradients = record_gradients(objective, list(parameters.values()), batch)
+    return gradients.double().norm(dim=1)
+
+
+def probe_layouts(case: Case, parameters: Any, objective: Any, batch: Any) -> Any:
+    return probe(nn.Module(), parameters, objective, batch).layouts
