@@ -18,7 +18,7 @@ from steppe.clipping.batches import count, each, rows
 from steppe.clipping.clip import Clip
 from steppe.clipping.kernels import Kernels
 from steppe.clipping.rules import RULES
-from steppe.clipping.slots import Kept, Slot, squared_rows
+from steppe.clipping.slots import GUARD, Kept, Slot, squared_rows
 from steppe.clipping.tracing import Layouts, Tracer, is_marked, mark
 from steppe.errors import MisuseError, UnsupportedModelError
 
@@ -92,14 +92,31 @@ class ClippedSum:
 
     def _add_piece(self, out: Tensor, batch: Any) -> Tensor:
         """Forward, backward, norms, factors and sums for one physical batch."""
-        found = self.slots(batch)
-        squared = self._squared_norms(found, count(batch))
+        return self.add_slots_(out, self.slots(batch), count(batch))
+
+    @torch.no_grad()
+    def add_slots_(
+        self, out: Tensor, found: list[tuple[Tensor, Slot]], records: int, scale: float = 1.0
+    ) -> Tensor:
+        """Add the clipped sum of per-record gradients that were captured already.
+
+        Args:
+            out: the flat buffer.
+            found: from `slots` or `collected`.
+            records: how many records they belong to.
+            scale: what turns a captured gradient into the record's own: B after a loss that was
+                averaged over the B records.
+
+        Returns:
+            The norms before clipping, as for `add_`.
+        """
+        squared = self._squared_norms(found, records, scale)
         norms = squared.sqrt()
         bad = torch.nonzero(~torch.isfinite(squared)).flatten()
         factors = self.clip.factors(norms).to(out.dtype).index_fill(0, bad, 0.0)
         for leaf, slot in found:
             start, end = self._slices[id(leaf)]
-            slot.add_(out[start:end], factors, bad)
+            slot.add_(out[start:end], factors * scale, bad)
         if self.l2:
             weight = self.l2 * float(factors.sum(dtype=torch.float64))
             for parameter in self.parameters.values():
@@ -107,20 +124,28 @@ class ClippedSum:
                 out[start:end].add_(parameter.detach().flatten(), alpha=weight)
         return norms
 
-    def _squared_norms(self, found: list[tuple[Tensor, Slot]], records: int) -> Tensor:
+    def _squared_norms(
+        self, found: list[tuple[Tensor, Slot]], records: int, scale: float
+    ) -> Tensor:
         squared = torch.zeros(records, dtype=torch.float64)  # many small terms: add them exactly
-        for leaf, slot in found:
-            squared += slot.squared_norms()
-            if self.l2:
-                squared += (2 * self.l2) * slot.dots(leaf.detach())
+        for _, slot in found:
+            squared += slot.squared_norms().double() * scale**2
         if self.l2:
+            plain = squared.clone()
+            for leaf, slot in found:
+                squared += (2 * self.l2 * scale) * slot.dots(leaf.detach())
             weights = sum(float(squared_rows(p.detach()[None])) for p in self.parameters.values())
-            squared = (squared + self.l2**2 * weights).clamp_(min=0.0)
+            # The three terms may cancel; as in the slots, the rounding they leave is added on top.
+            guard = GUARD * torch.finfo(torch.float32).eps * (plain + self.l2**2 * weights)
+            squared = (squared + self.l2**2 * weights).clamp_(min=0.0) + guard
         return squared
 
     def slots(self, batch: Any) -> list[tuple[Tensor, Slot]]:
         """One slot for each trained weight that the batch used."""
-        tracer = self.trace(batch)
+        return self.collected(self.trace(batch))
+
+    def collected(self, tracer: Tracer) -> list[tuple[Tensor, Slot]]:
+        """What the backward passes since the last call left at the tracer, by trained weight."""
         uses: dict[int, list[tuple[Tensor, Slot]]] = defaultdict(list)
         for use in tracer.uses:
             for shared, slot in use.slots:
@@ -134,14 +159,28 @@ class ClippedSum:
             (plain if shared.is_leaf else derived).append((shared, slot))
         if derived:
             plain = _pulled_back(plain, derived, self.parameters)
+        self._require_known(plain)
         return plain
+
+    def _require_known(self, found: list[tuple[Tensor, Slot]]) -> None:
+        strangers = [tuple(leaf.shape) for leaf, _ in found if id(leaf) not in self._slices]
+        if strangers:
+            raise MisuseError(
+                f"weights of shapes={strangers[:3]}: must be among the trained ones, and need a "
+                "gradient that nobody asked for; freeze them with requires_grad_(False), or make "
+                "the loop private after the model has its final weights."
+            )
+
+    def tracer(self, records: int) -> Tracer:
+        """A tracer for one forward pass of so many records."""
+        return Tracer(records, RULES, self.layouts, self.kernels, want_dots=bool(self.l2))
 
     def trace(self, batch: Any) -> Tracer:
         """Run the objective on one physical batch and its backward pass to the activations."""
         records = count(batch)
         alias = each(lambda tensor: tensor.detach(), batch)  # marks stay off the caller's tensors
         mark(alias)
-        tracer = Tracer(records, RULES, self.layouts, self.kernels, want_dots=bool(self.l2))
+        tracer = self.tracer(records)
         with torch.enable_grad():
             with tracer:
                 losses = self.objective(alias)

@@ -15,7 +15,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 
 from steppe.clipping.batches import each
 from steppe.clipping.engine import ClippedSum
@@ -95,13 +98,14 @@ def probe(
     """
     generator = torch.Generator().manual_seed(_SEED)
     with _unchanged(model), torch.random.fork_rng():
+        before = {name: buffer.clone() for name, buffer in model.named_buffers()}
         style, base_batch, base = _first_finite(model, parameters, objective, example, generator)
-        buffers_changed = _changed_buffers(model, objective, base_batch)
+        _require_quiet_buffers(model, before)
         others = []
         for which in list(range(RECORDS)) * _ROUNDS:
             changed = with_other_record(base_batch, which, generator, style)
             others.append((which, _look(model, parameters, objective, changed)))
-        _require_isolation(base, others, buffers_changed)
+        _require_isolation(base, others)
         layouts = _layouts(base, others)
         _require_right_gradients(parameters, objective, base_batch, layouts)
     names = {id(p): name for name, p in parameters.items()}
@@ -159,8 +163,15 @@ def _look(
 
     names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
 
+    inside: list[str] = []
+
+    def before_module(module: nn.Module, args: Any) -> None:
+        del args
+        inside.append(f"{names.get(id(module), '')} ({type(module).__name__})")
+
     def after_module(module: nn.Module, args: Any, output: Any) -> None:
         del args
+        inside.pop()
         if (name := names.get(id(module))) is not None:
             for tensor in tensors_in(output):
                 sight.modules.append((f"{name} ({type(module).__name__})", tensor.detach().clone()))
@@ -169,14 +180,21 @@ def _look(
     mark(alias)
     torch.manual_seed(_SEED)
     tracer = Tracer(RECORDS, RULES, watch=watch)
-    handle = register_module_forward_hook(after_module)
+    handles = (
+        register_module_forward_pre_hook(before_module),
+        register_module_forward_hook(after_module),
+    )
     try:
         with torch.enable_grad():
             with tracer:
                 losses = objective(alias)
             _require_visible(losses, parameters)
+    except UnsupportedModelError as error:
+        where = f"layer={inside[-1]!r}, " if inside else ""
+        raise type(error)(f"{where}{error}") from error
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
     sight.losses = losses.detach().clone()
     sight.paths = [use.path for use in tracer.uses]
     return sight
@@ -198,26 +216,21 @@ def _require_visible(losses: Tensor, parameters: Mapping[str, Tensor]) -> None:
         )
 
 
-def _changed_buffers(model: nn.Module, objective: Callable[[Any], Tensor], batch: Any) -> list[str]:
-    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    with torch.no_grad():
-        objective(batch)
-    return [
+def _require_quiet_buffers(model: nn.Module, before: Mapping[str, Tensor]) -> None:
+    changed = [
         name
         for name, buffer in model.named_buffers()
         if name not in before or not torch.equal(buffer.nan_to_num(), before[name].nan_to_num())
     ]
-
-
-def _require_isolation(
-    base: _Sight, others: list[tuple[int, _Sight]], buffers_changed: list[str]
-) -> None:
-    if buffers_changed:
+    if changed:
         raise IsolationError(
-            f"buffers={buffers_changed[:3]}: must not change in a forward pass, because they carry "
-            "one record's values to the next without noise; put these layers in eval mode, or "
-            "replace batch normalisation with steppe.fix(model)."
+            f"buffers={changed[:3]}: must not change in a forward pass, because they carry one "
+            "record's values to the next without noise; put these layers in eval mode, or replace "
+            "batch normalisation with steppe.fix(model)."
         )
+
+
+def _require_isolation(base: _Sight, others: list[tuple[int, _Sight]]) -> None:
     for which, sight in others:
         rest = [i for i in range(RECORDS) if i != which]
         if not torch.equal(sight.losses[rest], base.losses[rest]):
@@ -286,34 +299,64 @@ def _require_right_gradients(
     layouts: list[Layouts],
 ) -> None:
     """The engine's per-record gradients against autograd's, on one shared set of random numbers."""
+    try:
+        truth = _autograd_gradients(parameters, objective, batch)
+        found = _engine_gradients(parameters, objective, batch, layouts)
+    except (RuntimeError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise UnsupportedModelError(
+            f"gradients=none: must be computable record by record, and torch says: {reason}; take "
+            "checkpointed or compiled blocks out of the model, or rewrite that layer."
+        ) from error
+    wholes = sum(rows.flatten(1).square().sum(1) for rows in truth.values()).sqrt()  # type: ignore[union-attr]
+    for name, rows in truth.items():
+        distance = (found[name] - rows).flatten(1).norm(dim=1)
+        # A gradient that is zero on paper is rounding noise: measure it by the record's whole one.
+        scale = torch.maximum(rows.flatten(1).norm(dim=1), 1e-3 * wholes).clamp_(min=1e-8)
+        worst = float((distance / scale).max())
+        if not worst <= _TOLERANCE * _slack(parameters[name].dtype):
+            raise UnsupportedModelError(
+                f"parameter={name!r}: its per-record gradient must equal autograd's, and is off by "
+                f"{worst:.1e}; report the layer, and freeze it or write it with torch.nn layers "
+                "meanwhile."
+            )
+
+
+def _autograd_gradients(
+    parameters: Mapping[str, Tensor], objective: Callable[[Any], Tensor], batch: Any
+) -> dict[str, Tensor]:
     leaves = list(parameters.values())
     torch.manual_seed(_SEED)
     with torch.enable_grad():
         losses = objective(batch)
-        truth = (
-            [
-                torch.autograd.grad(losses[i], leaves, allow_unused=True, retain_graph=True)
-                for i in range(RECORDS)
-            ]
-            if losses.requires_grad
-            else []
-        )
+        grads = [
+            torch.autograd.grad(losses[i], leaves, allow_unused=True, retain_graph=True)
+            for i in range(RECORDS)
+        ]
+    return {
+        name: torch.stack(
+            [torch.zeros_like(leaf) if row[i] is None else row[i] for row in grads]
+        ).double()
+        for i, (name, leaf) in enumerate(parameters.items())
+    }
+
+
+def _engine_gradients(
+    parameters: Mapping[str, Tensor],
+    objective: Callable[[Any], Tensor],
+    batch: Any,
+    layouts: list[Layouts],
+) -> dict[str, Tensor]:
     torch.manual_seed(_SEED)
     engine = ClippedSum(parameters, objective, _Unclipped(), layouts=layouts)
     with torch.no_grad():
         found = {id(leaf): slot.written_out() for leaf, slot in engine.slots(batch)}
-    for position, (name, leaf) in enumerate(parameters.items()):
-        for record, row in enumerate(truth):
-            wanted = torch.zeros_like(leaf) if row[position] is None else row[position]
-            got = found[id(leaf)][record] if id(leaf) in found else torch.zeros_like(leaf)
-            error = (got.reshape(leaf.shape).double() - wanted.double()).detach().norm()
-            scale = max(float(wanted.double().norm()), 1e-6)
-            if not float(error) <= _TOLERANCE * scale * _slack(leaf.dtype):
-                raise UnsupportedModelError(
-                    f"parameter={name!r}: its per-record gradient must equal autograd's, and is "
-                    f"off by {float(error) / scale:.1e}; please report the layer, and freeze it "
-                    "or rewrite it with torch.nn layers meanwhile."
-                )
+    return {
+        name: found[id(leaf)].view(RECORDS, *leaf.shape).double()
+        if id(leaf) in found
+        else torch.zeros(RECORDS, *leaf.shape, dtype=torch.float64)
+        for name, leaf in parameters.items()
+    }
 
 
 def _slack(dtype: torch.dtype) -> float:

@@ -16,7 +16,7 @@ from torch import Tensor
 # A float32 sum of products carries an error of a few units in the last place *of its terms*.
 # Where the terms cancel, the norm would come out too small and the record would be clipped too
 # little; adding the error bound to the squared norm keeps the bound on the safe side.
-_GUARD = 4.0
+GUARD = 4.0
 
 
 def squared_rows(rows: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ def paired_(gram_x: Tensor, gram_g: Tensor) -> Tensor:
     # The traces are the squared norms of x and g; their product bounds the sum of all terms.
     bound = gram_x.diagonal(dim1=1, dim2=2).sum(1) * gram_g.diagonal(dim1=1, dim2=2).sum(1)
     total = gram_x.mul_(gram_g).sum((1, 2)).clamp_(min=0.0)
-    return total.add_(bound, alpha=_GUARD * torch.finfo(total.dtype).eps)
+    return total.add_(bound, alpha=GUARD * torch.finfo(total.dtype).eps)
 
 
 def blank(tensor: Tensor, bad: Tensor) -> Tensor:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from rule_agreement import (
     assert_agrees,
@@ -51,9 +51,7 @@ CASES = {
     "instance 1d": (lambda: nn.InstanceNorm1d(4, affine=True), (5, 4, 7), "channel norm"),
     "instance 2d": (lambda: nn.InstanceNorm2d(4, affine=True), (5, 4, 3, 5), "channel norm"),
     "instance fixed": (
-        lambda: fixed_batch_norm(
-            nn.InstanceNorm2d, 4, affine=True, track_running_stats=True
-        ),
+        lambda: fixed_batch_norm(nn.InstanceNorm2d, 4, affine=True, track_running_stats=True),
         (5, 4, 3, 5),
         "channel norm",
     ),
@@ -83,14 +81,12 @@ def test_input_gradient_reaches_earlier_layers(name: str) -> None:
     assert_agrees(model, torch.randn(shape), tolerance=1e-5)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [n for n in CASES if "rms" not in n and "without bias" not in n])
 @pytest.mark.parametrize("frozen", ["weight", "bias"])
 def test_one_of_the_two_may_be_frozen(name: str, frozen: str) -> None:
     torch.manual_seed(3)
     make, shape, path = CASES[name]
     layer = scrambled(make())
-    if getattr(layer, frozen, None) is None or len(list(layer.parameters())) == 1:
-        pytest.skip("has no such pair")
     getattr(layer, frozen).requires_grad_(False)
     assert_agrees(layer, torch.randn(shape), paths={path}, tolerance=5e-6)
 
@@ -101,20 +97,37 @@ def test_one_of_the_two_may_be_frozen(name: str, frozen: str) -> None:
     groups=st.integers(1, 3),
     each=st.integers(1, 3),
     positions=st.lists(st.integers(1, 4), max_size=3),
-    channels_last=st.booleans(),
     seed=st.integers(0, 99),
 )
 def test_group_norm_of_any_shape(
-    records: int, groups: int, each: int, positions: list[int], channels_last: bool, seed: int
+    records: int, groups: int, each: int, positions: list[int], seed: int
 ) -> None:
     torch.manual_seed(seed)
     layer = scrambled(nn.GroupNorm(groups, groups * each))
     x = torch.randn(records, groups * each, *positions)
-    if channels_last and x.ndim == 4:
-        x = x.to(memory_format=torch.channels_last)
-    if x[0].numel() > groups:  # a group of one number is normalised to nothing
-        assert_agrees_in_double(layer, x, tolerance=1e-9)
+    assume(x[0].numel() > groups)  # torch refuses groups of a single number
+    assert_agrees_in_double(layer, x, tolerance=1e-9)
     assert_same_output(layer, x)
+
+
+def test_group_norm_of_channels_last() -> None:
+    """Against a contiguous copy: torch 2.13 itself crashes where such an input is a first layer."""
+    torch.manual_seed(11)
+    layer = scrambled(nn.GroupNorm(2, 6))
+    x = torch.randn(5, 6, 4, 3)
+    parameters = dict(layer.named_parameters())
+
+    def objective(x: Tensor) -> Tensor:
+        return squares(layer(x))
+
+    engine = ClippedSum(parameters, objective, Flat(0.05))
+    out = torch.zeros(engine.numel)
+    engine.add_(out, x.to(memory_format=torch.channels_last))
+    expected = clipped_sum(objective, list(parameters.values()), x, Flat(0.05))
+    torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-6)
+    assert_same_output(layer, x.to(memory_format=torch.channels_last))
+    after = nn.Sequential(nn.Linear(3, 3), layer)
+    assert_agrees_in_double(after, x.to(memory_format=torch.channels_last))
 
 
 class Folded(nn.Module):
@@ -162,8 +175,10 @@ def test_records_may_lie_elsewhere(layer: nn.Module, layout: Layout) -> None:
         return squares(layer(swapped.flatten(0, 1)).unflatten(0, swapped.shape[:2]).transpose(0, 1))
 
     parameters = dict(layer.named_parameters())
-    name = "rms_norm" if isinstance(layer, nn.RMSNorm) else (
-        "layer_norm" if isinstance(layer, nn.LayerNorm) else "group_norm"
+    name = (
+        "rms_norm"
+        if isinstance(layer, nn.RMSNorm)
+        else ("layer_norm" if isinstance(layer, nn.LayerNorm) else "group_norm")
     )
     engine = ClippedSum(
         parameters, objective, Flat(0.05), layouts=[Layouts(name, (layout,), (layout,))]
@@ -231,7 +246,7 @@ def test_batch_statistics_are_refused() -> None:
 def test_instance_norm_must_not_store_statistics() -> None:
     layer = nn.InstanceNorm1d(4, affine=True, track_running_stats=True)
     engine = ClippedSum(dict(layer.named_parameters()), lambda x: squares(layer(x)), Flat(1.0))
-    with pytest.raises(UnsupportedModelError, match="track_running_stats=True: .*without noise"):
+    with pytest.raises(UnsupportedModelError, match=r"track_running_stats=True: .*without noise"):
         engine.trace(torch.randn(5, 4, 6))
     assert torch.equal(layer.running_mean, torch.zeros(4))
 

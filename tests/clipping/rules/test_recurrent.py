@@ -16,7 +16,7 @@ from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.kernels import Kernels
 from steppe.clipping.layout import Layout
 from steppe.clipping.reference import clipped_sum, record_gradients
-from steppe.clipping.tracing import Layouts
+from steppe.clipping.tracing import Layouts, mark
 from steppe.errors import UnsupportedModelError
 
 # Torch says so once for each process when an LSTM projects its output; it is about its own speed.
@@ -227,7 +227,7 @@ def test_both_ways_agree(way):
     torch.manual_seed(8)
     model = Reader("lstm")
     pinned = {f"recurrent {width}->24 T=7": way for width in (4, 6)}
-    assert_right(model, batch(4), l2=0.3, kernels=Kernels(pinned={**pinned}))
+    assert_right(model, batch(4), l2=0.3, kernels=Kernels(pinned=pinned))
 
 
 def test_several_rows_of_a_record():
@@ -277,7 +277,7 @@ def test_dropout_between_layers(kind):
         flat = torch.cat([g.flatten() for g in found])
         sizes.append(flat.norm())
         truth += flat * min(1.0, 0.5 / float(flat.norm()))
-    torch.testing.assert_close(norms, torch.stack(sizes), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(norms.float(), torch.stack(sizes), rtol=1e-5, atol=1e-6)
     assert (out - truth).norm() <= 5e-6 * truth.norm()
 
 
@@ -358,3 +358,19 @@ def test_records_along_time_are_refused():
     engine.layouts = [Layouts("gru", (Layout(0),), (Layout(0), Layout(1)))]
     with pytest.raises(UnsupportedModelError, match=r"record axis=0: must be 1.*batch_first"):
         engine.add_(torch.zeros(engine.numel), torch.randn(3, 6, 5))
+
+
+def test_a_second_backward_pass_fails_loudly():
+    """The way back overwrites what it read; doing it twice must not give wrong gradients."""
+    layer = nn.LSTM(5, 6, batch_first=True)
+    engine = ClippedSum(
+        dict(layer.named_parameters()), lambda x: layer(x)[0].sum((1, 2)), Flat(1.0)
+    )
+    x = torch.randn(3, 7, 5)
+    mark(x)
+    tracer = engine.tracer(3)
+    with tracer:
+        loss = engine.objective(x).sum()
+    torch.autograd.grad(loss, tracer.anchor, allow_unused=True, retain_graph=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(loss, tracer.anchor, allow_unused=True)

@@ -252,12 +252,12 @@ def _shifts(geometry: Geometry, axis: int, phase: int, length: int, positions: i
     Only the taps that fall on this phase and on the image at some position.
     """
     stride = geometry.stride[axis]
-    pixels = -(-(length - phase) // stride)
+    pixels = max(0, -(-(length - phase) // stride))
     taps = (
         tap * geometry.dilation[axis] - geometry.padding[axis] for tap in range(geometry.kernel[axis])
     )
     shifts = [(tap - phase) // stride for tap in taps if (tap - phase) % stride == 0]
-    return [shift for shift in shifts if -positions < shift < pixels]
+    return [shift for shift in shifts if pixels and -positions < shift < pixels]
 
 
 def _shifted_sum(gram: Tensor, axis: int, distance: int, shifts: list[int], length: int) -> Tensor:

@@ -196,4 +196,9 @@ def embedding_bag(contact: Contact) -> Use | None:
         "padding_idx",
     )
     _check(call, "embedding_bag")
+    if not only_shared(contact, call["weight"]):
+        raise UnsupportedModelError(
+            "embedding_bag per_sample_weights=trained: must come from the records or be constant; "
+            "write the bag as (F.embedding(indices, table) * weights[..., None]).sum(1)."
+        )
     return EmbeddingBag(contact, call)

@@ -57,8 +57,9 @@ class Rows(Slot):
     def squared_norms(self) -> Tensor:
         keys, sums = self._summed()
         norms = self.g.new_zeros(self.records, dtype=torch.float64)
-        norms.index_add_(0, keys // self.shape[0], squared_rows(sums).double())
-        return norms.to(self.g.dtype)
+        if len(keys):
+            norms.index_add_(0, keys // self.shape[0], squared_rows(sums).double())
+        return norms
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
         if len(bad):

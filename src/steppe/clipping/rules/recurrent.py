@@ -6,58 +6,43 @@ memory; see `recurrent_cell`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from steppe.clipping.layout import Layout
 from steppe.clipping.rules.fallback import _InRows
-from steppe.clipping.rules.recurrent_cell import Backward, Cell, States, Weights
-from steppe.clipping.rules.recurrent_gru import GRU
-from steppe.clipping.rules.recurrent_lstm import LSTM
-from steppe.clipping.rules.recurrent_plain import ReluRNN, TanhRNN
+from steppe.clipping.rules.recurrent_call import (
+    Call,
+    cell_call,
+    cells_of,
+    places_among,
+    sequence_call,
+    time_major_layout,
+)
+from steppe.clipping.rules.recurrent_cell import Backward, States, Weights
 from steppe.clipping.rules.recurrent_slots import Gram, shared_outer
-from steppe.clipping.slots import Summed
-from steppe.clipping.tracing import Contact, Gradients, Output, Use, is_marked
-from steppe.errors import UnsupportedModelError
+from steppe.clipping.slots import Summed, wide
+from steppe.clipping.tracing import Contact, Gradients, Output, Use
 
 
-@dataclass(frozen=True)
-class Call:
-    """One call of a recurrent function, whatever its signature.
+def recurrent(contact: Contact) -> Use | None:
+    """Rule for `torch.lstm`, `gru`, `rnn_tanh` and `rnn_relu`."""
+    return _use(contact, sequence_call(contact))
 
-    Args:
-        kind: LSTM, GRU or one of the plain ones.
-        x: the input as given: `(T, N, I)`, `(N, T, I)` or, for a single-step cell, `(N, I)`.
-        start: the initial states as given, `(layers · directions, N, ·)` or `(N, ·)`.
-        weights: one entry for each layer and direction, directions innermost.
-        directions: 1 or 2.
-        dropout: probability between layers; 0 outside training.
-        batch_first: whether records come before time in `x`.
-        single: whether this is a single-step cell.
-    """
 
-    kind: type[Cell]
-    x: Tensor
-    start: States
-    weights: list[Weights]
-    directions: int = 1
-    dropout: float = 0.0
-    batch_first: bool = False
-    single: bool = False
+def recurrent_cell(contact: Contact) -> Use | None:
+    """Rule for `torch.lstm_cell`, `gru_cell`, `rnn_tanh_cell` and `rnn_relu_cell`."""
+    return _use(contact, cell_call(contact))
 
-    @property
-    def roles(self) -> States:
-        """The arguments that are not weights."""
-        return (self.x, *self.start)
 
-    def axis(self, role: int) -> int:
-        """The axis of records in the given argument."""
-        return 0 if self.single or (role == 0 and self.batch_first) else 1
+def _use(contact: Contact, call: Call) -> Use | None:
+    """Decline where a record is the weight, and what torch itself will refuse."""
+    placed = [place for place in places_among(call.roles, contact.inputs) if place is not None]
+    odd_rank = call.x.ndim != (2 if call.single else 3)
+    if len(placed) != len(contact.inputs) or odd_rank or 0 in call.x.shape:
+        return None
+    return Recurrent(contact, call)
 
 
 class Recurrent(Use):
@@ -68,15 +53,15 @@ class Recurrent(Use):
     def __init__(self, contact: Contact, call: Call) -> None:
         super().__init__(contact)
         self.call = call
-        self.layout = _layout(contact, call)
-        self._cells = _cells(call)
+        self.layout = time_major_layout(contact, call)
+        self._cells = cells_of(call)
         self._layers = len(self._cells) // call.directions
-        self._places = _places(call.roles, contact.inputs)
+        self._places = places_among(call.roles, contact.inputs)
 
     def forward(self, *inputs: Tensor) -> tuple[Output, tuple[Tensor | None, ...]]:
         call = self.call
         x, *start = (
-            _wide((t if place is None else inputs[place]).detach())
+            wide((t if place is None else inputs[place]).detach())
             for t, place in zip(call.roles, self._places, strict=True)
         )
         if call.single:
@@ -151,9 +136,7 @@ class Recurrent(Use):
         """The cells of one layer."""
         return range(number * self.call.directions, (number + 1) * self.call.directions)
 
-    def _arriving(
-        self, saved: tuple[Tensor, ...], grads: Gradients
-    ) -> tuple[Tensor, list[Tensor]]:
+    def _arriving(self, saved: tuple[Tensor, ...], grads: Gradients) -> tuple[Tensor, list[Tensor]]:
         """Gradient of the top layer's output, time-major, and of the last states."""
         call = self.call
         shapes = [tuple(state.shape) for state in call.start]
@@ -161,14 +144,14 @@ class Recurrent(Use):
         width = call.directions * call.start[0].shape[-1]
         blank = saved[-2].new_zeros
         last = [
-            blank(shape) if grad is None else _wide(grad)
+            blank(shape) if grad is None else wide(grad)
             for shape, grad in zip(shapes, grads if call.single else grads[1:], strict=True)
         ]
         if call.single:
             return blank(length, rows, width), [grad.unsqueeze(0) for grad in last]
         if grads[0] is None:
             return blank(length, rows, width), last
-        output = _wide(grads[0])
+        output = wide(grads[0])
         return (output.transpose(0, 1) if call.batch_first else output), last
 
     def _take(self, weights: Weights, x: Tensor, back: Backward, pulled: Tensor | None) -> None:
@@ -230,122 +213,3 @@ class Recurrent(Use):
                 own = layout.split(gradient, records)
                 self.slots.append((tensor, _InRows(layout, own, tuple(tensor.shape))))
         return tuple(answers)
-
-
-def _places(roles: States, inputs: Sequence[Tensor]) -> list[int | None]:
-    """For each argument its place among the inputs made from records; None for the others."""
-    free = list(range(len(inputs)))
-    places: list[int | None] = []
-    for tensor in roles:
-        place = next((i for i in free if inputs[i] is tensor), None)
-        if place is not None:
-            free.remove(place)
-        places.append(place)
-    return places
-
-
-def _layout(contact: Contact, call: Call) -> Layout:
-    """Where the records lie in time-major tensors; refuses where time and records are mixed."""
-    interleaved = False
-    for role, tensor in enumerate(call.roles):
-        axis = call.axis(role)
-        if tensor.shape[axis] % contact.records:
-            raise UnsupportedModelError(
-                f"{contact.name} batch axis={tensor.shape[axis]} rows: must be a multiple of the "
-                f"{contact.records} records; check batch_first, and give a batched (3-D) input."
-            )
-        place = _places(call.roles, contact.inputs)[role]
-        if place is None:
-            continue
-        layout = contact.input_layout(place)
-        if contact.layouts is not None and layout.axis != axis:
-            raise UnsupportedModelError(
-                f"{contact.name} record axis={layout.axis}: must be {axis}, or the layer would "
-                "carry its state from one record to the next; set batch_first to match the input."
-            )
-        interleaved = interleaved or layout.interleaved
-    return Layout(axis=1, interleaved=interleaved)
-
-
-def _cells(call: Call) -> list[Cell]:
-    """One cell for each layer and direction."""
-    h_start = call.start[0]
-    constant = not is_marked(h_start) and not h_start.requires_grad
-    from_zero = constant and not bool(h_start.any())
-    return [
-        call.kind(weights, reverse=bool(place % call.directions), from_zero=from_zero)
-        for place, weights in enumerate(call.weights)
-    ]
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype == torch.float64 else tensor.float()
-
-
-_KINDS: dict[str, type[Cell]] = {
-    "lstm": LSTM,
-    "gru": GRU,
-    "rnn_tanh": TanhRNN,
-    "rnn_relu": ReluRNN,
-}
-_SEQUENCE = ("input", "hx", "params", "has_biases", "num_layers", "dropout", "train",
-             "bidirectional", "batch_first")  # fmt: skip
-_CELL = ("input", "hx", "w_ih", "w_hh", "b_ih", "b_hh")
-
-
-def recurrent(contact: Contact) -> Use | None:
-    """Rule for `torch.lstm`, `gru`, `rnn_tanh` and `rnn_relu`; declines where weights are records.
-
-    Packed sequences are refused: their rows belong to different records at every step.
-    """
-    given = dict(zip(_SEQUENCE, contact.args, strict=False)) | contact.kwargs
-    second = given.get("batch_sizes", given.get("hx"))
-    if isinstance(second, Tensor) and not second.is_floating_point():
-        raise UnsupportedModelError(
-            f"{contact.name} input=PackedSequence: must be a padded tensor, so that every record "
-            "keeps a row of its own; use the padded batch and mask the loss behind each record's "
-            "end."
-        )
-    hx, x = given["hx"], given["input"]
-    start = (hx,) if isinstance(hx, Tensor) else tuple(hx)
-    weights = _grouped(contact.name, given["params"], bool(given["has_biases"]), start)
-    call = Call(
-        _KINDS[contact.name],
-        x,
-        start,
-        weights,
-        directions=2 if given["bidirectional"] else 1,
-        dropout=float(given["dropout"]) if given["train"] else 0.0,
-        batch_first=bool(given["batch_first"]),
-    )
-    return _use(contact, call)
-
-
-def recurrent_cell(contact: Contact) -> Use | None:
-    """Rule for `torch.lstm_cell`, `gru_cell` and the plain cells: a sequence of one step."""
-    given = dict(zip(_CELL, contact.args, strict=False)) | contact.kwargs
-    hx = given["hx"]
-    start = (hx,) if isinstance(hx, Tensor) else tuple(hx)
-    weights = Weights(given["w_ih"], given["w_hh"], given.get("b_ih"), given.get("b_hh"))
-    kind = _KINDS[contact.name.removesuffix("_cell")]
-    return _use(contact, Call(kind, given["input"], start, [weights], single=True))
-
-
-def _use(contact: Contact, call: Call) -> Use | None:
-    placed = [place for place in _places(call.roles, contact.inputs) if place is not None]
-    odd_rank = call.x.ndim != (2 if call.single else 3)
-    if len(placed) != len(contact.inputs) or odd_rank or 0 in call.x.shape:
-        return None
-    return Recurrent(contact, call)
-
-
-def _grouped(name: str, flat: Sequence[Tensor], biases: bool, start: States) -> list[Weights]:
-    """The flat list of weights, by layer and direction."""
-    projected = name == "lstm" and start[0].shape[-1] != start[1].shape[-1]
-    size = 2 + 2 * biases + projected
-    groups = [list(flat[i : i + size]) for i in range(0, len(flat), size)]
-    found = []
-    for group in groups:
-        w_hr = group.pop() if projected else None
-        found.append(Weights(*group, w_hr=w_hr))
-    return found

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from steppe.clipping.slots import wide
+
 States = tuple[Tensor, ...]
 
 
@@ -74,10 +76,11 @@ class Cell(ABC):
     """
 
     def __init__(self, weights: Weights, reverse: bool, from_zero: bool) -> None:
-        self.w_ih, self.w_hh = _plain(weights.w_ih), _plain(weights.w_hh)
-        self.b_ih = None if weights.b_ih is None else _plain(weights.b_ih)
-        self.b_hh = None if weights.b_hh is None else _plain(weights.b_hh)
-        self.w_hr = None if weights.w_hr is None else _plain(weights.w_hr)
+        self.w_ih, self.w_hh = wide(weights.w_ih.detach()), wide(weights.w_hh.detach())
+        self.b_ih, self.b_hh, self.w_hr = (
+            None if weight is None else wide(weight.detach())
+            for weight in (weights.b_ih, weights.b_hh, weights.w_hr)
+        )
         self.reverse, self.from_zero = reverse, from_zero
 
     @abstractmethod
@@ -169,9 +172,3 @@ class Way:
             self.gradient = torch.mm(delta, self._weight)
         else:
             self.gradient = torch.addmm(base, delta, self._weight)
-
-
-def _plain(weight: Tensor) -> Tensor:
-    """The weight as numbers to compute with: float32 or float64, outside autograd."""
-    detached = weight.detach()
-    return detached if detached.dtype == torch.float64 else detached.float()

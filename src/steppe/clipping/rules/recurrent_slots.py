@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from steppe.clipping.kernels import Candidate
-from steppe.clipping.slots import _GUARD, Kept, Outer, Slot, blank
+from steppe.clipping.slots import Kept, Outer, Slot, blank, paired_
 from steppe.clipping.tracing import Contact
 
 
@@ -27,11 +27,6 @@ class Gram:
         """`(B, T, T)`."""
         return torch.bmm(self.delta, self.delta.mT)
 
-    @cached_property
-    def trace(self) -> Tensor:
-        """Σₜ ‖δₜ‖² for every record."""
-        return self.matrix.diagonal(dim1=1, dim2=2).sum(1)
-
 
 class InTime(Outer):
     """Σₜ δₜxₜᵀ where δ is shared with other weights and memory is time-major.
@@ -47,10 +42,7 @@ class InTime(Outer):
         self.gram = gram
 
     def squared_norms(self) -> Tensor:
-        products = torch.bmm(self.x, self.x.mT)
-        bound = products.diagonal(dim1=1, dim2=2).sum(1) * self.gram.trace
-        total = products.mul_(self.gram.matrix).sum((1, 2)).clamp_(min=0.0)
-        return total.add_(bound, alpha=_GUARD * torch.finfo(total.dtype).eps)
+        return paired_(torch.bmm(self.x, self.x.mT), self.gram.matrix)
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
         x, g = blank(self.x, bad), blank(self.g, bad)

@@ -1,0 +1,174 @@
+"""What is audited, and data sets that decide what a private run gets to see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from steppe import _validate
+from steppe.noise import SecureSource, Source
+from steppe.plan import Plan
+from steppe.private import Private
+from steppe.sampling import Records, records
+from steppe.sampling.columns import SubsetRecords
+
+Build = Callable[[Plan, Records, Source], Private]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A way to make private runs, with a plan and some records to make them from.
+
+    Args:
+        build: makes a new `Private` from a plan, records and a source of randomness. Every call
+            must start from the same weights.
+        plan: the public constants, with a declared population.
+        data: records as `make_private` takes them; made-up ones serve as well as real ones.
+
+    Examples:
+        >>> import copy, steppe
+        >>> model = nn.Linear(3, 2)
+        >>> def build(plan, data, source):
+        ...     fresh = copy.deepcopy(model)
+        ...     optimizer = torch.optim.SGD(fresh.parameters(), lr=0.1)
+        ...     loss = nn.functional.cross_entropy
+        ...     return steppe.make_private(fresh, optimizer, data, plan, loss=loss, source=source)
+        >>> data = (torch.randn(20, 3), torch.randint(2, (20,)))
+        >>> plan = Plan(delta=1e-3, noise_multiplier=1.0, population=20, batch_size=5, steps=3)
+        >>> Subject(build, plan, data).private().steps_done
+        0
+    """
+
+    build: Build
+    plan: Plan
+    data: Any
+
+    def __post_init__(self) -> None:
+        if self.plan.population is None:
+            raise _validate.fail(
+                "plan.population",
+                None,
+                "must be declared, or the rate itself depends on the records",
+                "declare it in the plan",
+            )
+        # Checks change the number of steps; the noise must not be searched anew each time.
+        if self.plan.epsilon is not None:
+            object.__setattr__(self, "plan", self.plan.calibrate())
+
+    @cached_property
+    def records(self) -> Records:
+        """The data, numbered from 0."""
+        return records(self.data)
+
+    def first(self, count: int) -> Records:
+        """The first records, at most `count` of them."""
+        return SubsetRecords(self.records, range(min(count, len(self.records))))
+
+    def private(
+        self,
+        data: Records | None = None,
+        source: Source | None = None,
+        **constants: Any,
+    ) -> Private:
+        """A new run.
+
+        Args:
+            data: records in place of the subject's own.
+            source: where randomness comes from; a new secure source unless given.
+            **constants: fields of the plan to replace.
+        """
+        if "steps" in constants:
+            constants["epochs"] = None
+        plan = replace(self.plan, **constants)
+        return self.build(plan, data or self.records, source or SecureSource())
+
+
+class Nobody(Records):
+    """A data set in which whoever is drawn stays away: every batch is empty."""
+
+    def __init__(self, base: Records) -> None:
+        self._base = base
+
+    def __len__(self) -> int:
+        return len(self._base)
+
+    def take(self, rows: Tensor) -> Any:
+        return self._base.take(rows[:0])
+
+
+class Scripted(Records):
+    """A data set that hands out given batches, whatever is drawn.
+
+    No coins are tossed, so two runs from the same seed meet the same noise.
+
+    Args:
+        base: where the form of a batch comes from.
+        length: how many records the run is told there are.
+        script: the batches, one for each step.
+    """
+
+    def __init__(self, base: Records, length: int, script: Sequence[Any]) -> None:
+        self._base, self._length, self._script = base, length, script
+
+    def __len__(self) -> int:
+        return self._length
+
+    def take(self, rows: Tensor) -> Any:
+        return self._base.take(rows)
+
+    def stream(self, batches: Iterable[Tensor]) -> Iterator[Any]:
+        del batches
+        return iter(self._script)
+
+
+class Noted(Records):
+    """A data set that remembers which rows each of its batches holds."""
+
+    def __init__(self, base: Records) -> None:
+        self._base = base
+        self._given: dict[int, tuple[Any, Tensor]] = {}
+
+    def __len__(self) -> int:
+        return len(self._base)
+
+    def take(self, rows: Tensor) -> Any:
+        batch = self._base.take(rows)
+        self._given[id(batch)] = (batch, rows)  # holding the batch keeps its id its own
+        return batch
+
+    def rows_of(self, batch: Any) -> Tensor:
+        """The rows of a batch that this data set handed out."""
+        return self._given[id(batch)][1]
+
+
+def released(private: Private) -> Tensor:
+    """The private gradient as the optimizer saw it in the last step, flat and in float64."""
+    pieces = [
+        parameter.grad.flatten().double()
+        for parameter in private.engine.parameters.values()
+        if parameter.grad is not None
+    ]
+    return torch.cat(pieces) if pieces else torch.zeros(0, dtype=torch.float64)
+
+
+@contextmanager
+def without_dropout(model: nn.Module) -> Iterator[None]:
+    """Switch dropout off, so that a forward pass can be replayed with one record less."""
+    kept: list[tuple[nn.Module, str, float]] = []
+    for module in model.modules():
+        name = "p" if isinstance(module, _DropoutNd) else "dropout"
+        if isinstance(value := getattr(module, name, None), float):
+            kept.append((module, name, value))
+            setattr(module, name, 0.0)
+    try:
+        yield
+    finally:
+        for module, name, value in kept:
+            setattr(module, name, value)

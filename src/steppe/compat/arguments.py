@@ -1,0 +1,96 @@
+"""The arguments of a module: which axis holds the records, and what stands in for a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steppe.clipping.batches import each
+from steppe.clipping.synthetic import synthetic
+from steppe.clipping.tracing import mark, tensors_in
+from steppe.errors import MisuseError, UnsupportedModelError
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class RecordAxis:
+    """Where a module expects the records.
+
+    Args:
+        batch_first: True: on the first axis of every tensor. False: on the second, except in
+            tensors that have only one.
+    """
+
+    def __init__(self, batch_first: bool) -> None:
+        self._batch_first = batch_first
+
+    def of(self, tensor: Tensor) -> int:
+        """The axis of the records in an argument."""
+        return 0 if self._batch_first or tensor.ndim < 2 else 1
+
+    def swapped(self, nest: Any) -> Any:
+        """From the module's order to records first, and from there back."""
+        return each(lambda tensor: tensor.transpose(0, self.of(tensor)), nest)
+
+    def require(self, arguments: Arguments, records: int) -> None:
+        """Every tensor must hold the drawn records, or it could smuggle in others unseen."""
+        for tensor in tensors_in(arguments):
+            if tensor.ndim == 0 or tensor.shape[self.of(tensor)] != records:
+                raise MisuseError(
+                    f"argument={tuple(tensor.shape)}: every tensor given to the module must hold "
+                    f"the records of the batch just drawn on axis {self.of(tensor)}, each once; "
+                    "pass the batch on whole, and make constants buffers of the module."
+                )
+
+    def followed(self, arguments: Arguments) -> Arguments:
+        """The same arguments as new tensor objects that are marked as made from records."""
+        alias = each(lambda tensor: tensor.view_as(tensor), arguments)
+        mark(alias)
+        return alias  # type: ignore[no-any-return]
+
+    def made_up(self, arguments: Arguments) -> Arguments:
+        """One made-up record in the form of these arguments."""
+        generator = torch.Generator().manual_seed(0)
+        return self.swapped(synthetic(self.swapped(arguments), 1, generator))  # type: ignore[no-any-return]
+
+    def without_records(self, output: Any) -> Any:
+        """The output of one made-up record with that record taken away."""
+
+        def empty(tensor: Tensor) -> Tensor:
+            return tensor.narrow(self.of(tensor), 0, 0) if tensor.ndim else tensor
+
+        return each(empty, output)
+
+    def rows(self, tensor: Tensor, records: int) -> Tensor | None:
+        """The values of an output by record, or None where no axis fits."""
+        axes = [axis for axis in range(tensor.ndim) if tensor.shape[axis] == records]
+        if not axes or not tensor.is_floating_point():
+            return None
+        expected = self.of(tensor)
+        return tensor.movedim(expected if expected in axes else axes[0], 0).flatten(1)
+
+
+def stand_in_objective(module: nn.Module, axis: RecordAxis) -> Callable[[Any], Tensor]:
+    """A loss for each record that depends on all that the module says about it.
+
+    The user's loss is computed outside the module and cannot be run on made-up records, so the
+    probe uses the sum of the squared outputs in its place.
+    """
+
+    def losses(batch: Any) -> Tensor:
+        records = next(tensors_in(batch)).shape[0]
+        args, kwargs = axis.swapped(batch)
+        output = module(*args, **kwargs)
+        found = [axis.rows(tensor, records) for tensor in tensors_in(output)]
+        squares = [rows.square().sum(1) for rows in found if rows is not None]
+        if not squares:
+            raise UnsupportedModelError(
+                f"output={type(output).__name__}: must contain a tensor with an entry for each "
+                "record; return the predictions too, or use steppe.make_private(objective=...)."
+            )
+        return torch.stack(squares).sum(0)
+
+    return losses

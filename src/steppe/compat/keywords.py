@@ -1,0 +1,61 @@
+"""Keywords of Opacus that mean nothing here, or would void the guarantee: say so, never swallow."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from steppe import _validate
+
+_MODES = ("hooks", "functorch", "ew", "ghost")
+_GONE = {
+    "criterion": "the loss stays in your loop; every mode returns (module, optimizer, data_loader)",
+    "wrap_model": "the module is never wrapped",
+    "rand_on_empty": "empty batches are handled",
+}
+
+
+def check_options(
+    poisson_sampling: bool, clipping: str, noise_generator: object, grad_sample_mode: str
+) -> None:
+    """Refuse the choices that cannot be offered."""
+    if poisson_sampling is not True:
+        raise _validate.fail(
+            "poisson_sampling",
+            poisson_sampling,
+            "the account holds for Poisson sampling only, a shuffled pass costs several times more",
+            "leave it out",
+        )
+    if clipping != "flat":
+        raise _validate.fail(
+            "clipping",
+            clipping,
+            "is not offered through the compatibility layer",
+            "use steppe.make_private with Plan(clip=...)",
+        )
+    if noise_generator is not None:
+        raise _validate.fail(
+            "noise_generator",
+            type(noise_generator).__name__,
+            "whoever can seed the noise can subtract it, and a torch generator keeps 32 bits of "
+            "its seed",
+            "leave it out, noise comes from a cryptographic stream",
+        )
+    _validate.one_of("grad_sample_mode", grad_sample_mode, _MODES)
+
+
+def refuse_unknown(method: Callable[..., Any], unknown: Mapping[str, Any]) -> None:
+    """A misspelt keyword must not pass for its default."""
+    for name in unknown:
+        if name in _GONE:
+            raise TypeError(f"{method.__name__}() has no keyword {name!r}: {_GONE[name]}.")
+        known = [
+            p.name
+            for p in inspect.signature(method).parameters.values()
+            if p.kind == p.KEYWORD_ONLY
+        ]
+        nearest = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else f"known are {', '.join(known)}."
+        raise TypeError(f"{method.__name__}() has no keyword {name!r}: {hint}")

@@ -1,0 +1,91 @@
+"""Batches drawn by Poisson sampling, pass after pass."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from steppe import _validate
+from steppe.compat.run import Piece, Run
+from steppe.sampling import Poisson, Records, records
+
+
+class Draws:
+    """Who takes part: the data of a user's loader and the rate that its batch size means.
+
+    Args:
+        data_loader: its data set, batch size, collate function and workers are kept.
+
+    Attributes:
+        batch_size: the expected number of records in a step.
+        sample_rate: batch size over number of records, exactly as it is drawn.
+        pass_length: the number of batches in one pass, as many as the user's loader had.
+    """
+
+    def __init__(self, data_loader: DataLoader[Any]) -> None:
+        if not isinstance(data_loader, DataLoader):
+            raise _validate.fail(
+                "data_loader",
+                type(data_loader).__name__,
+                "must be a torch DataLoader",
+                "give the one of the plain loop",
+            )
+        self.dataset = data_loader.dataset
+        self.rows: Records = records(data_loader)
+        self.batch_size = _validate.positive_integer("batch_size", data_loader.batch_size)
+        self.sample_rate = Poisson().realised_rate(len(self.rows), self.batch_size)
+        self.pass_length = math.ceil(len(self.rows) / self.batch_size)
+
+
+class PoissonLoader:
+    """What `make_private` returns in place of the user's loader.
+
+    Each pass draws new batches, every record with its own coin, so their sizes vary around
+    `batch_size` and may be 0. A pass that is left early is not resumed; a batch of which no step
+    was taken is forgotten then.
+
+    Args:
+        draws: the data and the rate.
+        run: is told about every batch before the user sees it.
+
+    Attributes:
+        dataset: the user's data set.
+        sample_rate: the probability that a record takes part in a step.
+    """
+
+    def __init__(self, draws: Draws, run: Run) -> None:
+        self.dataset = draws.dataset
+        self.sample_rate = draws.sample_rate
+        self.run = run
+        self._draws = draws
+
+    def __len__(self) -> int:
+        """The number of batches in one pass."""
+        return self._draws.pass_length
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.pieces(len(self._draws.rows))
+
+    def pieces(self, largest: int) -> Iterator[Any]:
+        """One pass in physical batches of at most `largest` records."""
+        draws, run = self._draws, self.run
+        threshold = Poisson().threshold(len(draws.rows), draws.batch_size)
+        waiting: deque[Piece] = deque()  # worker processes fetch ahead of what is handed out
+
+        def indices() -> Iterator[torch.Tensor]:
+            for _ in range(draws.pass_length):
+                parts = Poisson().draw(len(draws.rows), threshold, run.source).split(largest)
+                for place, part in enumerate(parts):
+                    waiting.append(Piece(len(part), place == 0, place == len(parts) - 1))
+                    yield part
+
+        run.abandon()
+        for batch in draws.rows.stream(indices()):
+            run.offer(waiting.popleft())
+            yield batch
+        run.require_stepped()

@@ -1,0 +1,72 @@
+"""Large batches in small pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch.optim import Optimizer
+
+from steppe import _validate
+from steppe.compat.loader import PoissonLoader
+
+
+class BatchMemoryManager:
+    """Splits every drawn batch into physical batches that fit into memory.
+
+    The loop stays as it is: `optimizer.step()` after every physical batch adds its clipped
+    gradients up, and moves the weights once, at the end of the drawn batch.
+
+    Args:
+        data_loader: from `make_private`.
+        max_physical_batch_size: the most records that go through the module at once.
+        optimizer: from `make_private`.
+
+    Guarantees:
+        A drawn batch is one step of the account however many pieces it has. If the block is left
+        inside a drawn batch, what was added up so far is thrown away.
+    """
+
+    def __init__(
+        self, *, data_loader: PoissonLoader, max_physical_batch_size: int, optimizer: Optimizer
+    ) -> None:
+        if not isinstance(data_loader, PoissonLoader):
+            raise _validate.fail(
+                "data_loader",
+                type(data_loader).__name__,
+                "must be the loader that make_private returned",
+                "call make_private first",
+            )
+        if optimizer is not data_loader.run.optimizer:
+            raise _validate.fail(
+                "optimizer",
+                type(optimizer).__name__,
+                "must be the one that belongs to the loader",
+                "pass what make_private returned",
+            )
+        self._loader = data_loader
+        self._largest = _validate.positive_integer(
+            "max_physical_batch_size", max_physical_batch_size
+        )
+
+    def __enter__(self) -> PhysicalLoader:
+        return PhysicalLoader(self._loader, self._largest)
+
+    def __exit__(self, *exception: object) -> None:
+        self._loader.run.abandon()
+
+
+class PhysicalLoader:
+    """One pass over the drawn batches, in pieces. It has no length: how many is up to chance.
+
+    Args:
+        loader: from `make_private`.
+        largest: the most records in a piece.
+    """
+
+    def __init__(self, loader: PoissonLoader, largest: int) -> None:
+        self.dataset = loader.dataset
+        self._loader, self._largest = loader, largest
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._loader.pieces(self._largest)

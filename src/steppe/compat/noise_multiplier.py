@@ -1,0 +1,100 @@
+"""How much noise a budget needs, under the name that Opacus gives the question."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from steppe import _validate, accounting
+from steppe.accounting import Segment
+from steppe.compat.accountant import method_of
+
+_RDP_PRECISION = 1e-3
+
+
+def get_noise_multiplier(
+    *,
+    target_epsilon: float,
+    target_delta: float,
+    sample_rate: float,
+    epochs: int | None = None,
+    steps: int | None = None,
+    accountant: str = "prv",
+) -> float:
+    """The noise multiplier with which a run spends its budget and not more.
+
+    Args:
+        target_epsilon: the budget.
+        target_delta: the δ of (ε, δ)-differential privacy.
+        sample_rate: the probability that a record takes part in a step.
+        epochs: passes of `ceil(1 / sample_rate)` steps; give this or `steps`.
+        steps: number of steps.
+        accountant: by which account the budget is met; the tight "prv" unless "rdp" is asked for.
+
+    Returns:
+        σ, the noise on the sum in units of the clipping bound.
+
+    Guarantees:
+        The ε of the returned σ was computed by this accountant and is at most `target_epsilon`.
+
+    Examples:
+        >>> round(
+        ...     get_noise_multiplier(
+        ...         target_epsilon=2.0, target_delta=1e-5, sample_rate=0.01, epochs=20
+        ...     ),
+        ...     2,
+        ... )
+        1.15
+    """
+    method = method_of(accountant)
+    if (epochs is None) == (steps is None):
+        raise _validate.fail(
+            "steps", steps, "give either steps or epochs, not both and not neither", "choose one"
+        )
+    if _validate.positive("sample_rate", sample_rate) > 1:
+        raise _validate.fail("sample_rate", sample_rate, "must be at most 1", "use B / N")
+    if epochs is not None:
+        length = _validate.positive_integer("epochs", epochs) * steps_per_pass(sample_rate)
+    else:
+        length = _validate.positive_integer("steps", steps)
+
+    def run(sigma: float) -> list[Segment]:
+        return [Segment(sample_rate, sigma, length)]
+
+    # The RDP value is never below the PLD value, so this is where the search for it may start.
+    sigma = accounting.calibrate(run, target_epsilon, target_delta)
+    if method != "rdp":
+        return sigma
+
+    def enough(candidate: float) -> bool:
+        return accounting.rdp_epsilon(run(candidate), target_delta) <= target_epsilon
+
+    return sigma if enough(sigma) else _smallest(enough, sigma, target_epsilon)
+
+
+def steps_per_pass(sample_rate: float) -> int:
+    """ceil(1/q), where 1/q is a whole number on paper it is that number.
+
+    >>> [steps_per_pass(1 / n) for n in (49, 93, 98, 5000)]
+    [49, 93, 98, 5000]
+    """
+    return math.ceil(1 / sample_rate * (1 - 1e-12))
+
+
+def _smallest(enough: Callable[[float], bool], too_little: float, target: float) -> float:
+    """The root of a monotone test to three digits, from the safe side."""
+    largest = 1e6
+    found = 2 * too_little
+    while not enough(found):
+        if found > largest:
+            raise _validate.fail(
+                "target_epsilon",
+                target,
+                f"is exceeded by the RDP account even with a noise multiplier of {largest:g}",
+                "use accountant='prv', or ask for more ε",
+            )
+        too_little, found = found, 2 * found
+    while found > too_little * (1 + _RDP_PRECISION):
+        middle = math.sqrt(too_little * found)
+        too_little, found = (too_little, middle) if enough(middle) else (middle, found)
+    return found

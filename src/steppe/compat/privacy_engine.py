@@ -1,0 +1,236 @@
+"""The Opacus loop on this library's engine."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from steppe import _validate
+from steppe.clipping import Flat
+from steppe.clipping import fix as fixed_copy
+from steppe.compat.accountant import Accountant
+from steppe.compat.arguments import RecordAxis
+from steppe.compat.hooks import Hook
+from steppe.compat.keywords import check_options, refuse_unknown
+from steppe.compat.loader import Draws, PoissonLoader
+from steppe.compat.noise_multiplier import get_noise_multiplier
+from steppe.compat.run import Constants, Run
+from steppe.errors import MisuseError
+from steppe.plan import Plan
+from steppe.private import _trained as trained_weights
+
+_ELSEWHERE = {
+    "save_checkpoint": "store module.state_dict(), optimizer.state_dict() and accountant.history",
+    "load_checkpoint": "it would read a pickle, which can run code; load the state dicts yourself",
+}
+
+
+class PrivacyEngine:
+    """Makes a plain loop private under the names that Opacus users know.
+
+    Three things differ. The module and the optimizer that come back are the ones that went in, so
+    state dicts, schedulers and type checks are as before. `.grad` is empty until `step()` and holds
+    the private gradient after it. Misuse that would void the guarantee raises.
+
+    Args:
+        accountant: "prv" (or "pld") for the tight account, "rdp" for the looser second opinion.
+        secure_mode: accepted; noise and sampling always come from a cryptographic stream.
+
+    Guarantees:
+        A step releases (sum of the records' gradients clipped to C, plus noise of std σC) divided
+        by the batch size of the loader, a constant. Sampling, noise and account use the same rate,
+        batch size / number of records; that number is read from the data set and treated as
+        public. The module is checked on made-up records before its first step. The loss is not:
+        it must be a mean or sum of terms that each depend on one record's output. A mean with
+        class weights or an ignored index is not one; use `steppe.make_private(loss=...)` there.
+
+    Examples:
+        >>> import torch
+        >>> data = torch.utils.data.TensorDataset(torch.randn(60, 4), torch.randint(2, (60,)))
+        >>> loader = DataLoader(data, batch_size=20)
+        >>> model = nn.Linear(4, 2)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> engine = PrivacyEngine()
+        >>> model, optimizer, loader = engine.make_private(
+        ...     module=model,
+        ...     optimizer=optimizer,
+        ...     data_loader=loader,
+        ...     noise_multiplier=1.1,
+        ...     max_grad_norm=1.0,
+        ... )
+        >>> for x, y in loader:
+        ...     optimizer.zero_grad()
+        ...     loss = nn.functional.cross_entropy(model(x), y)
+        ...     loss.backward()
+        ...     optimizer.step()
+        >>> round(engine.get_epsilon(delta=1e-3), 1)
+        3.1
+    """
+
+    def __init__(
+        self, *, accountant: str = "prv", secure_mode: bool = False, **unknown: Any
+    ) -> None:
+        refuse_unknown(PrivacyEngine.__init__, unknown)
+        del secure_mode
+        self.accountant = Accountant(accountant)
+
+    def make_private(
+        self,
+        *,
+        module: nn.Module,
+        optimizer: Optimizer,
+        data_loader: DataLoader[Any],
+        noise_multiplier: float,
+        max_grad_norm: float,
+        batch_first: bool = True,
+        loss_reduction: str = "mean",
+        poisson_sampling: bool = True,
+        clipping: str = "flat",
+        noise_generator: None = None,
+        grad_sample_mode: str = "hooks",
+        **unknown: Any,
+    ) -> tuple[nn.Module, Optimizer, PoissonLoader]:
+        """Make a loop private with a given amount of noise.
+
+        Args:
+            module: any module in which every record stands alone.
+            optimizer: over exactly the module's trainable weights.
+            data_loader: its data set, batch size, collate function and workers are kept; who takes
+                part in a step is drawn.
+            noise_multiplier: σ, the noise on the sum in units of `max_grad_norm`.
+            max_grad_norm: C, the largest norm of one record's gradient.
+            batch_first: False if the module expects records on the second axis.
+            loss_reduction: "mean" or "sum", what the loss of the loop does over the batch.
+            poisson_sampling: only True.
+            clipping: only "flat".
+            noise_generator: only None.
+            grad_sample_mode: accepted; every mode gives the same gradients, and the cheapest way
+                is found for each layer.
+
+        Returns:
+            The same module, the same optimizer, and a loader of as many batches.
+        """
+        refuse_unknown(self.make_private, unknown)
+        check_options(poisson_sampling, clipping, noise_generator, grad_sample_mode)
+        draws = Draws(data_loader)
+        hint = "without noise nothing is private; a common range is 0.5 to 5"
+        sigma = _validate.positive("noise_multiplier", noise_multiplier, hint)
+        return self._start(
+            module, optimizer, draws, sigma, max_grad_norm, batch_first, loss_reduction, None
+        )
+
+    def make_private_with_epsilon(
+        self,
+        *,
+        module: nn.Module,
+        optimizer: Optimizer,
+        data_loader: DataLoader[Any],
+        target_epsilon: float,
+        target_delta: float,
+        epochs: int,
+        max_grad_norm: float,
+        batch_first: bool = True,
+        loss_reduction: str = "mean",
+        poisson_sampling: bool = True,
+        clipping: str = "flat",
+        noise_generator: None = None,
+        grad_sample_mode: str = "hooks",
+        **unknown: Any,
+    ) -> tuple[nn.Module, Optimizer, PoissonLoader]:
+        """Make a loop private with the noise that a budget needs.
+
+        Args:
+            target_epsilon: the budget.
+            target_delta: δ, well below 1 over the number of records.
+            epochs: passes over the loader that the budget has to pay for.
+            module, optimizer, data_loader, max_grad_norm, batch_first, loss_reduction,
+            poisson_sampling, clipping, noise_generator, grad_sample_mode: as for `make_private`.
+
+        Returns:
+            As `make_private`.
+
+        Guarantees:
+            All batches of `epochs` passes together cost at most `target_epsilon` at
+            `target_delta`. The next batch after them raises `BudgetExhausted`.
+        """
+        refuse_unknown(self.make_private_with_epsilon, unknown)
+        check_options(poisson_sampling, clipping, noise_generator, grad_sample_mode)
+        if len(self.accountant):
+            raise _validate.fail(
+                "accountant",
+                f"{len(self.accountant)} steps",
+                "has spent budget before, which the new noise would not allow for",
+                "use a new PrivacyEngine",
+            )
+        draws = Draws(data_loader)
+        plan = Plan(
+            epsilon=target_epsilon,
+            delta=target_delta,
+            batch_size=draws.batch_size,
+            steps=_validate.positive_integer("epochs", epochs) * draws.pass_length,
+            clip=Flat(max_grad_norm),
+        ).for_population(len(draws.rows))
+        sigma = get_noise_multiplier(
+            target_epsilon=target_epsilon,
+            target_delta=target_delta,
+            sample_rate=plan.rate,
+            steps=plan.total_steps,
+            accountant=self.accountant.mechanism(),
+        )
+        return self._start(
+            module,
+            optimizer,
+            draws,
+            sigma,
+            max_grad_norm,
+            batch_first,
+            loss_reduction,
+            plan.total_steps,
+        )
+
+    def get_epsilon(self, delta: float) -> float:
+        """The ε that all steps so far cost at δ."""
+        return self.accountant.get_epsilon(delta)
+
+    def get_compatible_module(self, module: nn.Module) -> nn.Module:
+        """A copy without layers that cannot be trained privately, see `steppe.fix`."""
+        return fixed_copy(module)
+
+    def _start(
+        self,
+        module: nn.Module,
+        optimizer: Optimizer,
+        draws: Draws,
+        noise_multiplier: float,
+        max_grad_norm: float,
+        batch_first: bool,
+        loss_reduction: str,
+        limit: int | None,
+    ) -> tuple[nn.Module, Optimizer, PoissonLoader]:
+        _validate.one_of("loss_reduction", loss_reduction, ("mean", "sum"))
+        if any(isinstance(hook, Hook) for hook in module._forward_pre_hooks.values()):
+            raise MisuseError(
+                f"module={type(module).__name__}: was made private before; build a new module and "
+                "optimizer for another run, or go on with the objects that were returned."
+            )
+        constants = Constants(
+            noise_multiplier=noise_multiplier,
+            max_grad_norm=_validate.positive(
+                "max_grad_norm", max_grad_norm, "a common start is 0.1 to 1"
+            ),
+            expected_batch_size=draws.batch_size,
+            sample_rate=draws.sample_rate,
+            averaged=loss_reduction == "mean",
+            limit=limit,
+        )
+        parameters = trained_weights(module, optimizer)
+        axis = RecordAxis(batch_first)
+        run = Run(module, optimizer, parameters, constants, axis, self.accountant)
+        return module, optimizer, PoissonLoader(draws, run)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        hint = _ELSEWHERE.get(name, "it is not among the names kept from Opacus")
+        raise AttributeError(f"PrivacyEngine has no {name!r}: {hint}.")

@@ -1,0 +1,317 @@
+"""One private run in the shape of a plain loop: draw, forward, backward, step.
+
+Module and optimizer stay the user's own objects. Hooks on them put the seven places of a private
+step where the loop already passes: the loader draws (1), the forward pass is traced so that the
+user's own backward leaves per-record gradients (3), and just before the optimizer moves the weights
+(6) they are clipped (4), noised (5) and handed over as `.grad`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from steppe.clipping import ClippedSum, Flat, Report, probe
+from steppe.clipping.tracing import Tracer
+from steppe.compat.accountant import Accountant
+from steppe.compat.arguments import Arguments, RecordAxis, stand_in_objective
+from steppe.compat.hooks import Hook
+from steppe.errors import BudgetExhausted, MisuseError
+from steppe.noise import Gaussian, SecureSource
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The public constants of a run.
+
+    Attributes:
+        noise_multiplier: σ, the noise on the sum in units of the clipping bound.
+        max_grad_norm: C, the clipping bound.
+        expected_batch_size: what the noised sum is divided by.
+        sample_rate: the probability that a record takes part in a step, exactly as it is drawn.
+        averaged: whether the user's loss is the mean over the batch, not the sum.
+        limit: the number of steps that the budget pays for; None without a budget.
+    """
+
+    noise_multiplier: float
+    max_grad_norm: float
+    expected_batch_size: float
+    sample_rate: float
+    averaged: bool
+    limit: int | None
+
+    def visible(self) -> dict[str, float]:
+        """What Opacus shows as attributes of the optimizer."""
+        names = ("noise_multiplier", "max_grad_norm", "expected_batch_size")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A physical batch: a drawn batch, or a part of one."""
+
+    records: int
+    first: bool
+    last: bool
+
+
+class Run:
+    """Follows one module and one optimizer through a private run.
+
+    Args:
+        module, optimizer: the user's; hooks are registered on both.
+        parameters: the weights to train, by name.
+        constants: what was agreed.
+        axis: where the module expects the records.
+        accountant: is told about every step before its result is handed over.
+
+    Guarantees:
+        `.grad` is only ever set to (clipped sum + noise of std σC) / expected batch. During a
+        traced pass no other gradient of a trained weight is computed, so there is nothing that
+        another optimizer could pick up. A drawn batch is stepped once or refused.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: Optimizer,
+        parameters: dict[str, Tensor],
+        constants: Constants,
+        axis: RecordAxis,
+        accountant: Accountant,
+    ) -> None:
+        self.module, self.optimizer, self.constants = module, optimizer, constants
+        self.source = SecureSource()
+        self.steps_done = 0
+        self._engine = ClippedSum(
+            parameters, stand_in_objective(module, axis), Flat(constants.max_grad_norm)
+        )
+        self._noise = Gaussian()
+        self._axis, self._accountant = axis, accountant
+        self._model_weights = {id(p) for p in module.parameters()}
+        self._trained = {id(p) for p in parameters.values()}
+        self._reports: dict[tuple[bool, ...], Report] = {}
+        self._piece: Piece | None = None
+        self._tracer: Tracer | None = None
+        self._total: Tensor | None = None
+        self._probing = self._forwarding = self._stepping = False
+        self._register()
+
+    def offer(self, piece: Piece) -> None:
+        """A batch was drawn and is about to be handed to the user."""
+        self.require_stepped()
+        limit = self.constants.limit
+        if piece.first and limit is not None and self.steps_done >= limit:
+            raise BudgetExhausted(
+                f"steps={self.steps_done + 1}: the budget pays for {limit} steps; publish the "
+                "model, or ask make_private_with_epsilon for more epochs before training."
+            )
+        self._piece, self._tracer, self._stepping = piece, None, False
+
+    def require_stepped(self) -> None:
+        """Leaving out batches, empty ones say, would be another mechanism than the account's."""
+        if self._piece is not None:
+            raise MisuseError(
+                f"step={self.steps_done + 1}: a batch was drawn and not stepped; call "
+                "optimizer.step() of the optimizer that make_private returned for every batch, "
+                "also for an empty one."
+            )
+
+    def abandon(self) -> None:
+        """Forget a batch of which nothing was released."""
+        self._piece = self._tracer = self._total = None
+
+    def _register(self) -> None:
+        self.module.register_forward_pre_hook(Hook(self._before_forward), with_kwargs=True)
+        self.module.register_forward_hook(Hook(self._after_forward), always_call=True)
+        self.optimizer.register_step_pre_hook(self._before_step)
+        self.optimizer.register_step_post_hook(self._after_step)
+        vars(self.optimizer).update(self.constants.visible())
+        for name, parameter in self._engine.parameters.items():
+            parameter.register_post_accumulate_grad_hook(self._outside_gradient(name))
+
+    def _before_forward(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Arguments | None:
+        piece = self._piece
+        if self._probing or piece is None or not (module.training and torch.is_grad_enabled()):
+            return None
+        if self._tracer is not None:
+            raise MisuseError(
+                f"step={self.steps_done + 1}: the module must run once for each batch in train "
+                "mode, a second pass would be clipped apart from the first; put both passes into "
+                "one forward, or evaluate under module.eval() or torch.no_grad()."
+            )
+        self._axis.require((args, kwargs), piece.records)
+        self._expect((args, kwargs))
+        self._forwarding = True
+        if piece.records == 0:
+            # Few modules can be run on nothing, so one made-up record takes the place.
+            return self._axis.made_up((args, kwargs))
+        self._tracer = self._engine.tracer(piece.records)
+        followed = self._axis.followed((args, kwargs))
+        self._tracer.__enter__()
+        return followed
+
+    def _after_forward(self, module: nn.Module, args: Any, output: Any) -> Any:
+        del module, args
+        if self._probing or not self._forwarding:
+            return None
+        self._forwarding = False
+        if self._tracer is None:
+            return self._axis.without_records(output)
+        self._tracer.__exit__(None, None, None)
+        if output is None:  # the forward pass failed, and may be tried again
+            self._tracer = None
+        return None
+
+    def _expect(self, arguments: Arguments) -> None:
+        """Probe the module as it is set now, once for each setting it is used in."""
+        setting = tuple(m.training for m in self.module.modules()) + tuple(
+            p.requires_grad for p in self.module.parameters()
+        )
+        if setting not in self._reports:
+            self._probing = True
+            try:
+                self._reports[setting] = probe(
+                    self.module,
+                    self._engine.parameters,
+                    self._engine.objective,
+                    self._axis.swapped(arguments),
+                )
+            finally:
+                self._probing = False
+        self._engine.layouts = self._reports[setting].layouts
+
+    def _outside_gradient(self, name: str) -> Any:
+        def refuse(parameter: Tensor) -> None:
+            if self._tracer is not None:
+                parameter.grad = None
+                raise MisuseError(
+                    f"parameter={name!r}: must reach the loss through the module's forward pass "
+                    "alone, what comes another way is not clipped; move that computation into the "
+                    "module, and write penalties as weight_decay of the optimizer."
+                )
+
+        return refuse
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        if self._stepping:  # the step of a subclass calls that of its parent, with hooks again
+            return None
+        _, *rest = args
+        named = dict(kwargs)
+        closure = rest.pop(0) if rest else named.pop("closure", None)
+        if closure is None:
+            self._take()
+            self._stepping = True
+            return None
+        with torch.enable_grad():
+            loss = closure()
+        self._take()
+        self._stepping = True
+        # The optimizer gets its loss, and no second pass that would replace the gradient.
+        return (optimizer, lambda: loss, *rest), named
+
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        del optimizer, args, kwargs
+        self._stepping = False
+
+    def _take(self) -> None:
+        """Turn what the backward pass left into the private gradient."""
+        self._require_unchanged()
+        piece, found = self._captured()
+        if piece.first or self._total is None:
+            self._total = self._fresh_total()
+        scale = piece.records if self.constants.averaged else 1
+        self._engine.add_slots_(self._total, found, piece.records, scale)
+        self._piece = self._tracer = None
+        if not piece.last:
+            self._hand_over(None)  # without gradients the optimizer has nothing to move
+            return
+        self.steps_done += 1
+        self._accountant.step(
+            noise_multiplier=self.constants.noise_multiplier,
+            sample_rate=self.constants.sample_rate,
+        )
+        total = self._noise.finish_(
+            self._total, self._std, self.constants.max_grad_norm, self.source
+        )
+        self._total = None
+        self._hand_over(total.div_(self.constants.expected_batch_size))
+
+    def _captured(self) -> tuple[Piece, Any]:
+        """The batch that waits for its step, with its per-record gradients."""
+        step = self.steps_done + 1
+        if self._piece is None:
+            raise MisuseError(
+                f"step={step}: no drawn batch waits for a step, each may be used once; take every "
+                "batch from the loader that make_private returned, and step once for each."
+            )
+        if self._piece.records == 0:
+            return self._piece, []
+        if self._tracer is None:
+            raise MisuseError(
+                f"step={step}: the module did not run on this batch in train mode; call "
+                "module.train(), and use the very module that was given to make_private, not a "
+                "copy of it."
+            )
+        found = self._engine.collected(self._tracer)
+        if not found:
+            raise MisuseError(
+                f"step={step}: no gradient reached the module's weights; call loss.backward() "
+                "before optimizer.step(), on a loss computed from the module's output."
+            )
+        return self._piece, found
+
+    def _require_unchanged(self) -> None:
+        """What was agreed at the start must still hold."""
+        for name, value in self.constants.visible().items():
+            if vars(self.optimizer).get(name) != value:
+                raise MisuseError(
+                    f"optimizer.{name}={vars(self.optimizer).get(name)!r}: must stay {value!r}, "
+                    "which the account is made for; use steppe.Plan for schedules."
+                )
+        held = {id(p): p for group in self.optimizer.param_groups for p in group["params"]}
+        strangers = held.keys() - self._model_weights
+        unfrozen = [
+            name
+            for name, p in self.module.named_parameters()
+            if p.requires_grad and id(p) not in self._trained
+        ]
+        if strangers or unfrozen:
+            raise MisuseError(
+                f"new weights={unfrozen[:3] or len(strangers)}: must be known when make_private is "
+                "called, later ones get no private gradient; add and unfreeze weights before."
+            )
+
+    @property
+    def _std(self) -> float:
+        return self.constants.noise_multiplier * self.constants.max_grad_norm
+
+    def _fresh_total(self) -> Tensor:
+        """The accumulator, which starts as its noise. A new one: `.grad` may be kept by users."""
+        parameters = list(self._engine.parameters.values())
+        double = all(p.dtype == torch.float64 for p in parameters)
+        total = torch.empty(
+            self._engine.numel,
+            dtype=torch.float64 if double else torch.float32,
+            device=parameters[0].device,
+        )
+        return self._noise.start_(total, self._std, self.source)
+
+    def _hand_over(self, gradient: Tensor | None) -> None:
+        """Give every weight its piece of the private gradient, and all others none."""
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+        start = 0
+        for parameter in self._engine.parameters.values():
+            end = start + parameter.numel()
+            if gradient is not None and parameter.requires_grad:
+                piece = gradient[start:end].view_as(parameter)
+                parameter.grad = piece.to(parameter.dtype)
+            start = end

@@ -1,0 +1,27 @@
+"""Records first, whatever the tensor looked like."""
+
+import torch
+
+from steppe.clipping.layout import Layout
+
+
+def test_every_arrangement_comes_back_records_first() -> None:
+    records = torch.arange(3 * 4 * 2).view(3, 4, 2)
+    time_major = records.transpose(0, 1)
+    assert torch.equal(Layout(1).records_first(time_major, 3), records)
+    assert torch.equal(Layout().records_first(records.flatten(0, 1), 3), records)
+    interleaved = Layout(0, interleaved=True)
+    assert torch.equal(interleaved.records_first(time_major.flatten(0, 1), 3), records)
+    assert Layout().records_first(records, 3) is records
+
+
+def test_split_keeps_the_rank_of_a_record() -> None:
+    time_major = torch.zeros(4, 3, 2)
+    assert Layout(1).split(time_major, 3).shape == (3, 4, 1, 2)
+    assert Layout(0, True).split(torch.zeros(12, 2), 3).shape == (3, 4, 2)
+
+
+def test_fits_asks_for_whole_rows() -> None:
+    assert Layout(1).fits((4, 6), 3)
+    assert not Layout(1).fits((4, 5), 3)
+    assert not Layout(2).fits((4, 6), 3)

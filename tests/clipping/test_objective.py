@@ -1,0 +1,48 @@
+"""Losses as people write them become one number for each record."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from steppe.clipping import objective_of, per_record
+from steppe.errors import ConfigurationError, DataError, UnsupportedModelError
+
+
+def test_functions_and_modules_of_torch() -> None:
+    out, target = torch.randn(4, 3), torch.randint(3, (4,))
+    wanted = torch.stack([F.cross_entropy(out[i : i + 1], target[i : i + 1]) for i in range(4)])
+    criterion = nn.CrossEntropyLoss()
+    assert torch.allclose(per_record(F.cross_entropy)(out, target), wanted)
+    assert torch.allclose(per_record(criterion)(out, target), wanted)
+    assert criterion.reduction == "mean"
+
+
+def test_tokens_are_averaged_over_their_public_number() -> None:
+    out, target = torch.randn(4, 3, 5), torch.randint(3, (4, 5))
+    target[0, 2:] = -100  # ignored tokens count zero; the divisor does not depend on them
+    values = F.cross_entropy(out, target, reduction="none")
+    assert torch.allclose(per_record(F.cross_entropy)(out, target), values.mean(1))
+
+
+def test_views_are_averaged_before_the_clip() -> None:
+    model, x, y = nn.Linear(3, 2), torch.randn(4, 3), torch.randint(2, (4,))
+    shifts = iter([0.0, 1.0])
+    losses = objective_of(model, F.cross_entropy, 2, lambda x: x + next(shifts))((x, y))
+    wanted = [F.cross_entropy(model(x + s), y, reduction="none") for s in (0.0, 1.0)]
+    assert torch.allclose(losses, torch.stack(wanted).mean(0))
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(ConfigurationError, match="loss=3: must be a function of"):
+        per_record(3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="views=2: must be above 1 exactly when `augment`"):
+        objective_of(nn.Linear(1, 1), F.mse_loss, views=2)
+    with pytest.raises(DataError, match="batch=dict: must be"):
+        objective_of(nn.Linear(1, 1), F.mse_loss)({"x": torch.zeros(1)})
+
+    def stubborn(output: torch.Tensor, target: torch.Tensor, reduction: str = "mean"):  # type: ignore[no-untyped-def]
+        return (output - target).mean()
+
+    with pytest.raises(UnsupportedModelError, match="must give one value for each record"):
+        per_record(stubborn)(torch.zeros(2), torch.zeros(2))

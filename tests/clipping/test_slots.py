@@ -1,0 +1,75 @@
+"""Slots against float64 truth: precision is privacy here."""
+
+import pytest
+import torch
+
+from steppe.clipping.slots import Kept, Outer, Summed, blank, squared_rows
+
+NOBODY = torch.zeros(0, dtype=torch.long)
+
+
+@pytest.mark.parametrize("length", [1, 7, 2048, 2049, 300_000, 2_400_001])
+def test_squared_rows_are_accurate_for_long_rows(length: int) -> None:
+    torch.manual_seed(length)
+    rows = torch.randn(2, length) * torch.logspace(-2, 2, 2)[:, None]
+    truth = rows.double().square().sum(1)
+    assert torch.allclose(squared_rows(rows).double(), truth, rtol=2e-6)
+
+
+@pytest.mark.parametrize("positions", [1, 2, 9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_outer_equals_the_gradient_written_out(positions: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(positions)
+    x, g = torch.randn(4, positions, 5).to(dtype), torch.randn(4, positions, 3).to(dtype)
+    weight = torch.randn(3, 5)
+    truth = torch.einsum("btp,btd->bpd", g.double(), x.double())
+    slot = Outer(x, g)
+    assert torch.allclose(slot.squared_norms().double(), truth.square().sum((1, 2)), rtol=1e-5)
+    assert torch.allclose(slot.written_out().double(), truth, rtol=1e-5, atol=1e-5)
+    out, factors = torch.zeros(15, dtype=slot.written_out().dtype), torch.rand(4)
+    slot.add_(out, factors.to(out.dtype), NOBODY)
+    wanted = (truth * factors.double()[:, None, None]).sum(0).flatten()
+    assert torch.allclose(out.double(), wanted, rtol=1e-4, atol=1e-5)
+    dots = slot.dots(weight.to(dtype)).double()
+    assert torch.allclose(
+        dots, (truth * weight.to(dtype).double()).sum((1, 2)), rtol=1e-3, atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e6])
+@pytest.mark.parametrize("width", [64, 1024, 8192])
+def test_cancelling_terms_never_give_a_norm_that_is_too_small(scale: float, width: int) -> None:
+    """Positions whose gradients cancel: the Gram norm loses all digits, the guard must cover it."""
+    torch.manual_seed(int(scale))
+    x = torch.randn(8, 1, width) * scale
+    g = torch.randn(8, 1, 32)
+    small = 1e-4 * torch.randn(8, 1, width)
+    rows, grads = torch.cat([x, x + small, x], 1), torch.cat([g, -g, 1e-5 * g], 1)
+    truth = torch.einsum("btp,btd->bpd", grads.double(), rows.double()).square().sum((1, 2))
+    found = Outer(rows, grads).squared_norms().double()
+    assert (found >= truth * (1 - 1e-6)).all(), (found / truth).min()
+
+
+def test_guard_costs_less_than_the_promised_precision_on_ordinary_gradients() -> None:
+    torch.manual_seed(0)
+    x, g = torch.randn(16, 20, 200), torch.randn(16, 20, 100)
+    truth = torch.einsum("btp,btd->bpd", g.double(), x.double()).square().sum((1, 2)).sqrt()
+    assert torch.allclose(Outer(x, g).squared_norms().double().sqrt(), truth, rtol=1e-5)
+
+
+def test_summed_is_the_gradient_of_a_bias() -> None:
+    g = torch.randn(3, 4, 2)
+    slot = Summed(g)
+    out = torch.zeros(2)
+    slot.add_(out, torch.ones(3), NOBODY)
+    assert torch.allclose(out, g.sum((0, 1)), rtol=1e-5, atol=1e-6)
+    assert torch.allclose(slot.squared_norms(), g.sum(1).square().sum(1), rtol=1e-5)
+
+
+def test_bad_records_are_left_out_even_where_they_are_not_finite() -> None:
+    gradients = torch.ones(3, 2)
+    gradients[1] = float("nan")
+    out = torch.zeros(2)
+    Kept(gradients).add_(out, torch.tensor([1.0, 0.0, 1.0]), torch.tensor([1]))
+    assert torch.equal(out, torch.full((2,), 2.0))
+    assert blank(gradients, NOBODY) is gradients
