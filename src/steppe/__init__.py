@@ -3,6 +3,7 @@
 from steppe.clipping import Flat as Flat
 from steppe.clipping import Kernels as Kernels
 from steppe.clipping import fix as fix
+from steppe.clipping import inspect as inspect
 from steppe.noise import Gaussian as Gaussian
 from steppe.noise import SecureSource as SecureSource
 from steppe.noise import SeededSource as SeededSource

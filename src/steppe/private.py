@@ -80,6 +80,13 @@ def make_private(
     rows = records(data)
     if plan.population is None:
         plan = plan.for_population(len(rows))
+    if plan.cap is not None and len(rows) != plan.population:
+        raise _validate.fail(
+            "population",
+            plan.population,
+            "must be the data's length where batches are capped, since the cap is drawn from it",
+            "declare the true number, or use Poisson()",
+        )
     parameters = _trained(model, optimizer)
     losses = _losses(model, plan, loss, objective, augment)
     if physical_batch is not None:
@@ -251,25 +258,15 @@ def _trained(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
             "model.parameters() after the last change to the model, or freeze these weights."
         )
     known = {id(p) for p in model.parameters()}
-    trained = {id(p) for p in parameters.values()}
-    strangers = sum(id(p) not in known for g in optimizer.param_groups for p in g["params"])
+    strangers = [p for g in optimizer.param_groups for p in g["params"] if id(p) not in known]
     if strangers:
         raise ConfigurationError(
-            f"optimizer holds {strangers} weights that are not the model's: must hold the model's "
-            "own; build it after fix(model) or any copy of the model."
+            f"optimizer holds {len(strangers)} weights that are not the model's: must hold the "
+            "model's own; build it after fix(model) or any copy of the model."
         )
-    frozen = sum(id(p) not in trained for g in optimizer.param_groups for p in g["params"])
-    stale = [
-        p
-        for g in optimizer.param_groups
-        for p in g["params"]
-        if id(p) not in trained and p.grad is not None
-    ]
-    if frozen and stale:
-        raise ConfigurationError(
-            f"optimizer holds {len(stale)} frozen weights with old gradients: must not move them; "
-            "call optimizer.zero_grad() first."
-        )
+    trained = {id(p) for p in parameters.values()}
+    for p in (p for g in optimizer.param_groups for p in g["params"] if id(p) not in trained):
+        p.grad = None  # frozen: an old gradient would move it without noise
     return parameters
 
 

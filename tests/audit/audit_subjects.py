@@ -22,7 +22,7 @@ def subject_of(
     model: nn.Module,
     data: Any,
     objective: Callable[[nn.Module, Any], Tensor] | None = None,
-    sabotage: Callable[[Private], None] | None = None,
+    sabotage: Callable[[Private, int], None] | None = None,
     **constants: Any,
 ) -> Subject:
     """A subject that starts every run from a copy of the same model."""
@@ -50,7 +50,7 @@ def subject_of(
             kernels=kernels,
         )
         if sabotage is not None:
-            sabotage(private)
+            sabotage(private, len(records))
         return private
 
     return Subject(build, steppe.Plan(**(settings | constants)), data)
@@ -178,6 +178,5 @@ def decayed(**more: Any) -> Subject:
 
 
 FAMILIES = {
-    family.__name__: family
-    for family in (mlp, cnn, lstm, transformer, bare, alternating, decayed)
+    family.__name__: family for family in (mlp, cnn, lstm, transformer, bare, alternating, decayed)
 }

@@ -145,7 +145,7 @@ def networks(draw: st.DrawFn) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(draw(st.integers(0, 10_000)))
     layers: list[nn.Module] = []
     if draw(st.booleans()):
-        channels, size = draw(st.integers(1, 3)), draw(st.integers(8, 11))
+        channels, size = draw(st.integers(1, 3)), draw(st.integers(10, 13))
         x = torch.randn(4, channels, size, size)
         for _ in range(draw(st.integers(1, 2))):
             wide = draw(st.sampled_from([2, 4]))

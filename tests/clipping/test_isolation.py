@@ -175,3 +175,5 @@ def test_report_lists_paths_and_unused_weights() -> None:
     assert [(row.operation, row.path, row.weights, row.numel) for row in report.rows] == [
         ("linear", "linear", ("0.weight", "0.bias"), 21)
     ]
+    assert "spare" in str(report)
+    assert "unused" in str(report)

@@ -51,4 +51,4 @@ def surprise(p_value: float) -> float:
         >>> surprise(1e-3)
         3.0
     """
-    return -math.log10(max(p_value, 1e-300)) if p_value >= 0 else math.inf
+    return max(0.0, -math.log10(max(p_value, 1e-300))) if p_value >= 0 else math.inf

@@ -3,6 +3,7 @@ from steppe.clipping.engine import ClippedSum as ClippedSum
 from steppe.clipping.fixer import fix as fix
 from steppe.clipping.flat import Flat as Flat
 from steppe.clipping.isolation import Report as Report
+from steppe.clipping.isolation import inspect as inspect
 from steppe.clipping.isolation import probe as probe
 from steppe.clipping.kernels import Kernels as Kernels
 from steppe.clipping.objective import objective_of as objective_of

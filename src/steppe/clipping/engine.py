@@ -144,6 +144,7 @@ class ClippedSum:
         """One slot for each trained weight that the batch used."""
         return self.collected(self.trace(batch))
 
+    @torch.no_grad()
     def collected(self, tracer: Tracer) -> list[tuple[Tensor, Slot]]:
         """What the backward passes since the last call left at the tracer, by trained weight."""
         uses: dict[int, list[tuple[Tensor, Slot]]] = defaultdict(list)
@@ -184,7 +185,7 @@ class ClippedSum:
         with torch.enable_grad():
             with tracer:
                 losses = self.objective(alias)
-            _check_losses(losses, records)
+            check_losses(losses, records)
             if tracer.uses:
                 torch.autograd.grad(losses.sum(), tracer.anchor, allow_unused=True)
         return tracer
@@ -222,7 +223,8 @@ def _pulled_back(
     return result
 
 
-def _check_losses(losses: Any, records: int) -> None:
+def check_losses(losses: Any, records: int) -> None:
+    """Refuse anything but one loss for each record, made from the records."""
     shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
     if shape != (records,):
         raise UnsupportedModelError(

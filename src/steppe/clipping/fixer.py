@@ -28,8 +28,8 @@ def fix(model: nn.Module) -> nn.Module:
 
     Examples:
         >>> fixed = fix(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)))
-        >>> fixed[1]
-        GroupNorm(8, 8, eps=1e-05, affine=True)
+        >>> fixed[1]  # doctest: +ELLIPSIS
+        GroupNorm(8, 8, eps=1e-05, affine=True...)
     """
     fixed = copy.deepcopy(model)
     if isinstance(fixed, _BatchNorm):

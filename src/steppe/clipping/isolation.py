@@ -21,7 +21,7 @@ from torch.nn.modules.module import (
 )
 
 from steppe.clipping.batches import each
-from steppe.clipping.engine import ClippedSum
+from steppe.clipping.engine import ClippedSum, check_losses
 from steppe.clipping.layout import Layout
 from steppe.clipping.rules import RULES
 from steppe.clipping.synthetic import STYLES, Style, synthetic, with_other_record
@@ -37,10 +37,11 @@ _TOLERANCE = 2e-3
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the layer table: an operation that uses weights and the path it takes."""
+    """One line of the layer table: an operation that uses weights, the path it takes and why."""
 
     operation: str
     path: str
+    why: str
     weights: tuple[str, ...]
     numel: int
 
@@ -61,13 +62,25 @@ class Report:
     unused: tuple[str, ...]
     bytes_per_record: int
 
+    def __str__(self) -> str:
+        """The layer table, for reading."""
+        head = ("weights", "operation", "path", "size", "why")
+        lines = [
+            (", ".join(row.weights), row.operation, row.path, f"{row.numel:,}", row.why)
+            for row in self.rows
+        ]
+        lines += [(name, "none", "unused", "", "no record uses it") for name in self.unused]
+        widths = [max(len(line[i]) for line in [head, *lines]) for i in range(len(head))]
+        text = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in [head, *lines]]
+        return "\n".join([*text, f"memory: {self.bytes_per_record / 2**20:.2f} MB a record"])
+
 
 @dataclass
 class _Sight:
     """Everything one run of the objective showed."""
 
     contacts: list[Contact] = field(default_factory=list)
-    paths: list[str] = field(default_factory=list)
+    paths: list[tuple[str, str]] = field(default_factory=list)
     inputs: list[tuple[Tensor, ...]] = field(default_factory=list)
     outputs: list[tuple[Tensor, ...]] = field(default_factory=list)
     modules: list[tuple[str, Tensor]] = field(default_factory=list)
@@ -114,6 +127,29 @@ def probe(
     held = sum(t.numel() * t.element_size() for ts in base.inputs + base.outputs for t in ts)
     unused = tuple(name for name in parameters if name not in used)
     return Report(layouts, rows, unused, max(1, held // RECORDS))
+
+
+def inspect(model: nn.Module, *inputs: Tensor) -> Report:
+    """Which path every layer takes, and why; print the result to read it as a table.
+
+    Args:
+        model: any module.
+        inputs: a batch of any number of records as the model takes it; only shapes and types are
+            used.
+
+    Examples:
+        >>> print(inspect(nn.Linear(3, 2), torch.zeros(1, 3)))  # doctest: +ELLIPSIS
+        weights       operation  path    size  why
+        weight, bias  linear     linear  8     ...
+        memory: 0.00 MB a record
+    """
+
+    def squares(batch: Any) -> Tensor:
+        outputs = [out for out in tensors_in(model(*batch)) if out.is_floating_point()]
+        return torch.stack([out.square().flatten(1).sum(1) for out in outputs]).sum(0)
+
+    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    return probe(model, parameters, squares, inputs)
 
 
 def _first_finite(
@@ -188,6 +224,7 @@ def _look(
         with torch.enable_grad():
             with tracer:
                 losses = objective(alias)
+            check_losses(losses, RECORDS)
             _require_visible(losses, parameters)
     except UnsupportedModelError as error:
         where = f"layer={inside[-1]!r}, " if inside else ""
@@ -196,7 +233,7 @@ def _look(
         for handle in handles:
             handle.remove()
     sight.losses = losses.detach().clone()
-    sight.paths = [use.path for use in tracer.uses]
+    sight.paths = [(use.path, use.why) for use in tracer.uses]
     return sight
 
 
@@ -372,12 +409,14 @@ class _Unclipped:
         return torch.ones_like(norms)
 
 
-def _row(contact: Contact, path: str, names: dict[int, str]) -> Row:
+def _row(contact: Contact, path: tuple[str, str], names: dict[int, str]) -> Row:
     leaves = {id(leaf): leaf for tensor in contact.shared for leaf in _leaves(tensor)}
     weights = tuple(names[key] for key in leaves if key in names)
-    computed = any(not tensor.is_leaf for tensor in contact.shared)
+    name, why = path
+    if any(not tensor.is_leaf for tensor in contact.shared):
+        why += ", then back to the weights it was computed from"
     numel = sum(leaf.numel() for leaf in leaves.values())
-    return Row(contact.name, path + (" of computed weights" if computed else ""), weights, numel)
+    return Row(contact.name, name, why, weights, numel)
 
 
 def _leaves(tensor: Tensor) -> list[Tensor]:

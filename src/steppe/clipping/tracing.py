@@ -118,6 +118,11 @@ class Use(ABC):
 
     path: str
 
+    @property
+    def why(self) -> str:
+        """Why this path: what its class says of itself in its first line."""
+        return (type(self).__doc__ or "").strip().splitlines()[0].rstrip(".")
+
     def __init__(self, contact: Contact) -> None:
         self.contact = contact
         self.slots: list[tuple[Tensor, Slot]] = []

@@ -49,12 +49,12 @@ class RecordAxis:
         """The same arguments as new tensor objects that are marked as made from records."""
         alias = each(lambda tensor: tensor.view_as(tensor), arguments)
         mark(alias)
-        return alias  # type: ignore[no-any-return]
+        return alias
 
     def made_up(self, arguments: Arguments) -> Arguments:
         """One made-up record in the form of these arguments."""
         generator = torch.Generator().manual_seed(0)
-        return self.swapped(synthetic(self.swapped(arguments), 1, generator))  # type: ignore[no-any-return]
+        return self.swapped(synthetic(self.swapped(arguments), 1, generator))
 
     def without_records(self, output: Any) -> Any:
         """The output of one made-up record with that record taken away."""

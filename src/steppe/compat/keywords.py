@@ -52,9 +52,9 @@ def refuse_unknown(method: Callable[..., Any], unknown: Mapping[str, Any]) -> No
         if name in _GONE:
             raise TypeError(f"{method.__name__}() has no keyword {name!r}: {_GONE[name]}.")
         known = [
-            p.name
-            for p in inspect.signature(method).parameters.values()
-            if p.kind == p.KEYWORD_ONLY
+            parameter.name
+            for parameter in inspect.signature(method).parameters.values()
+            if parameter.kind is parameter.KEYWORD_ONLY
         ]
         nearest = difflib.get_close_matches(name, known, 1)
         hint = f"did you mean {nearest[0]!r}?" if nearest else f"known are {', '.join(known)}."

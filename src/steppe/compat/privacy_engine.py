@@ -67,7 +67,7 @@ class PrivacyEngine:
         ...     loss.backward()
         ...     optimizer.step()
         >>> round(engine.get_epsilon(delta=1e-3), 1)
-        3.1
+        2.4
     """
 
     def __init__(
@@ -118,9 +118,8 @@ class PrivacyEngine:
         draws = Draws(data_loader)
         hint = "without noise nothing is private; a common range is 0.5 to 5"
         sigma = _validate.positive("noise_multiplier", noise_multiplier, hint)
-        return self._start(
-            module, optimizer, draws, sigma, max_grad_norm, batch_first, loss_reduction, None
-        )
+        constants = _constants(draws, sigma, max_grad_norm, loss_reduction, None)
+        return self._start(module, optimizer, draws, constants, batch_first)
 
     def make_private_with_epsilon(
         self,
@@ -180,16 +179,8 @@ class PrivacyEngine:
             steps=plan.total_steps,
             accountant=self.accountant.mechanism(),
         )
-        return self._start(
-            module,
-            optimizer,
-            draws,
-            sigma,
-            max_grad_norm,
-            batch_first,
-            loss_reduction,
-            plan.total_steps,
-        )
+        constants = _constants(draws, sigma, max_grad_norm, loss_reduction, plan.total_steps)
+        return self._start(module, optimizer, draws, constants, batch_first)
 
     def get_epsilon(self, delta: float) -> float:
         """The ε that all steps so far cost at δ."""
@@ -204,28 +195,14 @@ class PrivacyEngine:
         module: nn.Module,
         optimizer: Optimizer,
         draws: Draws,
-        noise_multiplier: float,
-        max_grad_norm: float,
+        constants: Constants,
         batch_first: bool,
-        loss_reduction: str,
-        limit: int | None,
     ) -> tuple[nn.Module, Optimizer, PoissonLoader]:
-        _validate.one_of("loss_reduction", loss_reduction, ("mean", "sum"))
         if any(isinstance(hook, Hook) for hook in module._forward_pre_hooks.values()):
             raise MisuseError(
                 f"module={type(module).__name__}: was made private before; build a new module and "
                 "optimizer for another run, or go on with the objects that were returned."
             )
-        constants = Constants(
-            noise_multiplier=noise_multiplier,
-            max_grad_norm=_validate.positive(
-                "max_grad_norm", max_grad_norm, "a common start is 0.1 to 1"
-            ),
-            expected_batch_size=draws.batch_size,
-            sample_rate=draws.sample_rate,
-            averaged=loss_reduction == "mean",
-            limit=limit,
-        )
         parameters = trained_weights(module, optimizer)
         axis = RecordAxis(batch_first)
         run = Run(module, optimizer, parameters, constants, axis, self.accountant)
@@ -234,3 +211,21 @@ class PrivacyEngine:
     def __getattr__(self, name: str) -> NoReturn:
         hint = _ELSEWHERE.get(name, "it is not among the names kept from Opacus")
         raise AttributeError(f"PrivacyEngine has no {name!r}: {hint}.")
+
+
+def _constants(
+    draws: Draws,
+    noise_multiplier: float,
+    max_grad_norm: float,
+    loss_reduction: str,
+    limit: int | None,
+) -> Constants:
+    hint = "a common start is 0.1 to 1"
+    return Constants(
+        noise_multiplier=noise_multiplier,
+        max_grad_norm=_validate.positive("max_grad_norm", max_grad_norm, hint),
+        expected_batch_size=draws.batch_size,
+        sample_rate=draws.sample_rate,
+        averaged=_validate.one_of("loss_reduction", loss_reduction, ("mean", "sum")) == "mean",
+        limit=limit,
+    )

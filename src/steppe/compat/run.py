@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from steppe.clipping import ClippedSum, Flat, Report, probe
-from steppe.clipping.tracing import Tracer
+from steppe.clipping import ClippedSum, Flat
+from steppe.clipping.slots import Slot
 from steppe.compat.accountant import Accountant
-from steppe.compat.arguments import Arguments, RecordAxis, stand_in_objective
-from steppe.compat.hooks import Hook
+from steppe.compat.arguments import RecordAxis, stand_in_objective
+from steppe.compat.forward import TracedForward
 from steppe.errors import BudgetExhausted, MisuseError
 from steppe.noise import Gaussian, SecureSource
 
@@ -91,15 +91,16 @@ class Run:
             parameters, stand_in_objective(module, axis), Flat(constants.max_grad_norm)
         )
         self._noise = Gaussian()
-        self._axis, self._accountant = axis, accountant
+        self._accountant = accountant
+        self._forward = TracedForward(module, self._engine, axis)
         self._model_weights = {id(p) for p in module.parameters()}
         self._trained = {id(p) for p in parameters.values()}
-        self._reports: dict[tuple[bool, ...], Report] = {}
         self._piece: Piece | None = None
-        self._tracer: Tracer | None = None
         self._total: Tensor | None = None
-        self._probing = self._forwarding = self._stepping = False
-        self._register()
+        self._stepping = False
+        optimizer.register_step_pre_hook(self._before_step)
+        optimizer.register_step_post_hook(self._after_step)
+        vars(optimizer).update(constants.visible())
 
     def offer(self, piece: Piece) -> None:
         """A batch was drawn and is about to be handed to the user."""
@@ -110,7 +111,8 @@ class Run:
                 f"steps={self.steps_done + 1}: the budget pays for {limit} steps; publish the "
                 "model, or ask make_private_with_epsilon for more epochs before training."
             )
-        self._piece, self._tracer, self._stepping = piece, None, False
+        self._piece, self._stepping = piece, False
+        self._forward.expect(piece.records)
 
     def require_stepped(self) -> None:
         """Leaving out batches, empty ones say, would be another mechanism than the account's."""
@@ -123,81 +125,8 @@ class Run:
 
     def abandon(self) -> None:
         """Forget a batch of which nothing was released."""
-        self._piece = self._tracer = self._total = None
-
-    def _register(self) -> None:
-        self.module.register_forward_pre_hook(Hook(self._before_forward), with_kwargs=True)
-        self.module.register_forward_hook(Hook(self._after_forward), always_call=True)
-        self.optimizer.register_step_pre_hook(self._before_step)
-        self.optimizer.register_step_post_hook(self._after_step)
-        vars(self.optimizer).update(self.constants.visible())
-        for name, parameter in self._engine.parameters.items():
-            parameter.register_post_accumulate_grad_hook(self._outside_gradient(name))
-
-    def _before_forward(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Arguments | None:
-        piece = self._piece
-        if self._probing or piece is None or not (module.training and torch.is_grad_enabled()):
-            return None
-        if self._tracer is not None:
-            raise MisuseError(
-                f"step={self.steps_done + 1}: the module must run once for each batch in train "
-                "mode, a second pass would be clipped apart from the first; put both passes into "
-                "one forward, or evaluate under module.eval() or torch.no_grad()."
-            )
-        self._axis.require((args, kwargs), piece.records)
-        self._expect((args, kwargs))
-        self._forwarding = True
-        if piece.records == 0:
-            # Few modules can be run on nothing, so one made-up record takes the place.
-            return self._axis.made_up((args, kwargs))
-        self._tracer = self._engine.tracer(piece.records)
-        followed = self._axis.followed((args, kwargs))
-        self._tracer.__enter__()
-        return followed
-
-    def _after_forward(self, module: nn.Module, args: Any, output: Any) -> Any:
-        del module, args
-        if self._probing or not self._forwarding:
-            return None
-        self._forwarding = False
-        if self._tracer is None:
-            return self._axis.without_records(output)
-        self._tracer.__exit__(None, None, None)
-        if output is None:  # the forward pass failed, and may be tried again
-            self._tracer = None
-        return None
-
-    def _expect(self, arguments: Arguments) -> None:
-        """Probe the module as it is set now, once for each setting it is used in."""
-        setting = tuple(m.training for m in self.module.modules()) + tuple(
-            p.requires_grad for p in self.module.parameters()
-        )
-        if setting not in self._reports:
-            self._probing = True
-            try:
-                self._reports[setting] = probe(
-                    self.module,
-                    self._engine.parameters,
-                    self._engine.objective,
-                    self._axis.swapped(arguments),
-                )
-            finally:
-                self._probing = False
-        self._engine.layouts = self._reports[setting].layouts
-
-    def _outside_gradient(self, name: str) -> Any:
-        def refuse(parameter: Tensor) -> None:
-            if self._tracer is not None:
-                parameter.grad = None
-                raise MisuseError(
-                    f"parameter={name!r}: must reach the loss through the module's forward pass "
-                    "alone, what comes another way is not clipped; move that computation into the "
-                    "module, and write penalties as weight_decay of the optimizer."
-                )
-
-        return refuse
+        self._piece = self._total = None
+        self._forward.expect(None)
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         if self._stepping:  # the step of a subclass calls that of its parent, with hooks again
@@ -205,16 +134,14 @@ class Run:
         _, *rest = args
         named = dict(kwargs)
         closure = rest.pop(0) if rest else named.pop("closure", None)
-        if closure is None:
-            self._take()
-            self._stepping = True
-            return None
-        with torch.enable_grad():
-            loss = closure()
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
         self._take()
         self._stepping = True
         # The optimizer gets its loss, and no second pass that would replace the gradient.
-        return (optimizer, lambda: loss, *rest), named
+        return None if closure is None else ((optimizer, lambda: loss, *rest), named)
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         del optimizer, args, kwargs
@@ -228,7 +155,8 @@ class Run:
             self._total = self._fresh_total()
         scale = piece.records if self.constants.averaged else 1
         self._engine.add_slots_(self._total, found, piece.records, scale)
-        self._piece = self._tracer = None
+        self._piece = None
+        self._forward.expect(None)
         if not piece.last:
             self._hand_over(None)  # without gradients the optimizer has nothing to move
             return
@@ -243,7 +171,7 @@ class Run:
         self._total = None
         self._hand_over(total.div_(self.constants.expected_batch_size))
 
-    def _captured(self) -> tuple[Piece, Any]:
+    def _captured(self) -> tuple[Piece, list[tuple[Tensor, Slot]]]:
         """The batch that waits for its step, with its per-record gradients."""
         step = self.steps_done + 1
         if self._piece is None:
@@ -253,13 +181,13 @@ class Run:
             )
         if self._piece.records == 0:
             return self._piece, []
-        if self._tracer is None:
+        if self._forward.tracer is None:
             raise MisuseError(
                 f"step={step}: the module did not run on this batch in train mode; call "
                 "module.train(), and use the very module that was given to make_private, not a "
                 "copy of it."
             )
-        found = self._engine.collected(self._tracer)
+        found = self._engine.collected(self._forward.tracer)
         if not found:
             raise MisuseError(
                 f"step={step}: no gradient reached the module's weights; call loss.backward() "

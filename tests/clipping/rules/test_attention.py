@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steppe.clipping import ClippedSum, Flat
+from steppe.clipping.layout import Layout
 from steppe.clipping.reference import clipped_sum
 from steppe.clipping.rules.attention import multi_head_attention_forward
+from steppe.clipping.tracing import Layouts
 from steppe.errors import UnsupportedModelError
 
 RECORDS, TARGET, SOURCE, WIDTH, HEADS = 5, 4, 6, 8, 2
@@ -133,14 +135,6 @@ def test_keys_and_values_may_be_given_ready_made() -> None:
     torch.testing.assert_close(found_weights, weights)
 
 
-def between(layer: nn.Module, batch: tuple[Tensor, ...], **options: Any) -> Tensor:
-    """Batch-first or not, the same call and records first in the answer."""
-    if not layer.batch_first:
-        batch = tuple(t.transpose(0, 1) for t in batch)
-    out, _ = layer(*batch, **options)
-    return out if layer.batch_first else out.transpose(0, 1)
-
-
 def attention(**options: Any) -> nn.MultiheadAttention:
     layer = nn.MultiheadAttention(WIDTH, HEADS, **options)
     assert isinstance(layer, nn.MultiheadAttention)
@@ -153,9 +147,6 @@ def attention(**options: Any) -> nn.MultiheadAttention:
 @pytest.mark.parametrize("length", [TARGET, RECORDS])
 def test_self_attention(batch_first: bool, need_weights: bool, length: int) -> None:
     def call(layer: nn.Module, x: Tensor) -> Tensor:
-        return between(layer, (x,) * 3, need_weights=need_weights)
-
-    def call_once(layer: nn.Module, x: Tensor) -> Tensor:
         x = x if batch_first else x.transpose(0, 1)
         out, _ = layer(x, x, x, need_weights=need_weights)
         return out if batch_first else out.transpose(0, 1)
@@ -163,9 +154,8 @@ def test_self_attention(batch_first: bool, need_weights: bool, length: int) -> N
     torch.manual_seed(3)
     x = torch.randn(RECORDS, length, WIDTH)
     layer = attention(batch_first=batch_first)
-    assert_agrees_in_double(layer, x, call=call_once, paths={"linear"})
-    assert_agrees(layer, x, call=call_once, tolerance=1e-5)
-    assert_agrees_in_double(layer, x, call=call)
+    assert_agrees_in_double(layer, x, call=call, paths={"linear"})
+    assert_agrees(layer, x, call=call, tolerance=1e-5)
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
@@ -261,6 +251,26 @@ def test_learned_queries(asks: int) -> None:
     assert_agrees_in_double(LearnedQueries(asks), torch.randn(RECORDS, SOURCE, WIDTH))
 
 
+class RecordsInTheMask(nn.Module):
+    """Learned tokens throughout; a record only says which of them are hidden."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = attention(batch_first=True)
+        self.tokens = nn.Parameter(torch.randn(TARGET, WIDTH))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        x = self.tokens.expand(len(hidden), -1, -1)
+        return self.attention(x, x, x, key_padding_mask=hidden, need_weights=False)[0]
+
+
+def test_records_in_the_mask_alone() -> None:
+    torch.manual_seed(13)
+    hidden = torch.rand(RECORDS, TARGET) < 0.5
+    hidden[:, 0] = False
+    assert_agrees_in_double(RecordsInTheMask(), hidden)
+
+
 @pytest.mark.parametrize("options", [{"add_bias_kv": True}, {"add_zero_attn": True}])
 def test_extra_keys(options: dict[str, bool]) -> None:
     def call(layer: nn.Module, x: Tensor) -> Tensor:
@@ -278,15 +288,36 @@ def encoder_layer(norm_first: bool, batch_first: bool = True) -> nn.TransformerE
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
-@pytest.mark.parametrize("batch_first", [True, False])
-def test_transformer_encoder_layer(norm_first: bool, batch_first: bool) -> None:
+def test_transformer_encoder_layer(norm_first: bool) -> None:
     torch.manual_seed(9)
-    layer = scrambled(encoder_layer(norm_first, batch_first))
+    layer = scrambled(encoder_layer(norm_first))
     x = torch.randn(RECORDS, TARGET, WIDTH)
-    if batch_first:
-        assert_agrees_in_double(layer, x, paths={"linear", "layer norm"})
-        assert_agrees(layer, x, tolerance=1e-5)
-        assert_same_output(layer, x, tolerance=1e-6)
+    assert_agrees_in_double(layer, x, paths={"linear", "layer norm"})
+    assert_agrees(layer, x, tolerance=1e-5)
+    assert_same_output(layer, x, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_transformer_encoder_layer_with_time_first(norm_first: bool) -> None:
+    """Its norms and linear layers see the records on axis 1, and are told so by the layouts."""
+    torch.manual_seed(9)
+    layer = scrambled(encoder_layer(norm_first, batch_first=False))
+    x = torch.randn(RECORDS, TARGET, WIDTH)
+
+    def objective(x: Tensor) -> Tensor:
+        return squares(layer(x.transpose(0, 1)).transpose(0, 1))
+
+    inner, outer = (Layout(),), (Layout(axis=1),)
+    attend = [Layouts("linear", inner, inner)] * 2
+    feed = [Layouts("linear", outer, outer)] * 2
+    norm = [Layouts("layer_norm", outer, outer)]
+    order = norm + attend + norm + feed if norm_first else attend + norm + feed + norm
+    parameters = dict(layer.named_parameters())
+    engine = ClippedSum(parameters, objective, Flat(0.05), layouts=order)
+    out = torch.zeros(engine.numel)
+    engine.add_(out, x)
+    expected = clipped_sum(objective, list(parameters.values()), x, Flat(0.05))
+    assert (out - expected).norm() <= 1e-5 * expected.norm()
 
 
 @pytest.mark.parametrize("norm_first", [True, False])

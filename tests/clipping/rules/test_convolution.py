@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steppe.clipping import ClippedSum, Flat, Kernels
-from steppe.clipping.layout import Layout
 from steppe.clipping.reference import clipped_sum, record_gradients
-from steppe.clipping.rules import RULES
-from steppe.clipping.rules.convolution import Convolution, convolution
-from steppe.clipping.rules.convolution_slots import Geometry, PixelGram, candidates
-from steppe.clipping.tracing import Contact, Layouts, Tracer, mark
+from steppe.clipping.rules.convolution_geometry import Geometry
+from steppe.clipping.rules.convolution_slots import candidates
 
 CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 TRANSPOSED: dict[int, Callable[..., Tensor]] = {
@@ -60,7 +56,8 @@ def compare(
     rows = rows + l2 * torch.cat([p.detach().flatten() for p in parameters.values()])
     exact = rows.double().norm(dim=1)
     torch.testing.assert_close(norms.double(), exact, rtol=tolerance, atol=1e-6)
-    assert (norms.double() >= exact * (1 - 1e-6) - 1e-6).all()
+    # The reference is rounded too, so this is not the place for a tight lower bound.
+    assert (norms.double() >= exact * (1 - 1e-5) - 1e-6).all()
     return engine
 
 

@@ -57,9 +57,10 @@ def multi_head_attention_forward(
         if use_separate_proj_weight
         else in_proj_weight
     )
-    q, k, v = _projected(query, key, value, weights, in_proj_bias)
-    like = q if is_marked(q) else k
-    mask = None if causal else _merged(attn_mask, key_padding_mask, num_heads, like)
+    marked = (t for t in (query, key, value, key_padding_mask, attn_mask) if t is not None)
+    like = next(filter(is_marked, marked), query)
+    q, k, v = _projected(query, key, value, weights, in_proj_bias, like)
+    mask = None if causal else _merged(attn_mask, key_padding_mask, num_heads, q)
 
     if bias_k is not None and bias_v is not None:
         k = torch.cat([k, bias_k.expand(rows, -1, -1)], 1)
@@ -116,13 +117,14 @@ def _projected(
     value: Tensor,
     weights: Tensor | tuple[Tensor | None, ...] | None,
     bias: Tensor | None,
+    like: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values, `(N, L, E)` each."""
     width = query.shape[-1]
     if isinstance(weights, Tensor) and query is key and key is value:
-        q, k, v = F.linear(query.transpose(0, 1), weights, bias).split(width, -1)
+        x = _for_each_record(query.transpose(0, 1), like)
+        q, k, v = F.linear(x, weights, bias).split(width, -1)
         return q, k, v
-    like = next(t for t in (query, key, value) if is_marked(t)).transpose(0, 1)
     q, k, v = (_for_each_record(t.transpose(0, 1), like) for t in (query, key, value))
     if isinstance(weights, Tensor) and key is value:
         q, both = projections((q, k), weights, bias, (width, 2 * width))
@@ -138,7 +140,9 @@ def _for_each_record(tensor: Tensor, like: Tensor) -> Tensor:
     Learned queries and trainable masks come without any trace of a record, though they have a row
     for each; adding zeros that do carry the trace says whose row is whose.
     """
-    return tensor if is_marked(tensor) else tensor + like.new_zeros(tensor.shape)
+    if is_marked(tensor):
+        return tensor
+    return tensor + like.new_zeros(tensor.shape, dtype=tensor.dtype)
 
 
 def _merged(

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steppe.clipping.rules.convolution_slots import Geometry, candidates
+from steppe.clipping.rules.convolution_geometry import Geometry
+from steppe.clipping.rules.convolution_slots import candidates
 from steppe.clipping.slots import Kept, Slot, wide_dtype
 from steppe.clipping.tracing import Contact, Gradients, Output, Use
 

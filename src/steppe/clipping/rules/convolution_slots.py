@@ -12,75 +12,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
 
 from steppe.clipping.kernels import Candidate
+from steppe.clipping.rules.convolution_geometry import Geometry, Patches
 from steppe.clipping.slots import Kept, Slot, blank, paired_, squared_rows, wide
 
 # Records that go through one grouped convolution: more of them fall out of cache.
 _GROUPED = 16
-# Numbers in the patches or Gram matrices of one chunk, 8 MB in float32.
-_CHUNK = 2**21
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """What a convolution does, apart from the numbers.
-
-    Args:
-        kernel, stride, padding, dilation: one entry for each image axis.
-        groups: into how many independent convolutions the channels fall.
-    """
-
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    groups: int
-
-    def apply(self, x: Tensor, weight: Tensor) -> Tensor:
-        """The convolution itself, without bias."""
-        none = [0] * len(self.kernel)
-        return torch.convolution(
-            x, weight, None, self.stride, self.padding, self.dilation, False, none, self.groups
-        )
-
-    def input_gradient(self, x: Tensor, g: Tensor, weight: Tensor) -> Tensor:
-        """The gradient of the input."""
-        return self._backward(x, g, weight, self.groups, [True, False, False])[0]
-
-    def weight_gradient(self, x: Tensor, g: Tensor, records: int = 1) -> Tensor:
-        """The gradient of the weight, summed over the rows of `x` and `g`.
-
-        Where records are folded into the channels, it is one gradient after the other.
-        """
-        groups = self.groups * records
-        shape = (g.shape[1], x.shape[1] // groups, *self.kernel)
-        # Only its shape is read.
-        return self._backward(x, g, x.new_empty(shape), groups, [False, True, False])[1]
-
-    def _backward(
-        self, x: Tensor, g: Tensor, weight: Tensor, groups: int, mask: list[bool]
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        none = [0] * len(self.kernel)
-        found: tuple[Tensor, Tensor, Tensor] = torch.ops.aten.convolution_backward(
-            g, x, weight, None, self.stride, self.padding, self.dilation, False, none, groups, mask
-        )
-        return found
-
-    def patches(self, x: Tensor) -> Tensor:
-        """What each output position sees, as `(N, Cin, *kernel, *positions)`; often a view."""
-        if any(self.padding):
-            pad = [p for p in reversed(self.padding) for _ in range(2)]
-            x = torch.constant_pad_nd(x, pad)
-        axes = len(self.kernel)
-        for axis, (k, s, d) in enumerate(zip(self.kernel, self.stride, self.dilation, strict=True)):
-            x = x.unfold(2 + axis, d * (k - 1) + 1, s)[..., ::d]
-        return x.permute(0, 1, *range(2 + axes, 2 + 2 * axes), *range(2, 2 + axes))
+# Numbers in the patches or Gram matrices of one chunk, 4 MB in float32.
+_CHUNK = 2**20
 
 
 class ConvolutionWeight(Slot):
@@ -104,6 +48,16 @@ class ConvolutionWeight(Slot):
     def rows(self) -> int:
         """Images in one record."""
         return self.x.shape[0] // max(self.records, 1)
+
+    @property
+    def patched(self) -> int:
+        """Records whose patches fit in cache."""
+        numbers = self.x.shape[1] * self.geometry.taps * self.g[0, 0].numel() * self.rows
+        return min(max(_CHUNK // numbers, 1), self.records)
+
+    def patches(self) -> Patches:
+        """Room for the patches of that many records."""
+        return Patches(self.geometry, self.x, tuple(self.g.shape[2:]), self.patched * self.rows)
 
     def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs and output gradients, a few records at a time, wide enough to clip by."""
@@ -145,14 +99,6 @@ def written_out(x: Tensor, g: Tensor, geometry: Geometry, rows: int) -> Tensor:
     return geometry.weight_gradient(*folded, records=records).unflatten(0, (records, -1))
 
 
-def multiplied_out(x: Tensor, g: Tensor, geometry: Geometry, rows: int) -> Tensor:
-    """The same gradients by one matrix product a record: patches times output gradients."""
-    columns, grads = _columns(geometry.patches(x), geometry, rows), _columns(g, geometry, rows)
-    product = torch.bmm(grads, columns.mT)
-    records = x.shape[0] // rows
-    return product.reshape(records, g.shape[1], x.shape[1] // geometry.groups, *geometry.kernel)
-
-
 def _columns(tensor: Tensor, geometry: Geometry, rows: int) -> Tensor:
     """`(B·groups, features, rows·positions)` from an image `(B·rows, C, ...)` or its patches."""
     axes, groups = len(geometry.kernel), geometry.groups
@@ -165,15 +111,18 @@ def _columns(tensor: Tensor, geometry: Geometry, rows: int) -> Tensor:
 
 
 class KeptChunks(Slot):
-    """Gradients written out a few records at a time; norms are taken while a chunk is in cache."""
+    """Gradients written out a few records at a time; norms are taken while a chunk is in cache.
 
-    def __init__(self, implicit: ConvolutionWeight, size: int, by_product: bool = False) -> None:
-        way = multiplied_out if by_product else written_out
+    The chunks are not joined: one large block is fresh memory in every step, and the page faults
+    take longer than the arithmetic.
+    """
+
+    def __init__(self, chunks: Iterable[Tensor]) -> None:
         self._chunks: list[Tensor] = []
         norms = []
-        for x, g in implicit.chunks(size):
-            self._chunks.append(way(x, g, implicit.geometry, implicit.rows))
-            norms.append(squared_rows(self._chunks[-1]))
+        for chunk in chunks:
+            self._chunks.append(chunk)
+            norms.append(squared_rows(chunk))
         self._norms = torch.cat(norms)
 
     def squared_norms(self) -> Tensor:
@@ -183,7 +132,7 @@ class KeptChunks(Slot):
         start = 0
         for chunk in self._chunks:
             end = start + len(chunk)
-            mine = bad[(bad >= start) & (bad < end)] - start if len(bad) else bad
+            mine = bad[(bad >= start) & (bad < end)] - start
             Kept(chunk).add_(out, factors[start:end], mine)
             start = end
 
@@ -191,16 +140,31 @@ class KeptChunks(Slot):
         return torch.cat(self._chunks)
 
 
+def grouped(implicit: ConvolutionWeight) -> Iterator[Tensor]:
+    """Gradients of a few records at a time by one convolution with records as groups."""
+    for x, g in implicit.chunks(_GROUPED):
+        yield written_out(x, g, implicit.geometry, implicit.rows)
+
+
+def products(implicit: ConvolutionWeight) -> Iterator[Tensor]:
+    """The same by a matrix product for each record: output gradients times patches."""
+    geometry, rows = implicit.geometry, implicit.rows
+    patches = implicit.patches()
+    for x, g in implicit.chunks(implicit.patched):
+        columns = _columns(patches.of(x), geometry, rows)
+        product = torch.bmm(_columns(g, geometry, rows), columns.mT)
+        shape = (g.shape[1], x.shape[1] // geometry.groups, *geometry.kernel)
+        yield product.view(-1, *shape)
+
+
 class PatchGram(ConvolutionWeight):
     """Norms from the inner products of all pairs of patches."""
 
     def squared_norms(self) -> Tensor:
-        geometry, rows = self.geometry, self.rows
+        geometry, rows, patches = self.geometry, self.rows, self.patches()
         found = []
-        positions = math.prod(self.g.shape[2:]) * rows
-        seen = positions * (self.x.shape[1] * math.prod(geometry.kernel) + positions)
-        for x, g in self.chunks(_CHUNK // seen):
-            columns, grads = _columns(geometry.patches(x), geometry, rows), _columns(g, geometry, rows)
+        for x, g in self.chunks(self.patched):
+            columns, grads = (_columns(t, geometry, rows) for t in (patches.of(x), g))
             found.append(paired_(columns.mT @ columns, grads.mT @ grads))
         return torch.cat(found).view(self.records, -1).sum(1)
 
@@ -227,13 +191,12 @@ class PixelGram(ConvolutionWeight):
         total: Tensor | None = None
         for phase in itertools.product(*(range(s) for s in geometry.stride)):
             shifts = [
-                _shifts(geometry, axis, first, x.shape[2 + axis], positions[axis])
+                geometry.shifts(axis, first, x.shape[2 + axis], positions[axis])
                 for axis, first in enumerate(phase)
             ]
             if not all(shifts):
                 continue
-            where = tuple(slice(f, None, s) for f, s in zip(phase, geometry.stride, strict=True))
-            image = x[(slice(None), slice(None), *where)]
+            image = x[geometry.strided(*phase)]
             columns = _columns(image, geometry, rows)
             size = (rows, *image.shape[2:])
             gram = (columns.mT @ columns).view(-1, *size, *size)
@@ -244,20 +207,6 @@ class PixelGram(ConvolutionWeight):
         if total is None:  # every patch lies in the padding
             return x.new_zeros(x.shape[0] // rows * geometry.groups, count, count)
         return total.reshape(-1, count, count)
-
-
-def _shifts(geometry: Geometry, axis: int, phase: int, length: int, positions: int) -> list[int]:
-    """How far each tap of the kernel looks along one axis, in steps of the stride.
-
-    Only the taps that fall on this phase and on the image at some position.
-    """
-    stride = geometry.stride[axis]
-    pixels = max(0, -(-(length - phase) // stride))
-    taps = (
-        tap * geometry.dilation[axis] - geometry.padding[axis] for tap in range(geometry.kernel[axis])
-    )
-    shifts = [(tap - phase) // stride for tap in taps if (tap - phase) % stride == 0]
-    return [shift for shift in shifts if pixels and -positions < shift < pixels]
 
 
 def _shifted_sum(gram: Tensor, axis: int, distance: int, shifts: list[int], length: int) -> Tensor:
@@ -297,15 +246,13 @@ def candidates(
     pixel_pairs = (pixels / math.prod(geometry.stride)) ** 2 * phases
     return {
         "grouped": Candidate(
-            lambda: KeptChunks(ConvolutionWeight(*implicit), _GROUPED),
+            lambda: KeptChunks(grouped(ConvolutionWeight(*implicit))),
             # Small images keep a grouped convolution busy with reordering weights.
             gradient * (1.0 + 32.0 / positions) + 2 * records * numel,
             kept,
         ),
         "product": Candidate(
-            lambda: KeptChunks(
-                ConvolutionWeight(*implicit), _CHUNK // (positions * inputs * taps), True
-            ),
+            lambda: KeptChunks(products(ConvolutionWeight(*implicit))),
             gradient + 2 * records * numel + records * positions * inputs * taps,
             kept + 4.0 * _CHUNK,
         ),

@@ -71,7 +71,7 @@ def _set_item(target: Tensor, index: Any, value: Any) -> Tensor:
 
 
 class Fallback(Use):
-    """Per-record gradients of one operation by vmap over its vector-Jacobian product."""
+    """No rule of its own, so vmap over the records of its vector-Jacobian product."""
 
     path = "torch.func"
 

@@ -66,16 +66,17 @@ class LSTM(Cell):
         way = Way(self, grad_output, grad_last[0], need_start, keep_products)
         stacked = delta.view(*delta.shape[:2], 4, width)
         by_cell, by_output = stacked[:, :, :3].unbind(), stacked[:, :, 3].unbind()
+        deltas, to_cells, forgets = delta.unbind(), to_cell.unbind(), forget.unbind()
         for place, step in enumerate(way.order):
             grad_h = way.gradient
             if self.w_hr is not None and pulled is not None:
                 pulled[step] = grad_h
                 grad_h = grad_h @ self.w_hr
-            grad_c.addcmul_(grad_h, to_cell[step])
+            grad_c.addcmul_(grad_h, to_cells[step])
             by_cell[step].mul_(grad_c.unsqueeze(1))
             by_output[step].mul_(grad_h)
-            grad_c.mul_(forget[step])
-            way.pull(place, delta[step])
+            grad_c.mul_(forgets[step])
+            way.pull(place, deltas[step])
         return Backward(
             to_input=delta,
             to_hidden=delta,

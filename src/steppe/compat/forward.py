@@ -1,0 +1,117 @@
+"""Follow the user's own forward pass, so that the user's own backward leaves what is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steppe.clipping import ClippedSum, Report, probe
+from steppe.clipping.tracing import Tracer
+from steppe.compat.arguments import Arguments, RecordAxis
+from steppe.compat.hooks import Hook
+from steppe.errors import MisuseError
+
+
+class TracedForward:
+    """Traces the one forward pass in train mode that a drawn batch may have.
+
+    All other passes (eval mode, `torch.no_grad`, no batch drawn) are left alone.
+
+    Args:
+        module: the user's; two hooks are registered on it and one on each trained weight.
+        engine: makes the tracers; it is given the layouts that the probe finds.
+        axis: where the module expects the records.
+
+    Attributes:
+        tracer: of the current batch, once the module has run on it.
+
+    Guarantees:
+        The module is probed on made-up records before it is first traced in a setting. While a
+        traced batch waits for its step, a gradient that reaches a weight untraced raises.
+    """
+
+    def __init__(self, module: nn.Module, engine: ClippedSum, axis: RecordAxis) -> None:
+        self.tracer: Tracer | None = None
+        self._module, self._engine, self._axis = module, engine, axis
+        self._records: int | None = None
+        self._reports: dict[tuple[bool, ...], Report] = {}
+        self._probing = False
+        self._running: ExitStack | None = None
+        module.register_forward_pre_hook(Hook(self._before), with_kwargs=True)
+        module.register_forward_hook(Hook(self._after), always_call=True)
+        for name, parameter in engine.parameters.items():
+            parameter.register_post_accumulate_grad_hook(self._refusal(name))
+
+    def expect(self, records: int | None) -> None:
+        """Forget the last batch; so many records come next, or None."""
+        self._records, self.tracer = records, None
+
+    def _before(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Arguments | None:
+        training = module.training and torch.is_grad_enabled()
+        if self._probing or self._records is None or not training:
+            return None
+        if self.tracer is not None:
+            raise MisuseError(
+                "forward=second: the module must run once for each batch in train mode, a second "
+                "pass would be clipped apart from the first; put both passes into one forward, or "
+                "evaluate under module.eval() or torch.no_grad()."
+            )
+        arguments = (args, kwargs)
+        self._axis.require(arguments, self._records)
+        self._expect_layouts(arguments)
+        self._running = ExitStack()
+        if self._records == 0:
+            # Few modules can be run on nothing, so one made-up record takes the place.
+            return self._axis.made_up(arguments)
+        self.tracer = self._engine.tracer(self._records)
+        arguments = self._axis.followed(arguments)
+        self._running.enter_context(self.tracer)
+        return arguments
+
+    def _after(self, module: nn.Module, args: Any, output: Any) -> Any:
+        del module, args
+        if self._probing or self._running is None:
+            return None
+        self._running.close()
+        self._running = None
+        if self.tracer is None:
+            return self._axis.without_records(output)
+        if output is None:  # the pass failed, and may be tried again
+            self.tracer = None
+        return None
+
+    def _expect_layouts(self, arguments: Arguments) -> None:
+        """Probe the module as it is set now, once for each setting it is used in."""
+        setting = tuple(m.training for m in self._module.modules()) + tuple(
+            p.requires_grad for p in self._module.parameters()
+        )
+        if setting not in self._reports:
+            self._probing = True
+            try:
+                self._reports[setting] = probe(
+                    self._module,
+                    self._engine.parameters,
+                    self._engine.objective,
+                    self._axis.swapped(arguments),
+                )
+            finally:
+                self._probing = False
+        self._engine.layouts = self._reports[setting].layouts
+
+    def _refusal(self, name: str) -> Callable[[Tensor], None]:
+        def refuse(parameter: Tensor) -> None:
+            if self.tracer is not None:
+                parameter.grad = None
+                raise MisuseError(
+                    f"parameter={name!r}: must reach the loss through the module's forward pass "
+                    "alone, what comes another way is not clipped; move that computation into the "
+                    "module, and write penalties as weight_decay of the optimizer."
+                )
+
+        return refuse

@@ -1,0 +1,343 @@
+"""Bugs that were found in real libraries, each put into one part of a working private run.
+
+A bug is a function that spoils a `Private`; it also gets the number of records. `BUGS` says which checks must notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import steppe
+from steppe.clipping import ClippedSum
+from steppe.clipping.batches import count, rows
+from steppe.noise import Source
+from steppe.private import Private
+from steppe.step import PrivateStep
+
+Sabotage = Callable[[Private, int], None]
+NOBODY = torch.zeros(0, dtype=torch.long)
+
+
+def engine(kind: type[ClippedSum]) -> Sabotage:
+    """Give the run another engine."""
+
+    def apply(private: Private, records: int) -> None:
+        private.engine.__class__ = kind
+
+    return apply
+
+
+def place(**choices: Any) -> Sabotage:
+    """Put another choice at one place of the plan, behind the plan's back."""
+
+    def apply(private: Private, records: int) -> None:
+        for name, choice in choices.items():
+            object.__setattr__(private.plan, name, choice)
+
+    return apply
+
+
+def step(kind: type[PrivateStep]) -> Sabotage:
+    """Give the run another step."""
+
+    def apply(private: Private, records: int) -> None:
+        private._step.__class__ = kind
+
+    return apply
+
+
+def iteration(kind: type[Private]) -> Sabotage:
+    """Give the run other batches."""
+
+    def apply(private: Private, records: int) -> None:
+        private.__class__ = kind
+
+    return apply
+
+
+# --- place 4: the clip -----------------------------------------------------------------------
+
+
+class _MeanClipped(ClippedSum):
+    def _add_piece(self, out: Tensor, batch: Any) -> Tensor:
+        total = torch.zeros_like(out)
+        norms = self._unclipped(total, batch)
+        mean = total / count(batch)
+        out += mean * self.clip.factors(mean.norm()) * count(batch)
+        return norms
+
+    def _unclipped(self, out: Tensor, batch: Any) -> Tensor:
+        found = self.slots(batch)
+        norms = self._squared_norms(found, count(batch)).sqrt()
+        bad = torch.nonzero(~torch.isfinite(norms)).flatten()
+        for leaf, slot in found:
+            start, end = self._slices[id(leaf)]
+            slot.add_(out[start:end], torch.ones(count(batch)).index_fill(0, bad, 0.0), bad)
+        return norms
+
+
+class _LayerSkipped(ClippedSum):
+    def _squared_norms(self, found: Any, records: int) -> Tensor:
+        return super()._squared_norms(found[2:], records)
+
+
+class _BiasSkipped(ClippedSum):
+    def _squared_norms(self, found: Any, records: int) -> Tensor:
+        return super()._squared_norms([pair for pair in found if pair[0].ndim > 1], records)
+
+
+class _PerLayer(ClippedSum):
+    def _add_piece(self, out: Tensor, batch: Any) -> Tensor:
+        found = self.slots(batch)
+        for leaf, slot in found:
+            norms = slot.squared_norms().sqrt()
+            bad = torch.nonzero(~torch.isfinite(norms)).flatten()
+            start, end = self._slices[id(leaf)]
+            slot.add_(out[start:end], self.clip.factors(norms).index_fill(0, bad, 0.0), bad)
+        return self._squared_norms(found, count(batch)).sqrt()
+
+
+class _ViewsClippedApart(ClippedSum):
+    def _add_piece(self, out: Tensor, batch: Any) -> Tensor:
+        super()._add_piece(out, batch)
+        return super()._add_piece(out, batch)
+
+
+class _NanPasses(ClippedSum):
+    def _add_piece(self, out: Tensor, batch: Any) -> Tensor:
+        found = self.slots(batch)
+        norms = self._squared_norms(found, count(batch)).sqrt()
+        factors = (self.clip.sensitivity / norms).clamp(max=1.0)
+        for leaf, slot in found:
+            start, end = self._slices[id(leaf)]
+            slot.add_(out[start:end], factors, NOBODY)
+        return norms
+
+
+class _ZeroTimesNan(ClippedSum):
+    def _add_piece(self, out: Tensor, batch: Any) -> Tensor:
+        found = self.slots(batch)
+        norms = self._squared_norms(found, count(batch)).sqrt()
+        for leaf, slot in found:
+            start, end = self._slices[id(leaf)]
+            slot.add_(out[start:end], self.clip.factors(norms), NOBODY)
+        return norms
+
+
+class _NanStops(ClippedSum):
+    def _add_piece(self, out: Tensor, batch: Any) -> Tensor:
+        norms = super()._add_piece(out, batch)
+        if not torch.isfinite(norms).all():
+            raise FloatingPointError
+        return norms
+
+
+class _LastPieceOnly(ClippedSum):
+    def add_(self, out: Tensor, batch: Any) -> Tensor:
+        last = (count(batch) - 1) // (self.physical_batch or count(batch) or 1)
+        start = max(0, last) * (self.physical_batch or 0)
+        return super().add_(out, rows(batch, slice(start, None)))
+
+
+class _ClipsPieces(ClippedSum):
+    def _add_piece(self, out: Tensor, batch: Any) -> Tensor:
+        total = torch.zeros_like(out)
+        norms = super()._add_piece(total, batch)
+        out += total * self.clip.factors(total.norm())
+        return norms
+
+
+def _bound_ignored(private: Private, records: int) -> None:
+    private.engine.clip = steppe.Flat(1.0)
+
+
+# --- place 5: the noise ----------------------------------------------------------------------
+
+
+class _Short(steppe.Gaussian):
+    def start_(self, buffer: Tensor, std: float, source: Source) -> Tensor:
+        return super().start_(buffer, std * 0.95, source)
+
+
+class _OverBatch(steppe.Gaussian):
+    def start_(self, buffer: Tensor, std: float, source: Source) -> Tensor:
+        return super().start_(buffer, std / 8, source)
+
+
+class _Uniform(steppe.Gaussian):
+    def start_(self, buffer: Tensor, std: float, source: Source) -> Tensor:
+        values = torch.from_numpy(source.uniform(buffer.numel()) - 0.5)
+        return buffer.copy_(values * std * 12**0.5)
+
+
+class _SeedReset(steppe.Gaussian):
+    def start_(self, buffer: Tensor, std: float, source: Source) -> Tensor:
+        return super().start_(buffer, std, steppe.SeededSource(7))
+
+
+class _OneScalar(steppe.Gaussian):
+    def start_(self, buffer: Tensor, std: float, source: Source) -> Tensor:
+        return buffer.fill_(float(super().start_(torch.empty(1), std, source)))
+
+
+class _SameForEveryHalf(steppe.Gaussian):
+    def start_(self, buffer: Tensor, std: float, source: Source) -> Tensor:
+        half = buffer.numel() // 2
+        super().start_(buffer, std, source)
+        buffer[half : 2 * half] = buffer[:half]
+        return buffer
+
+
+class _GlobalGenerator(steppe.Gaussian):
+    def start_(self, buffer: Tensor, std: float, source: Source) -> Tensor:
+        return buffer.normal_(std=std)
+
+
+class _HalfPrecision(steppe.Gaussian):
+    def start_(self, buffer: Tensor, std: float, source: Source) -> Tensor:
+        return buffer.copy_(super().start_(buffer, std, source).bfloat16())
+
+
+class _KeepsKeyAfterFork(steppe.SecureSource):
+    def _before_draw(self) -> None:
+        pass
+
+
+def _shared_key(private: Private, records: int) -> None:
+    private._step._source.__class__ = _KeepsKeyAfterFork
+
+
+# --- the division ----------------------------------------------------------------------------
+
+
+class _OverActualBatch(PrivateStep):
+    def take(self, parts: Any) -> None:
+        self.actual = max(1, sum(count(part) for part in parts))
+        super().take(parts)
+
+    def _hand_over(self, gradient: Tensor) -> None:
+        super()._hand_over(gradient * (self.plan.divisor / self.actual))
+
+
+def _over_data_size(private: Private, records: int) -> None:
+    """int(rate · len(data)), as a well-known library divides."""
+
+    class OverDataSize(PrivateStep):
+        def _hand_over(self, gradient: Tensor) -> None:
+            expected = max(1, int(self.plan.rate * records))
+            super()._hand_over(gradient * (self.plan.divisor / expected))
+
+    private._step.__class__ = OverDataSize
+
+
+class _EmptySkipsNoise(PrivateStep):
+    def take(self, parts: Any) -> None:
+        if sum(count(part) for part in parts):
+            super().take(parts)
+        else:
+            self._charge()
+            self._hand_over(torch.zeros_like(self._total))
+
+
+# --- place 1: the sample ---------------------------------------------------------------------
+
+
+class _FixedSize(steppe.Poisson):
+    def draw(self, population: int, threshold: int, source: Any) -> Tensor:
+        size = max(1, round(population * threshold / 2**64))
+        return torch.from_numpy(np.argsort(source.uniform(population))[:size].copy())
+
+
+class _OverSampled(steppe.Poisson):
+    def draw(self, population: int, threshold: int, source: Any) -> Tensor:
+        return super().draw(population, min(2**64, threshold * 11 // 10), source)
+
+
+class _SameCoins(steppe.Poisson):
+    """Every run tosses the coins of the same seed: ranks that agree on one."""
+
+    def draw(self, population: int, threshold: int, source: Any) -> Tensor:
+        coins = source.__dict__.setdefault("coins", steppe.SeededSource(3))
+        return super().draw(population, threshold, coins)
+
+
+class _CoinsOnce(steppe.Poisson):
+    def draw(self, population: int, threshold: int, source: Any) -> Tensor:
+        return super().draw(population, threshold, steppe.SeededSource(3))
+
+
+class _Blocks(steppe.Poisson):
+    """Neighbouring records share a coin."""
+
+    def draw(self, population: int, threshold: int, source: Any) -> Tensor:
+        pairs = super().draw(population // 2, threshold, source)
+        return torch.stack([2 * pairs, 2 * pairs + 1], 1).flatten()
+
+
+class _Shuffled(steppe.Poisson):
+    """Epochs without replacement."""
+
+    def draw(self, population: int, threshold: int, source: Any) -> Tensor:
+        size = max(1, round(population * threshold / 2**64))
+        left = source.__dict__.setdefault("left", [])
+        if len(left) < size:
+            left.extend(np.argsort(source.uniform(population)).tolist())
+        taken, left[:] = left[:size], left[size:]
+        return torch.tensor(taken)
+
+
+class _EmptyLeftOut(Private):
+    def __iter__(self) -> Iterator[Any]:
+        for batch in super().__iter__():
+            if count(batch):
+                yield batch
+            else:
+                self._drawn = None
+
+
+BUGS: dict[str, tuple[Sabotage, set[str]]] = {
+    "the batch mean is clipped": (engine(_MeanClipped), {"sensitivity"}),
+    "the norm skips a layer": (engine(_LayerSkipped), {"sensitivity"}),
+    "the norm skips biases": (engine(_BiasSkipped), {"sensitivity"}),
+    "every layer has its own bound": (engine(_PerLayer), {"sensitivity", "release"}),
+    "views are clipped one by one": (engine(_ViewsClippedApart), {"sensitivity", "release"}),
+    "the bound of the plan is ignored": (_bound_ignored, {"sensitivity", "release"}),
+    "NaN passes the clip": (engine(_NanPasses), {"sensitivity", "silence", "control flow"}),
+    "zero times NaN": (engine(_ZeroTimesNan), {"sensitivity", "silence", "control flow"}),
+    "NaN stops the run": (engine(_NanStops), {"control flow"}),
+    "only the last piece counts": (engine(_LastPieceOnly), {"micro-batches"}),
+    "pieces are clipped, not records": (engine(_ClipsPieces), {"micro-batches"}),
+    "division by the actual batch": (step(_OverActualBatch), {"control flow", "noise law"}),
+    "division by int(rate * len(data))": (_over_data_size, {"control flow"}),
+    "noise divided by the batch": (place(noise=_OverBatch()), {"noise law", "noise std"}),
+    "5 % too little noise": (place(noise=_Short()), {"noise law", "noise std"}),
+    "uniform noise of the same variance": (place(noise=_Uniform()), {"noise law"}),
+    "seed reset in every step": (place(noise=_SeedReset()), {"noise repeats"}),
+    "one number is the noise of all weights": (place(noise=_OneScalar()), {"noise repeats"}),
+    "two layers share their noise": (place(noise=_SameForEveryHalf()), {"noise repeats"}),
+    "noise from the global generator": (place(noise=_GlobalGenerator()), {"noise repeats"}),
+    "noise in half precision": (place(noise=_HalfPrecision()), {"noise repeats"}),
+    "a fork shares the key": (_shared_key, {"noise repeats"}),
+    "an empty batch gets no noise": (step(_EmptySkipsNoise), {"noise law", "release"}),
+    "batches of fixed size": (place(sampling=_FixedSize()), {"sampler, half of the records"}),
+    "10 % too many participants": (
+        place(sampling=_OverSampled()),
+        {"sampler, half of the records"},
+    ),
+    "two runs toss the same coins": (place(sampling=_SameCoins()), {"sampler, two runs"}),
+    "every step tosses the same coins": (
+        place(sampling=_CoinsOnce()),
+        {"sampler, half of the records"},
+    ),
+    "records share a coin": (place(sampling=_Blocks()), {"sampler, half of the records"}),
+    "epochs without replacement": (place(sampling=_Shuffled()), {"sampler, half of the records"}),
+    "empty batches are left out": (
+        iteration(_EmptyLeftOut),
+        {"sampler, one record in a step", "noise law"},
+    ),
+}

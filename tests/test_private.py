@@ -1,0 +1,319 @@
+"""The private loop as users write it."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+import steppe
+from steppe.errors import (
+    BudgetExhausted,
+    ConfigurationError,
+    IsolationError,
+    MisuseError,
+    UnsupportedModelError,
+)
+
+N = 200
+
+
+def parts(seed: int = 0, **options: Any) -> tuple[nn.Module, Any, Any, steppe.Plan]:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    data = (torch.randn(N, 6), torch.randint(3, (N,)))
+    settings = {"delta": 1e-4, "population": N, "batch_size": 20, "steps": 6} | options
+    if "epsilon" not in settings:
+        settings.setdefault("noise_multiplier", 1.0)
+    return model, optimizer, data, steppe.Plan(**settings)
+
+
+def private(seed: int = 0, loss: Any = F.cross_entropy, **options: Any) -> steppe.Private:
+    model, optimizer, data, plan = parts(seed, **options)
+    return steppe.make_private(model, optimizer, data, plan, loss=loss)
+
+
+def test_a_whole_run_spends_the_budget_and_no_more() -> None:
+    loop = private(epsilon=3.0)
+    assert len(loop) == 6
+    assert loop.epsilon() == 0.0
+    for batch in loop:
+        loop.step(batch)
+    assert len(loop) == 0
+    assert 2.99 < loop.epsilon() <= 3.0
+    assert list(loop) == []
+    assert "3.0" in str(loop.statement()) or "2.99" in str(loop.statement())
+
+
+def test_no_noise_and_no_clip_is_plain_sgd() -> None:
+    """Full batches, an endless clip and noise below rounding: the plain optimizer's path."""
+    model, optimizer, data, plan = parts(
+        batch_size=N, noise_multiplier=1e-12, clip=steppe.Flat(1e4), steps=3
+    )
+    plain = copy.deepcopy(model)
+    descent = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
+    loop = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+    for batch in loop:
+        loop.step(batch)
+        descent.zero_grad()
+        F.cross_entropy(plain(data[0]), data[1]).backward()
+        descent.step()
+    for a, b in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_the_divisor_is_the_expected_batch() -> None:
+    """Noise off, the same clipped sum whatever was drawn: the gradient is sum / expected batch."""
+    loop = private(noise_multiplier=1e-12, batch_size=20.5, clip=steppe.Flat(0.01))
+    for batch in loop:
+        total = torch.zeros(loop.engine.numel)
+        loop.engine.add_(total, batch)
+        loop.step(batch)
+        gradient = torch.cat([p.grad.flatten() for p in loop.model.parameters()])
+        assert torch.allclose(gradient, total / 20.5, rtol=1e-4, atol=1e-8)
+
+
+def test_empty_batches_are_noise_only_steps() -> None:
+    loop = private(batch_size=0.001, steps=3, noise_multiplier=2.0)
+    before = [p.detach().clone() for p in loop.model.parameters()]
+    for batch in loop:
+        assert len(batch[0]) == 0
+        loop.step(batch)
+    assert loop.steps_done == 3
+    assert all(not torch.equal(p, b) for p, b in zip(loop.model.parameters(), before, strict=True))
+
+
+def test_model_optimizer_and_schedulers_stay_the_users() -> None:
+    model, optimizer, data, plan = parts()
+    names = list(model.state_dict())
+    loop = steppe.make_private(model, optimizer, data, plan, loss=nn.CrossEntropyLoss())
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    for batch in loop:
+        loop.step(batch)
+        scheduler.step()
+    assert loop.model is model
+    assert list(model.state_dict()) == names
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.5**6)
+    fresh = torch.optim.SGD(copy.deepcopy(model).parameters(), lr=1.0, momentum=0.9)
+    fresh.load_state_dict(optimizer.state_dict())
+    assert fresh.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
+
+
+@pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop])
+def test_any_optimizer(make: Any) -> None:
+    model, _, data, plan = parts()
+    optimizer = make(model.parameters(), lr=1e-3)
+    loop = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+    for batch in loop:
+        loop.step(batch)
+    assert loop.steps_done == 6
+
+
+def test_accumulated_parts_are_one_step() -> None:
+    sums = []
+    for split in (False, True):
+        model, optimizer, data, plan = parts(noise_multiplier=1e-12)
+        source = steppe.SeededSource(3)
+        loop = steppe.make_private(
+            model, optimizer, data, plan, loss=F.cross_entropy, source=source
+        )
+        for batch in loop:
+            if split:
+                half = len(batch[0]) // 2
+                loop.accumulate(tuple(t[:half] for t in batch))
+                loop.accumulate(tuple(t[half:] for t in batch))
+                loop.step()
+            else:
+                loop.step(batch)
+        sums.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert torch.allclose(*sums, rtol=1e-4, atol=1e-6)
+
+
+def test_take_gives_an_epoch_at_a_time() -> None:
+    loop = private()
+    for _ in range(3):
+        for batch in loop.take(2):
+            loop.step(batch)
+        with torch.no_grad():
+            loop.model.eval()
+            loop.model(torch.zeros(1, 6))
+            loop.model.train()
+    assert len(loop) == 0
+
+
+def test_population_left_out_is_read_once_and_said() -> None:
+    loop = private(population=None)
+    assert loop.plan.population == N
+    assert "length" in str(loop.statement())
+    assert loop.plan.population_source == "data"
+
+
+def test_seeded_runs_are_stamped() -> None:
+    model, optimizer, data, plan = parts()
+    source = steppe.SeededSource(1)
+    loop = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy, source=source)
+    assert "NOT PRIVATE" in str(loop.statement())
+
+
+def test_a_data_loader_keeps_its_collate_function() -> None:
+    model, optimizer, data, plan = parts()
+
+    def doubled(rows: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        return 2 * torch.stack([r[0] for r in rows]), torch.stack([r[1] for r in rows])
+
+    loader = DataLoader(TensorDataset(*data), batch_size=20, shuffle=True, collate_fn=doubled)
+    loop = steppe.make_private(model, optimizer, loader, plan, loss=F.cross_entropy)
+    batch = next(iter(loop))
+    assert all(any(torch.equal(row, 2 * x) for x in data[0]) for row in batch[0][:3])
+
+
+def test_views_are_averaged_and_do_not_raise_the_sensitivity() -> None:
+    model, optimizer, data, plan = parts(views=4, clip=steppe.Flat(0.01), noise_multiplier=1e-12)
+    loop = steppe.make_private(
+        model,
+        optimizer,
+        data,
+        plan,
+        loss=F.cross_entropy,
+        augment=lambda x: x + 0.1 * torch.randn_like(x),
+    )
+    out = torch.zeros(loop.engine.numel)
+    loop.engine.add_(out, (data[0][:1], data[1][:1]))
+    assert float(out.norm()) <= 0.01 * (1 + 1e-5)
+    for batch in loop:
+        loop.step(batch)
+
+
+def test_own_objective() -> None:
+    model, optimizer, data, plan = parts()
+    columns = {"features": data[0], "label": data[1]}
+
+    def losses(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        return F.cross_entropy(model(batch["features"]), batch["label"], reduction="none")
+
+    loop = steppe.make_private(model, optimizer, columns, plan, objective=losses)
+    for batch in loop:
+        loop.step(batch)
+    assert loop.steps_done == 6
+
+
+def test_the_plans_last_step_is_the_last() -> None:
+    loop = private(steps=1)
+    batch = next(iter(loop))
+    loop.step(batch)
+    with pytest.raises(BudgetExhausted, match="the plan pays for 1 steps"):
+        loop._step.take([batch])
+    with pytest.raises(MisuseError, match="must be the batch just drawn"):
+        loop.step(batch)
+
+
+def test_a_drawn_batch_must_be_stepped_once_and_whole() -> None:
+    loop = private()
+    batches = iter(loop)
+    batch = next(batches)
+    with pytest.raises(MisuseError, match="records: must be the batch just drawn"):
+        loop.step(tuple(torch.cat([t, t[:1]]) for t in batch))
+    with pytest.raises(MisuseError, match="a batch was drawn and not stepped"):
+        next(batches)
+    assert loop.steps_done == 0
+    loop.step(batch)
+    with pytest.raises(MisuseError, match="must be the batch just drawn"):
+        loop.step(batch)
+
+
+def test_optimizer_and_model_must_agree() -> None:
+    model, _, data, plan = parts()
+    few = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    with pytest.raises(ConfigurationError, match=r"optimizer lacks \['2.weight', '2.bias'\]"):
+        steppe.make_private(model, few, data, plan, loss=F.cross_entropy)
+    other = torch.optim.SGD([*model.parameters(), nn.Parameter(torch.ones(2))], lr=0.1)
+    with pytest.raises(ConfigurationError, match="holds 1 weights that are not the model's"):
+        steppe.make_private(model, other, data, plan, loss=F.cross_entropy)
+    newton = torch.optim.LBFGS(model.parameters())
+    with pytest.raises(ConfigurationError, match="optimizer='LBFGS'"):
+        steppe.make_private(model, newton, data, plan, loss=F.cross_entropy)
+    with pytest.raises(ConfigurationError, match="no trainable weights"):
+        steppe.make_private(model.requires_grad_(False), few, data, plan, loss=F.cross_entropy)
+
+
+def test_weights_that_stand_still_are_reported_after_the_first_step() -> None:
+    model, _, data, plan = parts()
+    optimizer = torch.optim.SGD(
+        [{"params": model[0].parameters(), "lr": 0.1}, {"params": model[2].parameters()}], lr=0.1
+    )
+    loop = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+    # As when an adapter is swapped for a copy: the optimizer moves weights that nobody uses.
+    optimizer.param_groups[1]["params"] = [p.detach().clone() for p in model[2].parameters()]
+    with pytest.raises(MisuseError, match=r"parameters=\['2.weight', '2.bias'\]: must move"):
+        loop.step(next(iter(loop)))
+
+
+def test_late_freezing_and_unfreezing() -> None:
+    loop = private()
+    batches = iter(loop)
+    loop.step(next(batches))
+    loop.model[0].requires_grad_(False)
+    before = loop.model[0].weight.detach().clone()
+    loop.step(next(batches))
+    assert loop.model[0].weight.grad is None
+    assert torch.equal(loop.model[0].weight, before)
+
+
+def test_switching_batch_norm_to_training_is_caught_at_the_next_step() -> None:
+    torch.manual_seed(0)
+    _, _, data, plan = parts()
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)).eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loop = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+    batches = iter(loop)
+    loop.step(next(batches))
+    model.train()
+    batch = next(batches)
+    with pytest.raises((IsolationError, UnsupportedModelError), match="BatchNorm1d"):
+        loop.step(batch)
+    assert loop.steps_done == 1
+    model.eval()
+    loop.step(batch)
+
+
+def test_capped_batches_need_the_true_population() -> None:
+    model, optimizer, data, plan = parts(
+        sampling=steppe.CappedPoisson(), adjacency="zero-out", population=N + 1
+    )
+    with pytest.raises(ConfigurationError, match="population=201: must be the data's length"):
+        steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+    loop = private(sampling=steppe.CappedPoisson(cap=21), adjacency="zero-out")
+    for batch in loop:
+        assert len(batch[0]) <= 21
+        loop.step(batch)
+
+
+def test_loss_or_objective_but_not_both() -> None:
+    model, optimizer, data, plan = parts()
+    with pytest.raises(ConfigurationError, match="give either loss or objective"):
+        steppe.make_private(model, optimizer, data, plan)
+    with pytest.raises(UnsupportedModelError, match="loss shape"):
+        steppe.make_private(model, optimizer, data, plan, loss=lambda o, t: o.mean())
+
+
+def test_double_precision_stays_double() -> None:
+    model, _, data, plan = parts()
+    model = model.double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loop = steppe.make_private(
+        model, optimizer, (data[0].double(), data[1]), plan, loss=F.cross_entropy
+    )
+    loop.step(next(iter(loop)))
+    assert all(p.grad.dtype == torch.float64 for p in model.parameters())
+
+
+def test_grid_noise_runs_through_the_same_step() -> None:
+    loop = private(noise=steppe.Gaussian(grid=True), epsilon=2.0)
+    for batch in loop:
+        loop.step(batch)
+    assert loop.epsilon() <= 2.0
+    assert "defence on" in str(loop.statement()).lower()
