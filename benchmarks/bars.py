@@ -12,7 +12,7 @@ OVER_OPACUS = 1.5
 OVER_VMAP = 1.0
 MEMORY = 1.3
 MEMORY_IN_MICRO_BATCHES = 0.85
-GRAIN_MB = 4.0  # resident memory cannot tell smaller differences from the allocator's own
+LEAST_MB = 0.1  # peaks are rounded to this, so a smaller one cannot be divided by
 
 
 class Row(TypedDict):
@@ -82,6 +82,6 @@ def _of_case(case: Case, rows: Sequence[Row]) -> list[Bar]:
     for engine, target in (("steppe", MEMORY), ("steppe-micro", MEMORY_IN_MICRO_BATCHES)):
         used = peak.get(engine)
         if plain is not None and used is not None:
-            share = max(0.0, used - GRAIN_MB) / max(plain, GRAIN_MB)
+            share = used / max(plain, LEAST_MB)
             add(f"memory of plain ({engine})", share, target, at_least=False)
     return bars

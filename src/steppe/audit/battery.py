@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 from steppe.audit.control import control_flow, release
 from steppe.audit.noise_law import noise_independence, noise_law
 from steppe.audit.replay import micro_batches, sensitivity, silence
@@ -24,14 +27,37 @@ def battery(
     Returns:
         One result for each measurement. That all pass is no proof; one that fails is a bug in the
         step, the model or the plan, except once in about 10⁵ runs.
+
+    Raises:
+        SteppeError: the subject cannot be built at all; its message says why.
     """
+    subject.private()
     return [
-        sensitivity(subject, trials),
-        silence(subject),
-        micro_batches(subject),
-        control_flow(subject),
-        release(subject),
-        *noise_law(subject, draws),
-        *noise_independence(subject),
-        *sampler_law(subject, steps),
+        *checked("sensitivity", lambda: sensitivity(subject, trials)),
+        *checked("silence", lambda: silence(subject)),
+        *checked("micro-batches", lambda: micro_batches(subject)),
+        *checked("control flow", lambda: control_flow(subject)),
+        *checked("release", lambda: release(subject)),
+        *checked("noise law", lambda: noise_law(subject, draws)),
+        *checked("noise independence", lambda: noise_independence(subject)),
+        *checked("sampler law", lambda: sampler_law(subject, steps)),
     ]
+
+
+def checked(name: str, check: Callable[[], Result | list[Result]]) -> list[Result]:
+    """The results of a check; one that stops with an error has failed.
+
+    Args:
+        name: what the failure is called.
+        check: makes the measurement.
+
+    Examples:
+        >>> checked("division", lambda: 1 / 0)[0].text
+        'stopped by ZeroDivisionError: division by zero'
+    """
+    try:
+        found = check()
+    except Exception as error:  # whatever it is, the promised measurement was not possible
+        text = f"stopped by {type(error).__name__}: {error}"
+        return [Result(name, False, math.inf, 0.0, text)]
+    return found if isinstance(found, list) else [found]

@@ -44,10 +44,10 @@ def control_flow(subject: Subject) -> Result:
     """
     length = len(subject.records)
     batch = subject.records.take(torch.arange(min(_BATCH, length)))
-    script = [batch, rows(batch, slice(0, 2)), rows(batch, slice(0, 0))]
-    neighbour = [rows(batch, slice(1, None)), rows(batch, slice(1, 2)), rows(batch, slice(0, 0))]
+    script = [batch, rows(batch, slice(0, 1)), rows(batch, slice(0, 0))]
+    neighbour = [rows(batch, slice(1, None)), rows(batch, slice(0, 0)), rows(batch, slice(0, 0))]
     here = _run(subject, script, length, math.nan)
-    gone = _run(subject, neighbour, length - 1, math.nan)
+    gone = _run(subject, neighbour, _length_without(subject), math.nan)
     differing = [name for name in here.public if here.public[name] != gone.public[name]]
     if differing or here.public["outcome"] != "finished":
         named = ", ".join(f"{n} {here.public[n]!r} / {gone.public[n]!r}" for n in differing)
@@ -78,7 +78,7 @@ def release(subject: Subject) -> Result:
     """
     length = len(subject.records)
     batch = subject.records.take(torch.arange(1))
-    empty = _run(subject, [rows(batch, slice(0, 0))], length - 1, 1.0)
+    empty = _run(subject, [rows(batch, slice(0, 0))], _length_without(subject), 1.0)
     unit = subject.plan.sensitivity / subject.plan.divisor
     moves: list[tuple[float, float]] = []
     for scale in (1.0, 1e3, 1e6, math.nan):
@@ -93,6 +93,11 @@ def release(subject: Subject) -> Result:
     rounding = subject.plan.sigma * math.sqrt(empty.releases[0].numel()) * 2.0**-23
     text = f"one record (loss times {scale:g}) moved the release by {worst:.6g} C/B, the most found"
     return Result.at_most("release", worst, 1 + ROUNDING + rounding, text)
+
+
+def _length_without(subject: Subject) -> int:
+    """The neighbour's number of records: one less, unless the plan declares it public."""
+    return len(subject.records) - (subject.plan.adjacency == "add-remove")
 
 
 def _run(subject: Subject, script: Sequence[Any], length: int, scale: float) -> _Trace:

@@ -205,7 +205,7 @@ def _pulled_back(
     parameters: Mapping[str, Tensor],
 ) -> list[tuple[Tensor, Slot]]:
     """Carry gradients of tensors computed from weights back to the weights, per record."""
-    leaves = list(parameters.values())
+    leaves = [leaf for leaf in parameters.values() if leaf.requires_grad]  # some freeze later
     gathered: dict[int, Tensor] = {}
     tensors = [tensor for tensor, _ in derived]
     gradients = [slot.written_out().to(tensor.dtype) for tensor, slot in derived]

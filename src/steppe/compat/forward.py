@@ -92,13 +92,11 @@ class TracedForward:
             p.requires_grad for p in self._module.parameters()
         )
         if setting not in self._reports:
+            trained = {n: p for n, p in self._engine.parameters.items() if p.requires_grad}
             self._probing = True
             try:
                 self._reports[setting] = probe(
-                    self._module,
-                    self._engine.parameters,
-                    self._engine.objective,
-                    self._axis.swapped(arguments),
+                    self._module, trained, self._engine.objective, self._axis.swapped(arguments)
                 )
             finally:
                 self._probing = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steppe.clipping import ClippedSum, Flat, Kernels
+from steppe.clipping.layout import Layout
 from steppe.clipping.reference import clipped_sum, record_gradients
+from steppe.clipping.rules import RULES
+from steppe.clipping.rules.convolution import Convolution, convolution
 from steppe.clipping.rules.convolution_geometry import Geometry
-from steppe.clipping.rules.convolution_slots import candidates
+from steppe.clipping.rules.convolution_slots import PixelGram, candidates
+from steppe.clipping.tracing import Contact, Layouts, Tracer, mark
 
 CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 TRANSPOSED: dict[int, Callable[..., Tensor]] = {
@@ -93,8 +98,9 @@ def layers(draw: st.DrawFn, transposed: bool = False) -> tuple[Layer, Tensor]:
         shape = (groups * width, depth, *kernel)
         biases = groups * depth
     else:
-        image = [max(s - 2 * p, 1) + draw(st.integers(0, 4)) for s, p in
-                 zip(spans, padding, strict=True)]
+        image = [
+            max(s - 2 * p, 1) + draw(st.integers(0, 4)) for s, p in zip(spans, padding, strict=True)
+        ]
         if all(s == 1 for s in stride) and draw(st.booleans()):
             padding = "same"
         options["padding"] = padding
@@ -124,9 +130,7 @@ def test_any_transposed_convolution(case: tuple[Layer, Tensor], l2: float) -> No
 
 @settings(max_examples=40, deadline=None)
 @given(layers(), st.integers(1, 2))
-def test_every_way_gives_the_same_gradients(
-    case: tuple[Layer, Tensor], rows: int
-) -> None:
+def test_every_way_gives_the_same_gradients(case: tuple[Layer, Tensor], rows: int) -> None:
     layer, x = case
     if layer.options["padding"] == "same":
         return
@@ -158,3 +162,162 @@ def test_every_way_gives_the_same_gradients(
         torch.testing.assert_close(out.double() - 1, total, rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(slot.written_out().double(), exact, rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(slot.dots(weight).double(), inner, rtol=1e-4, atol=1e-3)
+
+
+def small_network(dtype: torch.dtype = torch.float32) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(2, 6, 3, padding=1),
+        nn.Tanh(),
+        nn.Conv2d(6, 4, 3, stride=2, padding=1, groups=2, bias=False),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(4, 6, 1, stride=2),
+        nn.ConvTranspose2d(6, 3, 3, stride=2, output_padding=1),
+        nn.Conv2d(3, 2, 2, padding="same", padding_mode="circular"),
+    ).to(dtype)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("l2", [0.0, 0.3])
+def test_each_way_through_the_engine(way: str, l2: float) -> None:
+    model, x = small_network(), torch.randn(5, 2, 9, 8)
+    first = compare(model, x, l2=l2, kernels=Kernels(measure=False))
+    pinned = dict.fromkeys(first.kernels.chosen, way)
+    assert len(pinned) == 5
+    compare(model, x, l2=l2, kernels=Kernels(pinned=pinned), physical_batch=2)
+
+
+def test_measured_choice_and_a_batch_of_one() -> None:
+    compare(small_network(), torch.randn(1, 2, 9, 8))
+
+
+def test_double_precision_is_kept() -> None:
+    x = torch.randn(4, 2, 9, 8, dtype=torch.float64)
+    compare(small_network(torch.float64), x, tolerance=1e-12)
+    compare(small_network(torch.float64), x, l2=0.3, tolerance=1e-6)
+
+
+def test_half_precision_is_clipped_in_float32() -> None:
+    model, x = small_network(torch.bfloat16), torch.randn(4, 2, 9, 8).bfloat16()
+    parameters = dict(model.named_parameters())
+    engine = ClippedSum(parameters, summed_squares(model), Flat(0.7))
+    out = torch.zeros(engine.numel)
+    engine.add_(out, x)
+    exact = small_network()
+    exact.load_state_dict({k: v.float() for k, v in model.state_dict().items()})
+    truth = clipped_sum(summed_squares(exact), list(exact.parameters()), x.float(), Flat(0.7))
+    assert float((out - truth).norm() / truth.norm()) < 0.1
+    assert float(out.norm()) <= 4 * 0.7 * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("frozen", ["weight", "bias"])
+def test_only_one_of_weight_and_bias_is_trained(frozen: str) -> None:
+    model = small_network()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(not name.endswith(frozen))
+    compare(model, torch.randn(4, 2, 9, 8), l2=0.3)
+
+
+def test_weight_computed_from_a_weight() -> None:
+    class Standardised(nn.Conv2d):
+        def forward(self, input: Tensor) -> Tensor:
+            weight = self.weight - self.weight.mean((1, 2, 3), keepdim=True)
+            return F.conv2d(input=input, weight=weight, bias=self.bias, padding=(1,))
+
+    torch.manual_seed(0)
+    compare(Standardised(2, 3, 3), torch.randn(4, 2, 5, 5), l2=0.3)
+
+
+def test_one_weight_used_twice() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv1d(3, 3, 3, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.conv(self.conv(x).tanh())
+
+    compare(Twice(), torch.randn(4, 3, 6), l2=0.3)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_several_images_in_a_record(way: str, interleaved: bool) -> None:
+    class Frames(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(2, 4, 3, stride=2, padding=1, groups=2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = x.transpose(0, 1) if interleaved else x
+            y = self.conv(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+            return y.transpose(0, 1) if interleaved else y
+
+    model, x = Frames(), torch.randn(3, 4, 2, 6, 5)
+    objective, layout = summed_squares(model), Layout(interleaved=interleaved)
+    layouts = [Layouts("conv2d", (layout,), (layout,))]
+    key = "conv 2->4 3x3 on 6x5->3x3 stride 2x2 groups 2 images 4"
+    engine = ClippedSum(
+        dict(model.named_parameters()), objective, Flat(0.7), l2=0.1, layouts=layouts,
+        kernels=Kernels(pinned={key: way}),
+    )  # fmt: skip
+    out = torch.zeros(engine.numel)
+    engine.add_(out, x)
+    truth = clipped_sum(objective, list(model.parameters()), x, Flat(0.7), 0.1)
+    assert set(engine.kernels.chosen) == {key}
+    torch.testing.assert_close(out, truth, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_record_that_is_not_finite_adds_nothing(way: str) -> None:
+    model, x = small_network(), torch.randn(5, 2, 9, 8)
+    first = compare(model, x, kernels=Kernels(measure=False))
+    pinned = dict.fromkeys(first.kernels.chosen, way)
+    without = torch.zeros(first.numel)
+    engine = ClippedSum(first.parameters, first.objective, Flat(0.7), kernels=Kernels(pinned))
+    engine.add_(without, x[[0, 1, 3, 4]])
+    x[2, 0, 0, 0] = math.inf
+    with_bad = torch.zeros(first.numel)
+    engine.add_(with_bad, x)
+    torch.testing.assert_close(with_bad, without, rtol=1e-5, atol=1e-6)
+
+
+def test_forward_is_the_same_to_the_last_bit() -> None:
+    model, x = small_network(), torch.randn(4, 2, 9, 8)
+    plain = model(x)
+    marked = x.clone()
+    mark(marked)
+    with Tracer(4, RULES) as tracer:
+        traced = model(marked)
+    assert torch.equal(plain, traced)
+    assert [type(use) for use in tracer.uses] == [Convolution] * 5
+
+
+def test_cancelling_positions_never_lower_the_norm() -> None:
+    # The same patch everywhere, output gradients that almost sum to zero: the true norm is tiny
+    # beside the terms of the Gram sum.
+    x = torch.ones(1, 8, 12, 12) * 3.1
+    g = torch.randn(1, 8, 12, 12)
+    g -= g.mean((2, 3), keepdim=True)
+    geometry = Geometry((1, 1), (1, 1), (0, 0), (1, 1), 1)
+    exact = geometry.weight_gradient(x.double(), g.double()).square().sum()
+    squared = PixelGram(x, g, geometry, 1).squared_norms().double()
+    assert squared >= exact
+    assert squared <= exact + 1e-5 * x.square().sum() * g.square().sum()
+
+
+def test_declines_what_is_not_images_times_a_weight() -> None:
+    image, weight = torch.randn(4, 2, 5), torch.randn(3, 2, 3, requires_grad=True)
+    unbatched = Contact(F.conv1d, (image[0], weight), {}, 2, (image[0],), (weight,))
+    assert convolution(unbatched) is None
+    record_as_weight = Contact(F.conv1d, (weight, image), {}, 4, (image,), (weight,))
+    assert convolution(record_as_weight) is None
+    sideways = Layouts("conv1d", (Layout(axis=1),), (Layout(axis=1),))
+    other_axis = Contact(F.conv1d, (image, weight), {}, 4, (image,), (weight,), sideways)
+    assert convolution(other_axis) is None
+
+
+def test_output_padding_beyond_the_stride_takes_the_fallback() -> None:
+    torch.manual_seed(0)
+    layer = nn.ConvTranspose1d(2, 3, 3, stride=1, dilation=3, output_padding=2)
+    compare(layer, torch.randn(4, 2, 5))

@@ -125,9 +125,7 @@ class Patches:
         if not self._direct:
             dtype = wide_dtype(x)
             self._padded = torch.zeros(shape, dtype=dtype)
-            self._patches = torch.empty(
-                (*shape[:2], *geometry.kernel, *positions), dtype=dtype
-            )
+            self._patches = torch.empty((*shape[:2], *geometry.kernel, *positions), dtype=dtype)
 
     def of(self, x: Tensor) -> Tensor:
         """`(n, C, *kernel, *positions)`, valid until the next call."""

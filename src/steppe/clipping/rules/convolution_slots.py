@@ -4,8 +4,8 @@ With T output positions and K = (inputs per group) × (kernel size), a record's 
 Cout × K matrix that takes T·K·Cout multiplications. Large images with few channels are best written
 out, by one convolution backward that treats every record as a group of its own. Small images with
 many channels are best left implicit: the norm is ⟨S, gᵀg⟩, where S holds the inner products of the
-input patches, and one ordinary weight gradient of scaled tensors gives the sum. S itself need not be
-built from patches: it is a sum of shifted copies of the Gram matrix of the pixels.
+input patches, and one ordinary weight gradient of scaled tensors gives the sum. S itself need not
+be built from patches: it is a sum of shifted copies of the Gram matrix of the pixels.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class ConvolutionWeight(Slot):
 def written_out(x: Tensor, g: Tensor, geometry: Geometry, rows: int) -> Tensor:
     """`(B, Cout, Cin/groups, *kernel)` gradients by one convolution with records as groups."""
     records = x.shape[0] // rows
-    folded = [t.unflatten(0, (records, rows)).transpose(0, 1).flatten(1, 2) for t in (x, g)]
-    return geometry.weight_gradient(*folded, records=records).unflatten(0, (records, -1))
+    x, g = (t.unflatten(0, (records, rows)).transpose(0, 1).flatten(1, 2) for t in (x, g))
+    return geometry.weight_gradient(x, g, records).unflatten(0, (records, -1))
 
 
 def _columns(tensor: Tensor, geometry: Geometry, rows: int) -> Tensor:
@@ -229,41 +229,52 @@ def _shifted_sum(gram: Tensor, axis: int, distance: int, shifts: list[int], leng
     return total
 
 
+# What work that is not multiplication costs, counted in multiplications that take as long: a weight
+# that is written to fresh memory, read for its norm and read again for the sum; the same weight
+# where a grouped convolution reorders it first; one pass over an entry of a Gram matrix.
+_KEPT, _REORDERED, _PASS = 64.0, 128.0, 16.0
+
+
 def candidates(
     x: Tensor, g: Tensor, geometry: Geometry, records: int, dots: Tensor | None
 ) -> dict[str, Candidate]:
-    """The ways that are open to one layer, with what each costs."""
-    implicit = (x, g, geometry, records, dots)
-    rows, groups = x.shape[0] // records, geometry.groups
-    inputs, outputs, taps = x.shape[1], g.shape[1], math.prod(geometry.kernel)
-    positions, pixels = (math.prod(t.shape[2:]) * rows for t in (g, x))
-    numel = outputs * inputs // groups * taps
-    gradient = float(records * positions * numel)
-    phases = math.prod(min(s, k) for s, k in zip(geometry.stride, geometry.kernel, strict=True))
-    kept = 4.0 * records * numel
-    pairs = records * groups * positions**2
-    scaled = 4.0 * min(x.numel(), g.numel()) + 4.0 * _CHUNK
-    pixel_pairs = (pixels / math.prod(geometry.stride)) ** 2 * phases
+    """The ways that are open to one layer, with what each costs.
+
+    Args:
+        x: input `(B·rows, Cin, ...)`, the rows of a record next to each other.
+        g: output gradient `(B·rows, Cout, ...)`.
+        geometry: the convolution.
+        records: B.
+        dots: ⟨Gᵢ, W⟩ where they are known already.
+    """
+    implicit = ConvolutionWeight(x, g, geometry, records, dots)
+    inputs, outputs = x.shape[1] // geometry.groups, g.shape[1] // geometry.groups
+    positions, pixels = (math.prod(t.shape[2:]) * implicit.rows for t in (g, x))
+    copies = float(records * geometry.groups)
+    weights = copies * outputs * inputs * geometry.taps
+    gradient, seen = positions * weights, copies * positions * inputs * geometry.taps
+    pairs = copies * positions**2
+    phases = math.prod(map(min, geometry.stride, geometry.kernel))
+    pixel_pairs = copies * phases * (pixels / math.prod(geometry.stride)) ** 2
+    passes = _PASS * (sum(geometry.kernel) + 2)
+    scaled = 4.0 * (min(x.numel(), g.numel()) + _CHUNK)
     return {
         "grouped": Candidate(
-            lambda: KeptChunks(grouped(ConvolutionWeight(*implicit))),
-            # Small images keep a grouped convolution busy with reordering weights.
-            gradient * (1.0 + 32.0 / positions) + 2 * records * numel,
-            kept,
+            lambda: KeptChunks(grouped(implicit)), gradient + _REORDERED * weights, 4.0 * weights
         ),
         "product": Candidate(
-            lambda: KeptChunks(products(ConvolutionWeight(*implicit))),
-            gradient + 2 * records * numel + records * positions * inputs * taps,
-            kept + 4.0 * _CHUNK,
+            lambda: KeptChunks(products(implicit)),
+            gradient + _KEPT * weights + _PASS * seen,
+            4.0 * (weights + _CHUNK),
         ),
         "patch gram": Candidate(
-            lambda: PatchGram(*implicit),
-            gradient + pairs * (inputs * taps + outputs) / groups,
+            lambda: PatchGram(x, g, geometry, records, dots),
+            gradient + pairs * (inputs * geometry.taps + outputs) + _PASS * (2 * pairs + seen),
             scaled,
         ),
         "pixel gram": Candidate(
-            lambda: PixelGram(*implicit),
-            gradient + records * pixel_pairs * inputs + pairs * (outputs / groups + taps),
+            lambda: PixelGram(x, g, geometry, records, dots),
+            gradient + pixel_pairs * (inputs + passes) + pairs * outputs,
             scaled,
         ),
     }

@@ -55,7 +55,7 @@ class Rows(Slot):
         )
 
     def squared_norms(self) -> Tensor:
-        keys, sums = self._summed()
+        keys, sums = self._summed(self._pairs(), self.scales)
         norms = self.g.new_zeros(self.records, dtype=torch.float64)
         if len(keys):
             norms.index_add_(0, keys // self.shape[0], squared_rows(sums).double())
@@ -68,11 +68,14 @@ class Rows(Slot):
         scales = factors.to(self.g.dtype)[self.owners]
         if self.scales is not None:
             scales = scales * self.scales
-        rows = self._gathered() * scales[:, None]
-        out.view(self.shape).index_add_(0, self.indices, rows.to(out.dtype))
+        if self.sources is None:
+            indices, rows = self.indices, self.g * scales[:, None]
+        else:  # several positions may take one row of g, so do not write out a row for each
+            indices, rows = self._summed(self.indices, scales)
+        out.view(self.shape).index_add_(0, indices, rows.to(out.dtype))
 
     def written_out(self) -> Tensor:
-        keys, sums = self._summed()
+        keys, sums = self._summed(self._pairs(), self.scales)
         full = sums.new_zeros(self.records * self.shape[0], self.shape[1])
         return full.index_copy_(0, keys, sums).view(self.records, *self.shape)
 
@@ -86,9 +89,12 @@ class Rows(Slot):
         """g for every position."""
         return self.g if self.sources is None else self.g[self.sources]
 
-    def _summed(self) -> tuple[Tensor, Tensor]:
-        """Every distinct pair of record and row as `record · V + row`, and its gradient."""
-        keys = self.owners * self.shape[0] + self.indices
+    def _pairs(self) -> Tensor:
+        """Record and row of each position as one number, record · V + row."""
+        return self.owners * self.shape[0] + self.indices
+
+    def _summed(self, keys: Tensor, scales: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The distinct keys, and for each the scaled sum of g over its positions."""
         if not len(keys):
             return keys, self.g.new_zeros(0, self.g.shape[1])
         keys, order = torch.sort(keys, stable=True)
@@ -100,7 +106,7 @@ class Rows(Slot):
             self.g,
             begin,
             mode="sum",
-            per_sample_weights=None if self.scales is None else self.scales[order],
+            per_sample_weights=None if scales is None else scales[order],
         )
         return keys[begin], sums
 

@@ -1,0 +1,171 @@
+"""The shipped step under the battery, family by family, and what the battery itself promises."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from audit_subjects import CLIP, FAMILIES, Pooled, lstm, mlp, sequences, subject_of
+from torch import nn
+
+import steppe
+from steppe.audit import Result, Subject, battery, noise_law, sampler_law, sensitivity, silence
+from steppe.audit.battery import checked
+from steppe.audit.hostile import INPUT_SCALES, LOSS_SCALES, hostile
+from steppe.audit.result import surprise
+from steppe.audit.subject import without_dropout
+from steppe.errors import ConfigurationError, UnsupportedModelError
+
+
+def failures(results: list[Result]) -> list[str]:
+    return [str(result) for result in results if not result.passed]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_shipped_step_passes(family: str) -> None:
+    results = battery(FAMILIES[family](), trials=2, draws=20_000, steps=40)
+    assert failures(results) == []
+    assert len(results) == 12
+
+
+@pytest.mark.parametrize(
+    "constants",
+    [
+        {"noise": steppe.Gaussian(grid=True)},
+        {"sampling": steppe.CappedPoisson(cap=30), "adjacency": "zero-out"},
+        {"batch_size": 7.5, "population": 90},
+        {"clip": steppe.Flat(1e-4)},
+    ],
+    ids=["grid", "cap", "declared population", "tiny clip"],
+)
+def test_other_plans_pass(constants: dict[str, object]) -> None:
+    assert failures(battery(mlp(**constants), trials=2, draws=20_000, steps=40)) == []
+
+
+def test_double_precision_passes() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(20, 30).double()
+    data = (torch.randn(64, 20).double(), torch.randint(30, (64,)))
+    assert failures(battery(subject_of(model, data), trials=2, draws=20_000, steps=40)) == []
+
+
+@pytest.mark.slow
+def test_std_of_the_noise_within_three_per_mille() -> None:
+    law, std = noise_law(mlp(), draws=4_000_000)
+    assert law.passed, law
+    assert std.measured < 0.003
+
+
+def test_sensitivity_is_tight() -> None:
+    """A hostile record reaches the bound: the replay would see a larger one."""
+    result = sensitivity(mlp())
+    assert 1 - 1e-5 <= result.measured <= 1 + 1e-5
+
+
+def test_silence_needs_something_to_be_silent() -> None:
+    """A subject on which no gradient is ever non-finite proves nothing, so it does not pass."""
+    subject = subject_of(
+        nn.Linear(20, 4),
+        mlp().data,
+        objective=lambda model, batch: model(batch[0]).sum(1).tanh(),
+    )
+    assert silence(subject).passed
+
+    class Finite(steppe.clipping.ClippedSum):
+        def _add_piece(self, out: torch.Tensor, batch: object) -> torch.Tensor:
+            return super()._add_piece(out, batch).nan_to_num()
+
+    def sabotage(private: steppe.Private, records: int) -> None:
+        private.engine.__class__ = Finite
+
+    assert not silence(mlp(sabotage=sabotage)).passed
+
+
+def test_subject_needs_a_declared_population() -> None:
+    subject = mlp()
+    undeclared = replace(subject.plan, population=None)
+    with pytest.raises(
+        ConfigurationError, match=r"plan.population=None: must be declared.*declare"
+    ):
+        Subject(subject.build, undeclared, subject.data)
+
+
+def test_subject_fixes_the_noise_once() -> None:
+    subject = mlp()
+    asked = replace(subject.plan, noise_multiplier=None, epsilon=4.0)
+    found = Subject(subject.build, asked, subject.data).plan
+    assert found.epsilon is None
+    assert found.sigma == asked.sigma
+
+
+def test_a_model_that_cannot_be_built_is_no_result() -> None:
+    model = nn.Sequential(nn.Linear(20, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
+    with pytest.raises(UnsupportedModelError, match="GroupNorm"):
+        battery(subject_of(model, mlp().data))
+
+
+def test_an_error_in_a_check_is_a_failure() -> None:
+    (result,) = checked("sums", lambda: [][0])
+    assert not result.passed
+    assert (
+        str(result) == "FAIL  sums: stopped by IndexError: list index out of range (inf, at most 0)"
+    )
+
+
+def test_nan_never_passes() -> None:
+    assert not Result.at_most("x", math.nan, 1.0, "").passed
+    assert surprise(math.nan) == math.inf
+    assert surprise(0.0) == 300
+
+
+def test_hostile_records_touch_only_the_last_record() -> None:
+    batch, scales = mlp().records.take(torch.arange(5)), torch.ones(5)
+    generator = torch.Generator().manual_seed(0)
+    attacks = list(hostile(batch, scales, generator))
+    assert len(attacks) == len(LOSS_SCALES) + len(INPUT_SCALES) + 3
+    for _, ((inputs, labels), factors) in attacks:
+        assert torch.equal(inputs[:-1], batch[0][:-1])
+        assert torch.equal(labels, batch[1])
+        assert torch.equal(factors[:-1], scales[:-1])
+
+
+def test_hostile_tokens_have_hostile_losses_only() -> None:
+    batch = lstm().records.take(torch.arange(3))
+    attacks = list(hostile(batch, torch.ones(3), torch.Generator()))
+    assert len(attacks) == len(LOSS_SCALES)
+
+
+def test_dropout_comes_back() -> None:
+    model = Pooled()
+    model.layer.self_attn.dropout = 0.25
+    recurrent = nn.LSTM(3, 3, 2, dropout=0.5)
+    both = nn.ModuleList([model, recurrent])
+    with without_dropout(both):
+        assert (model.dropout.p, model.layer.self_attn.dropout, recurrent.dropout) == (0, 0, 0)
+    assert (model.dropout.p, model.layer.self_attn.dropout, recurrent.dropout) == (0.1, 0.25, 0.5)
+
+
+def test_global_generators_are_left_alone() -> None:
+    subject = mlp()
+    before = torch.get_rng_state()
+    assert failures(battery(subject, trials=1, draws=10_000, steps=20)) == []
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_sampler_law_of_a_tight_cap() -> None:
+    """A cap below the mean changes the law of the sizes, and the law that is tested with it."""
+    subject = mlp(sampling=steppe.CappedPoisson(cap=20), adjacency="zero-out")
+    assert failures(sampler_law(subject, steps=60)) == []
+
+
+def test_sensitivity_of_sequences_with_huge_values() -> None:
+    torch.manual_seed(1)
+    data = sequences()
+    scaled = (data[0] * 1e15, data[1])
+    assert sensitivity(subject_of(Pooled(), scaled), trials=2).passed
+
+
+def test_the_clip_of_the_subject_is_the_unit() -> None:
+    assert mlp().plan.sensitivity == CLIP

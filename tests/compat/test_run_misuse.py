@@ -1,0 +1,192 @@
+"""Every order of calls that would void the guarantee is refused, with its reason."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from compat_loop import assert_gradients, classification_truth, start, vectors
+from torch import nn, optim
+from torch.nn import functional as F
+
+from steppe.compat import PrivacyEngine
+from steppe.errors import ConfigurationError, MisuseError
+
+
+def test_step_without_a_drawn_batch() -> None:
+    """The user's old loader is still in the loop."""
+    loop = start()
+    x, y = vectors(12).tensors
+    before = loop.model.weight.detach().clone()
+    loop.backward(x, y)
+    with pytest.raises(MisuseError, match="take every batch from the loader that make_private"):
+        loop.optimizer.step()
+    assert torch.equal(before, loop.model.weight)
+
+
+def test_step_in_eval_mode() -> None:
+    loop = start()
+    x, y = loop.batch()
+    loop.model.eval()
+    loop.backward(x, y)
+    before = loop.model.weight.detach().clone()
+    with pytest.raises(MisuseError, match=r"did not run on this batch in train mode; call"):
+        loop.optimizer.step()
+    assert torch.equal(before, loop.model.weight)
+
+
+def test_step_after_running_a_copy() -> None:
+    loop = start()
+    x, y = loop.batch()
+    F.cross_entropy(copy.deepcopy(loop.model)(x), y).backward()
+    with pytest.raises(MisuseError, match="the very module that was given to make_private"):
+        loop.optimizer.step()
+
+
+def test_step_without_backward() -> None:
+    loop = start()
+    x, _ = loop.batch()
+    loop.model(x)
+    with pytest.raises(MisuseError, match="no gradient reached the module's weights; call loss"):
+        loop.optimizer.step()
+
+
+def test_another_optimizer_finds_nothing_to_release() -> None:
+    """Stepping the wrong optimizer moved the weights without noise; here there is no gradient."""
+    loop = start()
+    other = optim.SGD(loop.model.parameters(), lr=0.1)
+    before = loop.model.weight.detach().clone()
+
+    def wrong() -> None:
+        for _ in range(2):
+            for x, y in loop.loader:
+                other.zero_grad()
+                loop.backward(x, y)
+                other.step()
+
+    with pytest.raises(MisuseError, match=r"a batch was drawn and not stepped; call optimizer"):
+        wrong()
+    assert torch.equal(before, loop.model.weight)
+    assert loop.model.weight.grad is None
+
+
+def test_gradient_that_comes_another_way() -> None:
+    """A penalty on the weights would be dropped without a word."""
+    loop = start()
+    x, y = loop.batch()
+    loss = F.cross_entropy(loop.model(x), y) + loop.model.weight.square().sum()
+    with pytest.raises(MisuseError, match="parameter='weight': must reach the loss through the"):
+        loss.backward()
+    assert loop.model.weight.grad is None
+
+
+def test_constants_on_the_optimizer_stay() -> None:
+    loop = start(sigma=1.0)
+    x, y = loop.batch()
+    loop.backward(x, y)
+    loop.optimizer.noise_multiplier = 0.1
+    with pytest.raises(MisuseError, match=r"optimizer.noise_multiplier=0.1: must stay 1.0, which"):
+        loop.optimizer.step()
+
+
+def test_weights_that_come_later() -> None:
+    model = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 2))
+    model[0].requires_grad_(False)
+    loop = start(model)
+    model[0].requires_grad_(True)
+    loop.batch()
+    with pytest.raises(MisuseError, match=r"new weights=\['0.weight', '0.bias'\]: must be known"):
+        loop.optimizer.step()
+
+
+def test_weights_added_to_the_optimizer_later() -> None:
+    loop = start()
+    loop.optimizer.add_param_group({"params": nn.Linear(2, 2).parameters()})
+    x, y = loop.batch()
+    loop.backward(x, y)
+    with pytest.raises(MisuseError, match="new weights=2: must be known when make_private"):
+        loop.optimizer.step()
+
+
+@pytest.mark.parametrize("change", [lambda layer: layer, nn.utils.parametrizations.weight_norm])
+def test_freezing_later_is_allowed(change) -> None:
+    """Late freezing was refused by ghost mode (#673)."""
+    model, data = nn.Sequential(nn.Linear(5, 4), change(nn.Linear(4, 2))), vectors(12)
+    loop = start(model, data)
+    loop.run()
+    model[0].requires_grad_(False)
+    before = model[0].weight.detach().clone()
+    truth = classification_truth(model, data, clip=0.5)
+    loop.run()
+    assert torch.equal(before, model[0].weight)
+    assert model[0].weight.grad is None
+    assert_gradients(model, truth)
+
+
+def test_peeking_at_a_batch_costs_nothing() -> None:
+    model, data = nn.Linear(5, 2), vectors(12)
+    truth = classification_truth(model, data, clip=0.5)
+    loop = start(model, data)
+    x, _ = loop.batch()
+    assert x.shape == (12, 5)
+    loop.run()
+    assert_gradients(model, truth)
+    assert len(loop.engine.accountant) == 1
+
+
+def test_kept_gradients_are_not_overwritten() -> None:
+    loop = start(sigma=1.0)
+    loop.run()
+    kept = loop.model.weight.grad
+    values = kept.clone()
+    loop.run()
+    assert torch.equal(kept, values)
+
+
+def test_optimizer_whose_step_calls_its_parents() -> None:
+    class Twice(optim.SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    optim.SGD([torch.zeros(1)], lr=0.1)  # the parent's step gets its hooks from the first instance
+    model, data = nn.Linear(5, 2), vectors(12)
+    truth = classification_truth(model, data, clip=0.5)
+    loop = start(model, data, optimizer=Twice(model.parameters(), lr=0.1))
+    loop.run()
+    assert_gradients(model, truth)
+    loop.run()
+    assert len(loop.engine.accountant) == 2
+
+
+def test_optimizer_state_is_the_plain_one() -> None:
+    model = nn.Linear(5, 2)
+    loop = start(model, optimizer=optim.Adam(model.parameters()))
+    loop.run(2)
+    state = loop.optimizer.state_dict()
+    plain = optim.Adam(nn.Linear(5, 2).parameters())
+    plain.load_state_dict(state)
+    assert set(state) == {"state", "param_groups"}
+    loop.optimizer.load_state_dict(state)
+    loop.run()
+
+
+def test_two_runs_of_one_engine_add_up() -> None:
+    engine = PrivacyEngine()
+    first = start(sigma=1.0)
+    first.run()
+    single = first.engine.get_epsilon(1e-3)
+    first.engine.accountant.step(noise_multiplier=1.0, sample_rate=first.loader.sample_rate)
+    assert first.engine.get_epsilon(1e-3) > single
+    assert engine.get_epsilon(1e-3) == 0.0
+
+
+def test_data_loader_is_needed() -> None:
+    with pytest.raises(ConfigurationError, match="data_loader='TensorDataset': must be a torch"):
+        PrivacyEngine().make_private(
+            module=nn.Linear(5, 2),
+            optimizer=None,
+            data_loader=vectors(5),
+            noise_multiplier=1.0,
+            max_grad_norm=1.0,
+        )
