@@ -19,7 +19,7 @@ from steppe.clipping.clip import Clip
 from steppe.clipping.kernels import Kernels
 from steppe.clipping.rules import RULES
 from steppe.clipping.slots import GUARD, Kept, Slot, squared_rows
-from steppe.clipping.tracing import Layouts, Tracer, is_marked, mark
+from steppe.clipping.tracing import ANCHOR, Layouts, Tracer, is_marked, mark
 from steppe.errors import MisuseError, UnsupportedModelError
 
 Objective = Callable[[Any], Tensor]
@@ -84,17 +84,14 @@ class ClippedSum:
             )
         total = count(batch)
         step = self.physical_batch or max(total, 1)
-        norms = [
-            self._add_piece(out, rows(batch, slice(start, start + step)))
-            for start in range(0, total, step)
-        ]
+        if 0 < total <= step:
+            return self.add_slots_(out, self.slots(batch), total)
+        norms = []
+        for start in range(0, total, step):
+            piece = rows(batch, slice(start, start + step))
+            norms.append(self.add_slots_(out, self.slots(piece), min(step, total - start)))
         return torch.cat(norms) if norms else torch.zeros(0)
 
-    def _add_piece(self, out: Tensor, batch: Any) -> Tensor:
-        """Forward, backward, norms, factors and sums for one physical batch."""
-        return self.add_slots_(out, self.slots(batch), count(batch))
-
-    @torch.no_grad()
     def add_slots_(
         self, out: Tensor, found: list[tuple[Tensor, Slot]], records: int, scale: float = 1.0
     ) -> Tensor:
@@ -112,11 +109,12 @@ class ClippedSum:
         """
         squared = self._squared_norms(found, records, scale)
         norms = squared.sqrt()
-        bad = torch.nonzero(~torch.isfinite(squared)).flatten()
-        factors = self.clip.factors(norms).to(out.dtype).index_fill(0, bad, 0.0)
+        factors = self.clip.factors(norms).to(out.dtype)
+        bad = torch.nonzero(factors == 0).flatten()  # non-finite records, by the clip's contract
+        weights = factors if scale == 1.0 else factors * scale
         for leaf, slot in found:
             start, end = self._slices[id(leaf)]
-            slot.add_(out[start:end], factors * scale, bad)
+            slot.add_(out[start:end], weights, bad)
         if self.l2:
             weight = self.l2 * float(factors.sum(dtype=torch.float64))
             for parameter in self.parameters.values():
@@ -127,9 +125,12 @@ class ClippedSum:
     def _squared_norms(
         self, found: list[tuple[Tensor, Slot]], records: int, scale: float
     ) -> Tensor:
-        squared = torch.zeros(records, dtype=torch.float64)  # many small terms: add them exactly
-        for _, slot in found:
-            squared += slot.squared_norms().double() * scale**2
+        parts = [slot.squared_norms() for _, slot in found] or [torch.zeros(records)]
+        squared = parts[0].double()  # many small terms: add them in float64
+        for part in parts[1:]:
+            squared += part
+        if scale != 1.0:
+            squared *= scale**2
         if self.l2:
             plain = squared.clone()
             for leaf, slot in found:
@@ -144,7 +145,6 @@ class ClippedSum:
         """One slot for each trained weight that the batch used."""
         return self.collected(self.trace(batch))
 
-    @torch.no_grad()
     def collected(self, tracer: Tracer) -> list[tuple[Tensor, Slot]]:
         """What the backward passes since the last call left at the tracer, by trained weight."""
         uses: dict[int, list[tuple[Tensor, Slot]]] = defaultdict(list)
@@ -187,7 +187,7 @@ class ClippedSum:
                 losses = self.objective(alias)
             check_losses(losses, records)
             if tracer.uses:
-                torch.autograd.grad(losses.sum(), tracer.anchor, allow_unused=True)
+                torch.autograd.grad(losses, ANCHOR, torch.ones_like(losses), allow_unused=True)
         return tracer
 
 

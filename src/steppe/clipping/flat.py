@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from steppe import _validate
@@ -22,6 +21,7 @@ class Flat:
         A record whose norm is not finite gets factor 0.
 
     Examples:
+        >>> import torch
         >>> Flat(1.0).factors(torch.tensor([0.5, 2.0, float("nan")]))
         tensor([1.0000, 0.5000, 0.0000])
     """
@@ -38,5 +38,5 @@ class Flat:
 
     def factors(self, norms: Tensor) -> Tensor:
         """What each record's gradient is multiplied by, from its norm."""
-        scale = (self.bound / norms).clamp(max=1.0)
-        return torch.where(torch.isfinite(norms), scale, torch.zeros_like(scale))
+        # An infinite norm gives 0, NaN stays NaN until the end, norm 0 gives 1.
+        return (self.bound / norms).clamp_(max=1.0).nan_to_num_(nan=0.0)

@@ -10,7 +10,7 @@ know each record's gradient of the weights.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,9 @@ Gradients = tuple[Tensor | None, ...]
 
 def mark(value: Any) -> None:
     """Note that the tensors in `value` depend on records."""
+    if isinstance(value, Tensor):
+        setattr(value, _MARK, True)
+        return
     for tensor in tensors_in(value):
         setattr(tensor, _MARK, True)
 
@@ -53,6 +56,21 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, dict):
         for item in value.values():
             yield from tensors_in(item)
+
+
+def _sort(values: Iterable[Any], inputs: list[Tensor], shared: list[Tensor]) -> None:
+    """Tensors made from records to one list, those made from weights that need a gradient to the
+    other. Called for every torch operation of the model, so it does no more than that."""
+    for value in values:
+        if isinstance(value, Tensor):
+            if hasattr(value, _MARK):
+                inputs.append(value)
+            elif value.requires_grad:
+                shared.append(value)
+        elif isinstance(value, tuple | list):
+            _sort(value, inputs, shared)
+        elif isinstance(value, dict):
+            _sort(value.values(), inputs, shared)
 
 
 @dataclass(frozen=True)
@@ -117,6 +135,7 @@ class Use(ABC):
     """
 
     path: str
+    keeps_arguments = False  # whether the backward pass needs the call's arguments again
 
     @property
     def why(self) -> str:
@@ -141,12 +160,13 @@ class Use(ABC):
         """Return the gradients of the inputs (None where not needed) and fill `slots`."""
 
 
-class _Capture(torch.autograd.Function):
-    """The seam between autograd and a `Use`.
+# A scalar that needs a gradient: it makes autograd visit a contact even where no activation before
+# it needs one, as in the first layer. Asking for its gradient runs the whole backward pass.
+ANCHOR = torch.zeros((), requires_grad=True)
 
-    `anchor` is a scalar that needs a gradient: it makes autograd visit the contact even where no
-    activation before it needs one, as in the first layer.
-    """
+
+class _Capture(torch.autograd.Function):
+    """The seam between autograd and a `Use`."""
 
     @staticmethod
     def forward(ctx: Any, use: Use, anchor: Tensor, *inputs: Tensor) -> Output:
@@ -218,7 +238,6 @@ class Tracer(TorchFunctionMode):
         super().__init__()
         self.records = records
         self.uses: list[Use] = []
-        self.anchor = torch.zeros((), requires_grad=True)
         self._rules = rules
         self._layouts = layouts
         self._kernels = kernels or Kernels()
@@ -231,12 +250,11 @@ class Tracer(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in _QUESTIONS:
             return func(*args, **kwargs)
-        inputs, shared = [], []
-        for tensor in tensors_in((args, kwargs)):
-            if hasattr(tensor, _MARK):
-                inputs.append(tensor)
-            elif tensor.requires_grad:
-                shared.append(tensor)
+        inputs: list[Tensor] = []
+        shared: list[Tensor] = []
+        _sort(args, inputs, shared)
+        if kwargs:
+            _sort(kwargs.values(), inputs, shared)
         if not inputs:
             return func(*args, **kwargs)
         if shared and torch.is_grad_enabled():
@@ -268,12 +286,13 @@ class Tracer(TorchFunctionMode):
         if use is None:
             use = self._rules.fallback(contact)
         self.uses.append(use)
-        output = _Capture.apply(use, self.anchor, *contact.inputs)  # type: ignore[no-untyped-call]
+        output = _Capture.apply(use, ANCHOR, *contact.inputs)  # type: ignore[no-untyped-call]
         if self._watch is not None:
             self._watch(contact, output)
-        if contact.in_place:
-            return args[0].copy_(output)
-        return output
+        if not use.keeps_arguments:
+            # Autograd keeps what the backward pass needs and lets go of it on the way.
+            contact.args, contact.kwargs, contact.inputs = (), {}, ()
+        return args[0].copy_(output) if contact.in_place else output
 
     def _expected(self, contact: Contact) -> Layouts:
         layouts = self._layouts or []

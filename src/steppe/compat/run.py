@@ -147,6 +147,7 @@ class Run:
         del optimizer, args, kwargs
         self._stepping = False
 
+    @torch.no_grad()
     def _take(self) -> None:
         """Turn what the backward pass left into the private gradient."""
         self._require_unchanged()

@@ -74,6 +74,7 @@ class Fallback(Use):
     """No rule of its own, so vmap over the records of its vector-Jacobian product."""
 
     path = "torch.func"
+    keeps_arguments = True
 
     def __init__(self, contact: Contact) -> None:
         super().__init__(contact)
