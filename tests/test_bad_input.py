@@ -408,7 +408,7 @@ def test_row_24_attribute_that_carries_records_over() -> None:
     refused(
         lambda: private(_Secretive()),
         IsolationError,
-        "layer='_Secretive (_Secretive)'",
+        "layer='head (Linear)'",
         "must treat every record alone",
         "no operation across the batch",
     )

@@ -261,6 +261,9 @@ def test_late_freezing_and_unfreezing() -> None:
     loop.step(next(batches))
     assert loop.model[0].weight.grad is None
     assert torch.equal(loop.model[0].weight, before)
+    loop.model[0].requires_grad_(True)
+    loop.step(next(batches))
+    assert not torch.equal(loop.model[0].weight, before)
 
 
 def test_switching_batch_norm_to_training_is_caught_at_the_next_step() -> None:

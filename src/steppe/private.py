@@ -87,7 +87,7 @@ def make_private(
             "must be the data's length where batches are capped, since the cap is drawn from it",
             "declare the true number, or use Poisson()",
         )
-    parameters = _trained(model, optimizer)
+    parameters = trained_parameters(model, optimizer)
     losses = _losses(model, plan, loss, objective, augment)
     if physical_batch is not None:
         _validate.positive_integer("physical_batch", physical_batch)
@@ -123,7 +123,7 @@ class Private:
         self._not_private_reason = source.not_private_reason
         self._own_physical_batch = engine.physical_batch is None
         self._example = rows.take(torch.zeros(0, dtype=torch.long))
-        self._reports: dict[tuple[bool, ...], Report] = {}
+        self._reports: dict[tuple[object, ...], Report] = {}
         self._step = PrivateStep(plan, engine, optimizer, source)
         self._parts: list[Any] = []
         self._drawn: int | None = None
@@ -196,14 +196,12 @@ class Private:
         return self._report()
 
     def _report(self) -> Report:
-        """Probe the model in its present mode, once for each mode it is used in."""
-        mode = tuple(module.training for module in self.model.modules())
-        if mode not in self._reports:
-            engine = self.engine
-            self._reports[mode] = probe(
-                self.model, engine.parameters, engine.objective, self._example
-            )
-        return self._reports[mode]
+        """Probe the model as it is now, once for each way it is used: modes, frozen weights."""
+        trained = {n: p for n, p in self.engine.parameters.items() if p.requires_grad}
+        state = (*(module.training for module in self.model.modules()), *trained)
+        if state not in self._reports:
+            self._reports[state] = probe(self.model, trained, self.engine.objective, self._example)
+        return self._reports[state]
 
     def _expect(self, report: Report) -> None:
         self.engine.layouts = report.layouts
@@ -230,7 +228,7 @@ class Private:
             )
 
 
-def _trained(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
+def trained_parameters(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     """The trainable weights, which must be exactly those of the optimizer."""
     if not isinstance(optimizer, Optimizer):
         raise _validate.fail(

@@ -79,16 +79,30 @@ def iteration(kind: type[Private]) -> Sabotage:
 
 
 class _OwnFactors(ClippedSum):
-    """An engine whose factors can be spoiled one by one."""
+    """An engine whose norms and factors can be spoiled one by one."""
 
-    def _add_piece(self, out: Tensor, batch: Any) -> Tensor:
+    def add_(self, out: Tensor, batch: Any) -> Tensor:
+        step = self.physical_batch or max(1, count(batch))
+        starts = range(0, count(batch), step)
+        pieces = [self.piece(out, rows(batch, slice(start, start + step))) for start in starts]
+        return torch.cat(pieces) if pieces else torch.zeros(0)
+
+    @torch.no_grad()
+    def piece(self, out: Tensor, batch: Any) -> Tensor:
         found = self.slots(batch)
         norms = self.norms(found)
         factors, bad = self.factors(norms)
         for leaf, slot in found:
-            start, end = self._slices[id(leaf)]
-            slot.add_(out[start:end], factors, bad)
+            slot.add_(self.of(out, leaf), factors, bad)
         return norms
+
+    def of(self, out: Tensor, leaf: Tensor) -> Tensor:
+        start = 0
+        for parameter in self.parameters.values():
+            if parameter is leaf:
+                return out[start : start + leaf.numel()]
+            start += parameter.numel()
+        raise LookupError
 
     def norms(self, found: list[tuple[Tensor, Slot]]) -> Tensor:
         return torch.stack([slot.squared_norms().float() for _, slot in found]).sum(0).sqrt()
@@ -98,11 +112,10 @@ class _OwnFactors(ClippedSum):
 
 
 class _MeanClipped(_OwnFactors):
-    def _add_piece(self, out: Tensor, batch: Any) -> Tensor:
-        total = torch.zeros_like(out)
-        norms = super()._add_piece(total, batch)
-        mean = total / count(batch)
-        out += mean * self.clip.factors(mean.norm()) * count(batch)
+    def add_(self, out: Tensor, batch: Any) -> Tensor:
+        total, records = torch.zeros_like(out), max(1, count(batch))
+        norms = super().add_(total, batch)
+        out += total * self.clip.factors((total / records).norm())
         return norms
 
     def factors(self, norms: Tensor) -> tuple[Tensor, Tensor]:
@@ -121,18 +134,18 @@ class _BiasSkipped(_OwnFactors):
 
 
 class _PerLayer(_OwnFactors):
-    def _add_piece(self, out: Tensor, batch: Any) -> Tensor:
+    @torch.no_grad()
+    def piece(self, out: Tensor, batch: Any) -> Tensor:
         found = self.slots(batch)
         for leaf, slot in found:
-            start, end = self._slices[id(leaf)]
-            slot.add_(out[start:end], *self.factors(self.norms([(leaf, slot)])))
+            slot.add_(self.of(out, leaf), *self.factors(self.norms([(leaf, slot)])))
         return self.norms(found)
 
 
 class _ViewsClippedApart(ClippedSum):
-    def _add_piece(self, out: Tensor, batch: Any) -> Tensor:
-        super()._add_piece(out, batch)
-        return super()._add_piece(out, batch)
+    def add_(self, out: Tensor, batch: Any) -> Tensor:
+        super().add_(out, batch)
+        return super().add_(out, batch)
 
 
 class _NanPasses(_OwnFactors):
@@ -146,8 +159,8 @@ class _ZeroTimesNan(_OwnFactors):
 
 
 class _NanStops(ClippedSum):
-    def _add_piece(self, out: Tensor, batch: Any) -> Tensor:
-        norms = super()._add_piece(out, batch)
+    def add_(self, out: Tensor, batch: Any) -> Tensor:
+        norms = super().add_(out, batch)
         if not torch.isfinite(norms).all():
             raise FloatingPointError
         return norms
@@ -160,10 +173,10 @@ class _LastPieceOnly(ClippedSum):
         return super().add_(out, rows(batch, slice(start, None)))
 
 
-class _ClipsPieces(ClippedSum):
-    def _add_piece(self, out: Tensor, batch: Any) -> Tensor:
+class _ClipsPieces(_OwnFactors):
+    def piece(self, out: Tensor, batch: Any) -> Tensor:
         total = torch.zeros_like(out)
-        norms = super()._add_piece(total, batch)
+        norms = super().piece(total, batch)
         out += total * self.clip.factors(total.norm())
         return norms
 

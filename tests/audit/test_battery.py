@@ -51,6 +51,17 @@ def test_double_precision_passes() -> None:
     assert failures(battery(subject_of(model, data), trials=2, draws=20_000, steps=40)) == []
 
 
+@pytest.mark.xfail(
+    raises=UnsupportedModelError,
+    reason="the rewritten attention has other strides than torch's, so the dropout after it draws "
+    "another mask in the probe's comparison",
+)
+def test_transformer_layer_with_its_own_dropout() -> None:
+    model = Pooled()
+    model.layer.dropout1.p = 0.1
+    subject_of(model, sequences()).private()
+
+
 @pytest.mark.slow
 def test_std_of_the_noise_within_three_per_mille() -> None:
     law, std = noise_law(mlp(), draws=4_000_000)
@@ -74,8 +85,8 @@ def test_silence_needs_something_to_be_silent() -> None:
     assert silence(subject).passed
 
     class Finite(steppe.clipping.ClippedSum):
-        def _add_piece(self, out: torch.Tensor, batch: object) -> torch.Tensor:
-            return super()._add_piece(out, batch).nan_to_num()
+        def add_(self, out: torch.Tensor, batch: object) -> torch.Tensor:
+            return super().add_(out, batch).nan_to_num()
 
     def sabotage(private: steppe.Private, records: int) -> None:
         private.engine.__class__ = Finite

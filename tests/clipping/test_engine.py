@@ -171,7 +171,8 @@ def networks(draw: st.DrawFn) -> tuple[nn.Module, Tensor]:
 def test_random_networks_equal_the_reference(
     case: tuple[nn.Module, Tensor], relative: float, physical: int | None, l2: float
 ) -> None:
-    model, x = case
+    # In float64: a normalisation over two numbers magnifies the rounding of another batch size.
+    model, x = case[0].double(), case[1].double()
     parameters = dict(model.named_parameters())
 
     def objective(batch: tuple[Tensor]) -> Tensor:
@@ -180,8 +181,7 @@ def test_random_networks_equal_the_reference(
     gradients = record_gradients(objective, list(parameters.values()), (x,))
     clip = Flat(relative * float(gradients.norm(dim=1).mean()) + 1e-6)
     engine = ClippedSum(parameters, objective, clip, l2=l2, physical_batch=physical)
-    out = torch.zeros(engine.numel)
+    out = torch.zeros(engine.numel, dtype=torch.float64)
     engine.add_(out, (x,))
     wanted = clipped_sum(objective, list(parameters.values()), (x,), clip, l2)
-    # Convolutions may round differently for one record and for four; the scale is the clip's.
-    assert float((out - wanted).norm()) <= 1e-4 * max(float(wanted.norm()), clip.bound)
+    assert float((out - wanted).norm()) <= 1e-5 * max(float(wanted.norm()), clip.bound)

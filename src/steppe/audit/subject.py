@@ -87,7 +87,8 @@ class Subject:
         if "steps" in constants:
             constants["epochs"] = None
         plan = replace(self.plan, **constants)
-        return self.build(plan, data or self.records, source or SecureSource())
+        data = self.records if data is None else data
+        return self.build(plan, data, source or SecureSource())
 
 
 class Nobody(Records):

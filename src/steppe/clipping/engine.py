@@ -17,8 +17,9 @@ from torch import Tensor
 from steppe.clipping.batches import count, each, rows
 from steppe.clipping.clip import Clip
 from steppe.clipping.kernels import Kernels
+from steppe.clipping.pullback import pulled_back, shortened
 from steppe.clipping.rules import RULES
-from steppe.clipping.slots import GUARD, Kept, Slot, squared_rows
+from steppe.clipping.slots import GUARD, Slot, added, squared_rows
 from steppe.clipping.tracing import ANCHOR, Layouts, Tracer, is_marked, mark
 from steppe.errors import MisuseError, UnsupportedModelError
 
@@ -149,17 +150,19 @@ class ClippedSum:
         """What the backward passes since the last call left at the tracer, by trained weight."""
         uses: dict[int, list[tuple[Tensor, Slot]]] = defaultdict(list)
         for use in tracer.uses:
-            for shared, slot in use.slots:
+            for pair in use.slots:
+                shared, slot = shortened(*pair)
                 uses[id(shared)].append((shared, slot))
             use.slots = []
         plain: list[tuple[Tensor, Slot]] = []
         derived: list[tuple[Tensor, Slot]] = []
         for pairs in uses.values():
             shared = pairs[0][0]
-            slot = pairs[0][1] if len(pairs) == 1 else _added([s for _, s in pairs])
+            slot = pairs[0][1] if len(pairs) == 1 else added([s for _, s in pairs])
             (plain if shared.is_leaf else derived).append((shared, slot))
         if derived:
-            plain = _pulled_back(plain, derived, self.parameters)
+            trained = (p for p in self.parameters.values() if p.requires_grad)
+            plain = pulled_back(plain, derived, trained)
         self._require_known(plain)
         return plain
 
@@ -189,38 +192,6 @@ class ClippedSum:
             if tracer.uses:
                 torch.autograd.grad(losses, ANCHOR, torch.ones_like(losses), allow_unused=True)
         return tracer
-
-
-def _added(slots: list[Slot]) -> Slot:
-    """A weight used several times: its gradient is the sum over the uses, per record."""
-    total = slots[0].written_out()
-    for slot in slots[1:]:
-        total = total + slot.written_out()
-    return Kept(total)
-
-
-def _pulled_back(
-    plain: list[tuple[Tensor, Slot]],
-    derived: list[tuple[Tensor, Slot]],
-    parameters: Mapping[str, Tensor],
-) -> list[tuple[Tensor, Slot]]:
-    """Carry gradients of tensors computed from weights back to the weights, per record."""
-    leaves = [leaf for leaf in parameters.values() if leaf.requires_grad]  # some freeze later
-    gathered: dict[int, Tensor] = {}
-    tensors = [tensor for tensor, _ in derived]
-    gradients = [slot.written_out().to(tensor.dtype) for tensor, slot in derived]
-    pulled = torch.autograd.grad(
-        tensors, leaves, gradients, is_grads_batched=True, allow_unused=True
-    )
-    for leaf, gradient in zip(leaves, pulled, strict=True):
-        if gradient is not None:
-            gathered[id(leaf)] = gradient
-    result: list[tuple[Tensor, Slot]] = []
-    for leaf, slot in plain:
-        extra = gathered.pop(id(leaf), None)
-        result.append((leaf, slot if extra is None else Kept(slot.written_out() + extra)))
-    result += [(leaf, Kept(gathered[id(leaf)])) for leaf in leaves if id(leaf) in gathered]
-    return result
 
 
 def check_losses(losses: Any, records: int) -> None:

@@ -9,9 +9,13 @@ do, write the gradients out.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
+
+from steppe.clipping.layout import Layout
 
 # A float32 sum of products carries an error of a few units in the last place *of its terms*.
 # Where the terms cancel, the norm would come out too small and the record would be clipped too
@@ -99,6 +103,26 @@ class Kept(Slot):
         return self.gradients
 
 
+class OwnRows(Kept):
+    """Gradients of a shared tensor that has a row for each record: only its own row is non-zero."""
+
+    def __init__(self, layout: Layout, gradients: Tensor, shape: tuple[int, ...]) -> None:
+        super().__init__(gradients)
+        self.layout, self.shape = layout, shape
+
+    def written_out(self) -> Tensor:
+        records = len(self.gradients)
+        full = self.gradients.new_zeros((records, *self.shape))
+        views = self.layout.split(full.movedim(0, -1), records)
+        which = torch.arange(records)
+        # views: (record as row, ..., record as owner); fill the diagonal.
+        views.movedim(-1, 1)[which, which] = self.gradients
+        return full
+
+    def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
+        Kept(self.written_out()).add_(out, factors, bad)
+
+
 class Outer(Slot):
     """Σₜ gₜ xₜᵀ: the weight of anything linear. `x` is `(B, T, d)`, `g` is `(B, T, p)`.
 
@@ -150,6 +174,24 @@ class Summed(Slot):
 
     def written_out(self) -> Tensor:
         return self.gradients
+
+
+def added(slots: Sequence[Slot]) -> Slot:
+    """One slot for a weight that was used several times: its gradient is the sum over the uses.
+
+    Uses of the same linear kind are one use with more positions, so a cell that is called step by
+    step costs as much as a layer that sees the whole sequence.
+    """
+    if all(type(slot) is Outer for slot in slots):
+        outers = cast(Sequence[Outer], slots)
+        x = torch.cat([slot.x for slot in outers], dim=1)
+        g = torch.cat([slot.g for slot in outers], dim=1)
+        if x.shape[1] * (x.shape[2] + g.shape[2]) <= x.shape[2] * g.shape[2]:
+            return Outer(x, g)
+    total = slots[0].written_out()
+    for slot in slots[1:]:
+        total = total + slot.written_out()
+    return Kept(total)
 
 
 def wide_dtype(tensor: Tensor) -> torch.dtype:

@@ -20,7 +20,7 @@ from steppe.compat.noise_multiplier import get_noise_multiplier
 from steppe.compat.run import Constants, Run
 from steppe.errors import MisuseError
 from steppe.plan import Plan
-from steppe.private import _trained as trained_weights
+from steppe.private import trained_parameters as trained_weights
 
 _ELSEWHERE = {
     "save_checkpoint": "store module.state_dict(), optimizer.state_dict() and accountant.history",

@@ -94,7 +94,7 @@ class Run:
         self._accountant = accountant
         self._forward = TracedForward(module, self._engine, axis)
         self._model_weights = {id(p) for p in module.parameters()}
-        self._trained = {id(p) for p in parameters.values()}
+        self.trained_parameters = {id(p) for p in parameters.values()}
         self._piece: Piece | None = None
         self._total: Tensor | None = None
         self._stepping = False
@@ -209,7 +209,7 @@ class Run:
         unfrozen = [
             name
             for name, p in self.module.named_parameters()
-            if p.requires_grad and id(p) not in self._trained
+            if p.requires_grad and id(p) not in self.trained_parameters
         ]
         if strangers or unfrozen:
             raise MisuseError(

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.func import vjp, vmap
 
 from steppe.clipping.layout import Layout
-from steppe.clipping.slots import Kept, Slot
+from steppe.clipping.slots import Kept, OwnRows, Slot
 from steppe.clipping.tracing import Contact, Gradients, Output, Use, is_marked
 
 # Operations whose arguments line up axis by axis. A shared tensor with B rows in the record axis,
@@ -155,7 +155,7 @@ class Fallback(Use):
         dims = ([0 if rowed else None for rowed in in_rows], 0, 0)
         found = vmap(one, in_dims=dims, randomness="different")(weights, rows, pulled)
         return [
-            _InRows(axis, gradient, tuple(shared.shape)) if rowed else Kept(gradient)
+            OwnRows(axis, gradient, tuple(shared.shape)) if rowed else Kept(gradient)
             for gradient, shared, rowed in zip(found, self._shared, in_rows, strict=True)
         ]
 
@@ -170,23 +170,3 @@ class Fallback(Use):
             and shared.shape[layout.axis] == like.shape[layout.axis]
             and not is_marked(shared)
         )
-
-
-class _InRows(Kept):
-    """Gradients of a shared tensor that has a row for each record: only its own row is non-zero."""
-
-    def __init__(self, layout: Layout, gradients: Tensor, shape: tuple[int, ...]) -> None:
-        super().__init__(gradients)
-        self.layout, self.shape = layout, shape
-
-    def written_out(self) -> Tensor:
-        records = len(self.gradients)
-        full = self.gradients.new_zeros((records, *self.shape))
-        views = self.layout.split(full.movedim(0, -1), records)
-        which = torch.arange(records)
-        # views: (record as row, ..., record as owner); fill the diagonal.
-        views.movedim(-1, 1)[which, which] = self.gradients
-        return full
-
-    def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
-        Kept(self.written_out()).add_(out, factors, bad)

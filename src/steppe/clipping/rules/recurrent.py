@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from steppe.clipping.layout import Layout
-from steppe.clipping.rules.fallback import _InRows
 from steppe.clipping.rules.recurrent_call import (
     Call,
     cell_call,
@@ -22,7 +21,7 @@ from steppe.clipping.rules.recurrent_call import (
 )
 from steppe.clipping.rules.recurrent_cell import Backward, States, Weights
 from steppe.clipping.rules.recurrent_slots import Gram, shared_outer
-from steppe.clipping.slots import Summed, wide
+from steppe.clipping.slots import OwnRows, Summed, wide
 from steppe.clipping.tracing import Contact, Gradients, Output, Use
 
 
@@ -211,5 +210,5 @@ class Recurrent(Use):
             else:
                 layout = Layout(call.axis(role), self.layout.interleaved)
                 own = layout.split(gradient, records)
-                self.slots.append((tensor, _InRows(layout, own, tuple(tensor.shape))))
+                self.slots.append((tensor, OwnRows(layout, own, tuple(tensor.shape))))
         return tuple(answers)
