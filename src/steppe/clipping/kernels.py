@@ -62,13 +62,12 @@ class Kernels:
         self.measure = measure
         self.workspace = _validate.positive_integer("workspace", workspace)
 
-    def pick(self, key: str, candidates: Mapping[str, Candidate], records: int, numel: int) -> Slot:
+    def pick(self, key: str, candidates: Mapping[str, Candidate], numel: int) -> Slot:
         """Return the slot made the chosen way; choose first if the key is new.
 
         Args:
             key: names layer and shape, without the number of records.
             candidates: the ways by name.
-            records: number of records in this batch.
             numel: size of the weight.
         """
         name = self.chosen.get(key)

@@ -90,7 +90,7 @@ class Convolution(Use):
             x, g = g, x
         ways = candidates(x, g, geometry, contact.records, dots)
         return contact.kernels.pick(
-            _key(x, g, geometry, contact.records), ways, contact.records, self.weight.numel()
+            _key(x, g, geometry, contact.records), ways, self.weight.numel()
         )
 
     def _records_first(self, tensor: Tensor, output: bool) -> Tensor:

@@ -80,7 +80,7 @@ def outer(contact: Contact, x: Tensor, g: Tensor, dots: Tensor | None = None) ->
         ),
     }
     key = f"linear {inputs}->{outputs} T={positions}"
-    return contact.kernels.pick(key, candidates, records, inputs * outputs)
+    return contact.kernels.pick(key, candidates, inputs * outputs)
 
 
 def linear(contact: Contact) -> Use | None:

@@ -80,7 +80,7 @@ def shared_outer(contact: Contact, x: Tensor, gram: Gram, dots: Tensor | None) -
         ),
     }
     key = f"recurrent {inputs}->{outputs} T={positions}"
-    slot = contact.kernels.pick(key, candidates, records, inputs * outputs)
+    slot = contact.kernels.pick(key, candidates, inputs * outputs)
     if isinstance(slot, InTime):
         slot.gram = gram
     return slot

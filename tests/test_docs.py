@@ -1,0 +1,90 @@
+"""Every code block of the documentation runs, prints what it says, and every path exists.
+
+Python blocks of one page share their names, from top to bottom. A text block right after a code
+block is its output, compared as doctests are: white space counts once, `...` stands for anything.
+A diff block is two programs, before and after; both must run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted(
+    (ROOT / "docs").glob("*.md")
+)
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.M | re.S)
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+PATH = re.compile(r"`((?:src|tests|docs|examples|benchmarks|\.ci)/[\w./-]+)`")
+SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    code: str
+    output: str
+
+    def sides(self) -> tuple[str, str]:
+        """The two programs of a diff: before and after."""
+        lines = self.code.splitlines()
+        before, after = (
+            "\n".join(line[2:] for line in lines if not line.startswith(sign)) for sign in "+-"
+        )
+        return before, after
+
+
+def blocks(page: Path) -> list[Block]:
+    return [Block(*(part or "" for part in found)) for found in FENCE.findall(page.read_text())]
+
+
+def printed(code: str, names: dict[str, Any]) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code, "<documentation>", "exec"), names)  # noqa: S102 - our own pages
+    return out.getvalue()
+
+
+def check(block: Block, found: str) -> None:
+    if block.output and not doctest.OutputChecker().check_output(block.output, found, SAME):
+        raise AssertionError(f"the page says:\n{block.output}\nthe code printed:\n{found}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_runs_and_prints_what_it_says(page: Path) -> None:
+    names: dict[str, Any] = {"__name__": "documentation"}
+    for block in blocks(page):
+        if block.language == "python":
+            check(block, printed(block.code, names))
+        elif block.language == "diff":
+            before, after = block.sides()
+            printed(before, {"__name__": "before"})
+            check(block, printed(after, {"__name__": "after"}))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_path_exists(page: Path) -> None:
+    text = page.read_text()
+    missing = [link for link in LINK.findall(text) if not (page.parent / link).exists()]
+    missing += [path for path in PATH.findall(text) if not (ROOT / path).exists()]
+    assert not missing
+
+
+def test_the_quick_start_is_the_example() -> None:
+    (diff,) = [block for block in blocks(ROOT / "README.md") if block.language == "diff"]
+    example = (ROOT / "examples" / "own_loop.py").read_text()
+    _, after = diff.sides()
+    assert after.strip() == example.split('"""', 2)[2].strip()
+
+
+def test_the_check_can_fail() -> None:
+    with pytest.raises(AssertionError, match="the code printed"):
+        check(Block("python", "print(1)", "2\n"), printed("print(1)", {}))
