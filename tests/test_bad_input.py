@@ -478,12 +478,7 @@ def test_row_27_options_of_the_objective(options: dict[str, Any], words: tuple[s
     "use",
     [
         as_source,
-        pytest.param(
-            lambda source: private(source=source),
-            marks=pytest.mark.xfail(
-                raises=AttributeError, reason="make_private takes the source without as_source"
-            ),
-        ),
+        lambda source: private(source=source),
     ],
     ids=["as_source", "make_private"],
 )
@@ -529,7 +524,6 @@ def test_row_42_noise_is_never_drawn_in_half_precision() -> None:
     assert run.steps_done == 4
 
 
-@pytest.mark.xfail(raises=RuntimeError, reason="slots are added to the buffer in their own dtype")
 def test_row_42_weights_of_two_precisions() -> None:
     model = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3).double())
     run = private(model, objective=lambda m, batch: m[1](m[0](batch[0]).double()).sum(1))

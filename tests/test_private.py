@@ -13,6 +13,7 @@ import steppe
 from steppe.errors import (
     BudgetExhausted,
     ConfigurationError,
+    DataError,
     IsolationError,
     MisuseError,
     UnsupportedModelError,
@@ -320,3 +321,34 @@ def test_grid_noise_runs_through_the_same_step() -> None:
         loop.step(batch)
     assert loop.epsilon() <= 2.0
     assert "defence on" in str(loop.statement()).lower()
+
+
+def test_the_padding_row_stays_as_it_is() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.EmbeddingBag(9, 4, mode="sum", padding_idx=2), nn.Linear(4, 3))
+    words = nn.Embedding(9, 4, padding_idx=-1)
+    both = nn.ModuleDict({"bag": model, "words": words})
+    data = (torch.randint(9, (N, 5)), torch.randint(3, (N,)))
+
+    def losses(both: nn.Module, batch: Any) -> Tensor:
+        out = both["bag"](batch[0]) + both["words"](batch[0]).mean((1, 2))[:, None]
+        return F.cross_entropy(out, batch[1], reduction="none")
+
+    optimizer = torch.optim.SGD(both.parameters(), lr=0.1)
+    plan = steppe.Plan(delta=1e-4, population=N, batch_size=20, steps=2, noise_multiplier=1.0)
+    before = model[0].weight[2].detach().clone()
+    loop = steppe.make_private(both, optimizer, data, plan, objective=losses)
+    for batch in loop:
+        loop.step(batch)
+    assert torch.equal(model[0].weight[2], before)
+    assert torch.equal(words.weight[8], torch.zeros(4))
+    assert not torch.equal(model[0].weight[1], before)
+
+
+def test_labels_are_checked_before_the_first_step_where_classes_are_declared() -> None:
+    model, optimizer, data, plan = parts()
+    data[1][17] = 3
+    with pytest.raises(DataError, match="labels=int64: must be whole numbers from 0 to 2"):
+        steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy, classes=3)
+    data[1][17] = 0
+    steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy, classes=3)

@@ -16,9 +16,9 @@ from steppe.clipping import ClippedSum, Kernels, objective_of
 from steppe.clipping.batches import count
 from steppe.clipping.isolation import Report, probe
 from steppe.errors import ConfigurationError, MisuseError
-from steppe.noise import SecureSource, Source
+from steppe.noise import Source, as_source
 from steppe.plan import Plan
-from steppe.sampling import Records, records
+from steppe.sampling import Records, check_labels, records
 from steppe.step import PrivateStep
 
 # Activations of one physical batch; larger batches fall out of cache and are slower per record.
@@ -37,6 +37,7 @@ def make_private(
     physical_batch: int | None = None,
     kernels: Kernels | None = None,
     source: Source | None = None,
+    classes: int | None = None,
 ) -> Private:
     """Make a plain PyTorch loop private.
 
@@ -58,6 +59,8 @@ def make_private(
         kernels: which way each layer takes; measured on the first batch unless pinned.
         source: where sampling and noise come from; a cryptographic stream unless given. A seeded
             one marks everything NOT PRIVATE.
+        classes: the declared number of classes. The labels are then checked before the first step,
+            by the data's owner and outside the guarantee, because an error in a step would tell.
 
     Returns:
         An object that yields batches and takes steps.
@@ -77,7 +80,10 @@ def make_private(
         >>> private.epsilon() <= 3.0
         True
     """
+    noise = as_source(source)
     rows = records(data)
+    if classes is not None:
+        check_labels(rows, classes)
     if plan.population is None:
         plan = plan.for_population(len(rows))
     if plan.cap is not None and len(rows) != plan.population:
@@ -94,7 +100,7 @@ def make_private(
     engine = ClippedSum(
         parameters, losses, plan.clip, l2=plan.l2, physical_batch=physical_batch, kernels=kernels
     )
-    return Private(model, optimizer, rows, plan, engine, source or SecureSource())
+    return Private(model, optimizer, rows, plan, engine, noise)
 
 
 class Private:
@@ -124,10 +130,10 @@ class Private:
         self._own_physical_batch = engine.physical_batch is None
         self._example = rows.take(torch.zeros(0, dtype=torch.long))
         self._reports: dict[tuple[object, ...], Report] = {}
-        self._step = PrivateStep(plan, engine, optimizer, source)
         self._parts: list[Any] = []
         self._drawn: int | None = None
         self._expect(self._report())
+        self._step = PrivateStep(plan, engine, optimizer, source, self._padding_rows())
         threshold = plan.sampling.threshold(plan.population or len(rows), plan.batch_size)
         self._batches = rows.stream(
             plan.sampling.draw(len(rows), threshold, source) for _ in range(plan.total_steps)
@@ -207,6 +213,26 @@ class Private:
         self.engine.layouts = report.layouts
         if self._own_physical_batch:
             self.engine.physical_batch = max(1, _WORKSPACE // report.bytes_per_record)
+
+    def _padding_rows(self) -> dict[str, int]:
+        """Rows of embedding tables that only ever stand for padding."""
+        padded = {
+            id(module.weight): module.padding_idx
+            for module in self.model.modules()
+            if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.padding_idx is not None
+        }
+        # A table that is also used as an output layer learns its padding row there.
+        elsewhere = {
+            name
+            for row in self._report().rows
+            if row.path not in ("embedding", "embedding bag")
+            for name in row.weights
+        }
+        return {
+            name: padded[id(weight)]
+            for name, weight in self.engine.parameters.items()
+            if id(weight) in padded and name not in elsewhere
+        }
 
     def _snapshot(self) -> dict[str, Tensor]:
         return {name: p.detach().clone() for name, p in self.engine.parameters.items()}

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -33,6 +33,8 @@ class PrivateStep:
         engine: sums clipped gradients; its clip is the plan's.
         optimizer: moves the weights along the private gradient.
         source: where the noise comes from.
+        padding: weight name -> row that stands for padding. It has no gradient whatever the data
+            says, so it needs no noise and stays as it is.
 
     Attributes:
         steps_done: steps charged so far, including one that failed half way.
@@ -44,12 +46,18 @@ class PrivateStep:
     """
 
     def __init__(
-        self, plan: Plan, engine: ClippedSum, optimizer: Optimizer, source: Source
+        self,
+        plan: Plan,
+        engine: ClippedSum,
+        optimizer: Optimizer,
+        source: Source,
+        padding: Mapping[str, int] | None = None,
     ) -> None:
         self.plan, self.engine, self.optimizer = plan, engine, optimizer
         self.steps_done = 0
         self._source = source
         self._parameters = list(engine.parameters.values())
+        self._padding = {id(engine.parameters[n]): row for n, row in (padding or {}).items()}
         self._walk = plan.point.begin(Weights(self._parameters))
         self._total = torch.empty(
             engine.numel,
@@ -91,6 +99,8 @@ class PrivateStep:
         start = 0
         for parameter in self._parameters:
             piece = gradient[start : start + parameter.numel()].view_as(parameter)
+            if id(parameter) in self._padding:
+                piece[self._padding[id(parameter)]] = 0.0
             parameter.grad = piece.to(parameter.dtype) if parameter.requires_grad else None
             start += parameter.numel()
 

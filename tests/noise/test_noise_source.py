@@ -16,7 +16,7 @@ from scipy import stats
 
 from steppe.errors import ConfigurationError, MisuseError
 from steppe.noise import SecureSource, SeededSource, Source, as_source
-from steppe.noise._blocks import BLOCK
+from steppe.noise._blocks import BLOCK, SPARE
 
 DTYPES = (torch.float32, torch.float64)
 
@@ -64,7 +64,7 @@ class Fixed(Source):
         self._pair = (first, second)
 
     def _keystream(self, out: np.ndarray) -> None:
-        words = out.view(np.int32 if len(out) == 4 * BLOCK else np.int64)
+        words = out.view(np.int32 if len(out) in (4 * BLOCK, 4 * SPARE) else np.int64)
         words[: len(words) // 2], words[len(words) // 2 :] = self._pair
 
 

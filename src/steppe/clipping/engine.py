@@ -19,7 +19,7 @@ from steppe.clipping.clip import Clip
 from steppe.clipping.kernels import Kernels
 from steppe.clipping.pullback import pulled_back, shortened
 from steppe.clipping.rules import RULES
-from steppe.clipping.slots import GUARD, Slot, added, squared_rows
+from steppe.clipping.slots import GUARD, Slot, added, squared_rows, wide_dtype
 from steppe.clipping.tracing import ANCHOR, Layouts, Tracer, is_marked, mark
 from steppe.errors import MisuseError, UnsupportedModelError
 
@@ -115,7 +115,12 @@ class ClippedSum:
         weights = factors if scale == 1.0 else factors * scale
         for leaf, slot in found:
             start, end = self._slices[id(leaf)]
-            slot.add_(out[start:end], weights, bad)
+            if out.dtype == wide_dtype(leaf):
+                slot.add_(out[start:end], weights, bad)
+            else:  # float64 weights beside float32 ones
+                part = torch.zeros(end - start, dtype=wide_dtype(leaf))
+                slot.add_(part, weights.to(part.dtype), bad)
+                out[start:end] += part
         if self.l2:
             weight = self.l2 * float(factors.sum(dtype=torch.float64))
             for parameter in self.parameters.values():

@@ -376,9 +376,11 @@ def _by_autograd(
     leaves = list(parameters.values())
     norms = torch.zeros(len(leaves), RECORDS)
     total = [torch.zeros_like(leaf, dtype=wide_dtype(leaf)) for leaf in leaves]
+    alias = each(lambda tensor: tensor.detach(), batch)
+    mark(alias)
     torch.manual_seed(_SEED)
-    with torch.enable_grad():
-        losses = objective(batch)
+    with torch.enable_grad(), Tracer(RECORDS, RULES, capture=False):
+        losses = objective(alias)
     for record in range(RECORDS):
         grads = torch.autograd.grad(losses[record], leaves, allow_unused=True, retain_graph=True)
         for i, grad in enumerate(grads):

@@ -221,6 +221,8 @@ class Tracer(TorchFunctionMode):
         kernels: remembers which way each layer shape takes.
         want_dots: whether the λθ term will ask for inner products.
         watch: called with every contact and its output; the probe looks through it.
+        capture: False leaves the contacts to autograd and only applies the rewrites, which gives
+            the plain gradients of exactly the forward pass that is traced.
 
     Attributes:
         uses: the contacts of this batch, in order.
@@ -234,6 +236,7 @@ class Tracer(TorchFunctionMode):
         kernels: Kernels | None = None,
         want_dots: bool = False,
         watch: Callable[[Contact, Output], None] | None = None,
+        capture: bool = True,
     ) -> None:
         super().__init__()
         self.records = records
@@ -243,6 +246,7 @@ class Tracer(TorchFunctionMode):
         self._kernels = kernels or Kernels()
         self._want_dots = want_dots
         self._watch = watch
+        self._capture = capture
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -261,7 +265,10 @@ class Tracer(TorchFunctionMode):
             if (rewrite := self._rules.rewrites.get(func)) is not None:
                 with self:
                     return rewrite(*args, **kwargs)
-            output = self._contact(func, args, kwargs, tuple(inputs), tuple(shared))
+            if self._capture:
+                output = self._contact(func, args, kwargs, tuple(inputs), tuple(shared))
+            else:
+                output = func(*args, **kwargs)
         else:
             output = func(*args, **kwargs)
         mark(output)

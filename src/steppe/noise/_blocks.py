@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 # 2^17 values: each half is just large enough for torch to use two threads, and the words, the
 # radii, the angles and the result of one block stay in a core's second-level cache.
 BLOCK = 1 << 17
+# What is left over is cut from blocks this large: a model of a few thousand weights should not hold
+# megabytes of noise to come.
+SPARE = 1 << 14
 
 Keystream = Callable[[NDArray[np.uint8]], None]
 
@@ -20,7 +23,7 @@ class NormalBlocks:
     """Turns keystream into normal variates of one precision.
 
     Whole blocks are written straight into the destination. What is left over is cut from a
-    spare block, so a small request costs one multiplication and its share of a refill.
+    small spare block, so a small request costs one multiplication and its share of a refill.
 
     A pair of words (a, b), read as signed integers of w bits, gives two values
 
@@ -37,8 +40,40 @@ class NormalBlocks:
     """
 
     def __init__(self, dtype: torch.dtype, keystream: Keystream) -> None:
-        self._keystream = keystream
-        words = np.empty(BLOCK, dtype=np.int32 if dtype == torch.float32 else np.int64)
+        self._dtype, self._keystream = dtype, keystream
+        self._makers: dict[int, _Maker] = {}
+        with torch.inference_mode(False):
+            self._spare = torch.empty(SPARE, dtype=dtype, device="cpu")
+        self._used = SPARE
+
+    def fill_(self, flat: torch.Tensor, std: float) -> None:
+        """Overwrite a contiguous one-dimensional CPU tensor with N(0, std²) values."""
+        whole = flat.numel() - flat.numel() % BLOCK
+        for start in range(0, whole, BLOCK):
+            self._maker(BLOCK).make_(flat[start : start + BLOCK], std)
+        filled = whole
+        while filled < flat.numel():
+            if self._used == SPARE:
+                self._maker(SPARE).make_(self._spare, 1.0)
+                self._used = 0
+            count = min(flat.numel() - filled, SPARE - self._used)
+            fresh = self._spare[self._used : self._used + count]
+            torch.mul(fresh, std, out=flat[filled : filled + count])
+            self._used += count
+            filled += count
+
+    def _maker(self, size: int) -> _Maker:
+        if size not in self._makers:
+            self._makers[size] = _Maker(size, self._dtype, self._keystream)
+        return self._makers[size]
+
+
+class _Maker:
+    """Makes blocks of one size, with the buffers that this takes."""
+
+    def __init__(self, size: int, dtype: torch.dtype, keystream: Keystream) -> None:
+        self._keystream, self._half = keystream, size // 2
+        words = np.empty(size, dtype=np.int32 if dtype == torch.float32 else np.int64)
         width = 8 * words.itemsize
         self._bytes: NDArray[np.uint8] = words.view(np.uint8)
         self._scale = math.ldexp(1.0 - torch.finfo(dtype).eps / 2, 1 - width)
@@ -46,34 +81,17 @@ class NormalBlocks:
         self._turn = math.ldexp(2.0 * math.pi, -width)
         # Buffers outlive the call, so they must not become inference tensors of a caller's mode.
         with torch.inference_mode(False):
-            self._words = torch.from_numpy(words).view(2, BLOCK // 2)
-            self._radius = torch.empty(BLOCK // 2, dtype=dtype, device="cpu")
+            self._words = torch.from_numpy(words).view(2, self._half)
+            self._radius = torch.empty(self._half, dtype=dtype, device="cpu")
             self._angle = torch.empty_like(self._radius)
-            self._spare = torch.empty(BLOCK, dtype=dtype, device="cpu")
-        self._used = BLOCK
 
-    def fill_(self, flat: torch.Tensor, std: float) -> None:
-        """Overwrite a contiguous one-dimensional CPU tensor with N(0, std²) values."""
-        whole = flat.numel() - flat.numel() % BLOCK
-        for start in range(0, whole, BLOCK):
-            self._block_(flat[start : start + BLOCK], std)
-        filled = whole
-        while filled < flat.numel():
-            if self._used == BLOCK:
-                self._block_(self._spare, 1.0)
-                self._used = 0
-            count = min(flat.numel() - filled, BLOCK - self._used)
-            fresh = self._spare[self._used : self._used + count]
-            torch.mul(fresh, std, out=flat[filled : filled + count])
-            self._used += count
-            filled += count
-
-    def _block_(self, out: torch.Tensor, std: float) -> None:
+    def make_(self, out: torch.Tensor, std: float) -> None:
+        """Overwrite `out`, which has the maker's size, with N(0, std²) values."""
         self._keystream(self._bytes)
         radius, angle = self._radius, self._angle
         radius.copy_(self._words[0]).abs_().mul_(self._scale).add_(self._offset)
         # std multiplies the radius after the root: std² could leave the range of float32.
         radius.log_().mul_(-2.0).sqrt_().mul_(std)
         angle.copy_(self._words[1]).mul_(self._turn)
-        torch.cos(angle, out=out[: BLOCK // 2]).mul_(radius)
-        torch.sin(angle, out=out[BLOCK // 2 :]).mul_(radius)
+        torch.cos(angle, out=out[: self._half]).mul_(radius)
+        torch.sin(angle, out=out[self._half :]).mul_(radius)

@@ -338,8 +338,8 @@ def batch_norm(contact: Contact) -> Use | None:
     if call["training"] or call["running_mean"] is None:
         raise UnsupportedModelError(
             "batch_norm training=True: must not normalise by the statistics of the batch, which "
-            "make one record's output depend on the others; use GroupNorm, or call eval() on the "
-            "layer to keep its running statistics fixed."
+            "make one record's output depend on the others; replace it with steppe.fix(model), or "
+            "call eval() on the layer to keep its running statistics fixed."
         )
     if not _affine_only(contact, call) or contact.input_layout().axis != 0:
         return None

@@ -1,0 +1,23 @@
+"""The networks of the papers: `create("dpnas-mnist")` by name, or each by its constructor."""
+
+from steppe.models.catalogue import create as create
+from steppe.models.catalogue import names as names
+from steppe.models.dpnas import dpnas_cifar as dpnas_cifar
+from steppe.models.dpnas import dpnas_fmnist as dpnas_fmnist
+from steppe.models.dpnas import dpnas_mnist as dpnas_mnist
+from steppe.models.plain_cnn import cnn_opacus_cifar as cnn_opacus_cifar
+from steppe.models.plain_cnn import cnn_relu_26k as cnn_relu_26k
+from steppe.models.plain_cnn import cnn_selu_cifar as cnn_selu_cifar
+from steppe.models.plain_cnn import cnn_tanh_26k as cnn_tanh_26k
+from steppe.models.plain_cnn import cnn_tanh_26k_ftrl as cnn_tanh_26k_ftrl
+from steppe.models.plain_cnn import cnn_tanh_cifar as cnn_tanh_cifar
+from steppe.models.plain_cnn import cnn_tanh_cifar_ftrl as cnn_tanh_cifar_ftrl
+from steppe.models.regression import linear_regression as linear_regression
+from steppe.models.regression import logistic_regression as logistic_regression
+from steppe.models.resnet import gn_resnet10 as gn_resnet10
+from steppe.models.resnet import gn_resnet18 as gn_resnet18
+from steppe.models.resnet import gn_resnet50 as gn_resnet50
+from steppe.models.resnet20 import resnet20 as resnet20
+from steppe.models.vision_transformer import VisionTransformer as VisionTransformer
+from steppe.models.wide_resnet import wrn_16_4 as wrn_16_4
+from steppe.models.wide_resnet import wrn_28_10 as wrn_28_10

@@ -1,0 +1,73 @@
+"""Networks by name."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from steppe import _validate
+from steppe.models import dpnas, plain_cnn, regression, resnet, resnet20, wide_resnet
+from steppe.models.vision_transformer import VisionTransformer
+
+_CONSTRUCTORS: dict[str, Callable[..., nn.Module]] = {
+    "linear": regression.linear_regression,
+    "logistic": regression.logistic_regression,
+    "cnn-relu-26k": plain_cnn.cnn_relu_26k,
+    "cnn-tanh-26k": plain_cnn.cnn_tanh_26k,
+    "cnn-tanh-26k-ftrl": plain_cnn.cnn_tanh_26k_ftrl,
+    "cnn-opacus-cifar": plain_cnn.cnn_opacus_cifar,
+    "cnn-selu-cifar": plain_cnn.cnn_selu_cifar,
+    "cnn-tanh-cifar": plain_cnn.cnn_tanh_cifar,
+    "cnn-tanh-cifar-ftrl": plain_cnn.cnn_tanh_cifar_ftrl,
+    "dpnas-mnist": dpnas.dpnas_mnist,
+    "dpnas-fmnist": dpnas.dpnas_fmnist,
+    "dpnas-cifar": dpnas.dpnas_cifar,
+    "gn-resnet-10": resnet.gn_resnet10,
+    "gn-resnet-18": resnet.gn_resnet18,
+    "gn-resnet-50": resnet.gn_resnet50,
+    "resnet-20": resnet20.resnet20,
+    "wrn-16-4": wide_resnet.wrn_16_4,
+    "wrn-28-10": wide_resnet.wrn_28_10,
+    "vit": VisionTransformer,
+}
+
+
+def names() -> tuple[str, ...]:
+    """The names that `create` knows, from small to large by family.
+
+    Examples:
+        >>> names()[:3]
+        ('linear', 'logistic', 'cnn-relu-26k')
+    """
+    return tuple(_CONSTRUCTORS)
+
+
+def create(name: str, **options: Any) -> nn.Module:
+    """A fresh network by its name.
+
+    Args:
+        name: one of `names()`.
+        options: arguments of the constructor, for instance `classes=100`.
+
+    Returns:
+        The network with its paper's start, drawn from torch's global random state.
+
+    Examples:
+        >>> sum(p.numel() for p in create("resnet-20", classes=100).parameters())
+        274196
+    """
+    if name not in _CONSTRUCTORS:
+        near = difflib.get_close_matches(str(name), _CONSTRUCTORS, n=1, cutoff=0.0)[0]
+        listed = ", ".join(_CONSTRUCTORS)
+        raise _validate.fail("name", name, f"must be one of {listed}", f"did you mean {near!r}?")
+    constructor = _CONSTRUCTORS[name]
+    known = inspect.signature(constructor).parameters
+    for option, value in options.items():
+        if option not in known:
+            listed = ", ".join(known)
+            raise _validate.fail(option, value, f"is no option of {name!r}", f"use {listed}")
+    return constructor(**options)
