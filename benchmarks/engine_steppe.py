@@ -1,4 +1,4 @@
-"""Steppe behind the benchmark's interface, with secure noise as users get it by default."""
+"""Steppe behind the benchmark's interface: the shipped step, with secure noise as users get it."""
 
 from __future__ import annotations
 
@@ -25,34 +25,29 @@ def _setup(
     case: Case, batch: tuple[Tensor, Tensor], physical_batch: int | None
 ) -> Callable[[], None]:
     # Imported late so that the peers can be measured where the engine cannot be built.
-    from steppe.clipping import ClippedSum, Flat, objective_of, probe
-    from steppe.noise import SecureSource
+    from steppe import Flat, Plan, SecureSource
+    from steppe.clipping import ClippedSum, objective_of, probe
+    from steppe.step import PrivateStep
 
     model = case.new_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=settings.LEARNING_RATE)
     parameters = dict(model.named_parameters())
     objective = objective_of(model, record_losses)
-    clip = Flat(settings.CLIP)
+    size = len(batch[1])
+    plan = Plan(
+        noise_multiplier=settings.NOISE_MULTIPLIER,
+        delta=1e-9,
+        population=1000 * size,
+        batch_size=size,
+        steps=1_000_000,
+        clip=Flat(settings.CLIP),
+    )
     engine = ClippedSum(
         parameters,
         objective,
-        clip,
+        plan.clip,
         physical_batch=physical_batch,
         layouts=probe(model, parameters, objective, batch).layouts,
     )
-    source = SecureSource()
-
-    total = torch.empty(engine.numel)
-    views = total.split([parameter.numel() for parameter in parameters.values()])
-    gradients = [v.view_as(p) for v, p in zip(views, parameters.values(), strict=True)]
-
-    def step() -> None:
-        # The sum starts as the noise: no zeroing and no second pass over the parameters.
-        source.fill_normal_(total, settings.NOISE_MULTIPLIER * clip.sensitivity)
-        engine.add_(total, batch)
-        total.div_(len(batch[1]))
-        for parameter, gradient in zip(parameters.values(), gradients, strict=True):
-            parameter.grad = gradient
-        optimizer.step()
-
-    return step
+    optimizer = torch.optim.SGD(model.parameters(), lr=settings.LEARNING_RATE)
+    step = PrivateStep(plan, engine, optimizer, SecureSource())
+    return lambda: step.take([batch])

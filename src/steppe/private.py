@@ -175,7 +175,7 @@ class Private:
         found = sum(count(part) for part in parts)
         if self._drawn is None or found != self._drawn:
             raise MisuseError(
-                f"batch={found} records: must be the batch just drawn ({self._drawn or 'none'}), "
+                f"batch={found} records: must be the batch just drawn ({self._drawn}), "
                 "each record once; iterate over the private object and pass on what it yields."
             )
         self._expect(self._report())

@@ -239,7 +239,7 @@ def test_a_bad_record_adds_nothing() -> None:
 def test_batch_statistics_are_refused() -> None:
     layer = nn.BatchNorm1d(4)
     engine = ClippedSum(dict(layer.named_parameters()), lambda x: squares(layer(x)), Flat(1.0))
-    with pytest.raises(UnsupportedModelError, match=r"batch_norm training=True: .*use GroupNorm"):
+    with pytest.raises(UnsupportedModelError, match=r"batch_norm training=True: .*steppe.fix"):
         engine.trace(torch.randn(5, 4))
 
 

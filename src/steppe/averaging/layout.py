@@ -1,0 +1,197 @@
+"""Which tensors of a model are averaged, which are copied, and how they are written back.
+
+The rule, for every average in this room:
+
+* floating-point parameters that are trained (`requires_grad` when the average is made) are
+  averaged, in float64 when they are float64 and in float32 otherwise;
+* frozen parameters are left alone, so that adapters on a large frozen model cost only themselves;
+* buffers are copied from the latest update, unless floating-point ones are named for averaging.
+  A whole number has no meaningful mean, so a buffer of counts is never averaged.
+
+Tied weights appear once, under their first name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from steppe._validate import fail
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One tensor: its shape, and the dtype and device in which its average is kept."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class Now:
+    """A model's tensors at one moment, in the order of a layout. Read only: they are the model's.
+
+    Args:
+        averaged: what is averaged, in the dtype of the accumulator.
+        copied: the buffers that are copied.
+    """
+
+    averaged: list[Tensor]
+    copied: list[Tensor]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The tensors of a model that an average keeps, by name.
+
+    Args:
+        averaged: what is averaged.
+        copied: what is copied from the latest update.
+    """
+
+    averaged: dict[str, Spec]
+    copied: dict[str, Spec]
+
+    @classmethod
+    def of(cls, model: nn.Module, average_buffers: Sequence[str] = ()) -> Layout:
+        """The layout of a model.
+
+        Args:
+            model: the model.
+            average_buffers: names of floating-point buffers to average instead of copying.
+
+        Examples:
+            >>> layout = Layout.of(nn.BatchNorm1d(2), average_buffers=["running_mean"])
+            >>> list(layout.averaged)
+            ['weight', 'bias', 'running_mean']
+            >>> list(layout.copied)
+            ['running_var', 'num_batches_tracked']
+        """
+        averaged = {
+            name: _accumulator(name, parameter)
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad
+        }
+        buffers = dict(model.named_buffers())
+        for name in average_buffers:
+            _check_buffer(name, buffers)
+            averaged[name] = _accumulator(name, buffers[name])
+        if not averaged:
+            rule = "has no trained parameter to average"
+            raise fail("model", type(model).__name__, rule, "make the average before freezing it")
+        copied = {
+            name: Spec(tuple(buffer.shape), buffer.dtype, buffer.device)
+            for name, buffer in buffers.items()
+            if name not in averaged
+        }
+        return cls(averaged, copied)
+
+    def zeros(self) -> list[Tensor]:
+        """An empty accumulator for everything that is averaged."""
+        return [_zeros(spec) for spec in self.averaged.values()]
+
+    def copies(self) -> list[Tensor]:
+        """Room for everything that is copied."""
+        return [_zeros(spec) for spec in self.copied.values()]
+
+    def now(self, model: nn.Module) -> Now:
+        """A model's tensors in this layout, converted only where dtype or device differ."""
+        tensors = self._find(model)
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad and name not in self.averaged:
+                rule = "was frozen or absent when the average was made and is trained now"
+                raise fail("parameter", name, rule, "make the average after unfreezing")
+        return Now(
+            [
+                tensors[name].detach().to(spec.device, spec.dtype)
+                for name, spec in self.averaged.items()
+            ],
+            [tensors[name].detach() for name in self.copied],
+        )
+
+    @torch.no_grad()
+    def write(self, averaged: Iterable[Tensor], copied: Iterable[Tensor], model: nn.Module) -> None:
+        """Copy values into a model, rounded to the model's dtype."""
+        tensors = self._find(model)
+        for name, value in zip([*self.averaged, *self.copied], [*averaged, *copied], strict=True):
+            tensors[name].copy_(value)
+
+    @contextmanager
+    def restored(self, model: nn.Module) -> Iterator[None]:
+        """Put every tensor of the layout back, bit for bit, at the end of the block."""
+        tensors = self._find(model)
+        kept = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for name, tensor in tensors.items():
+                    tensor.copy_(kept[name])
+
+    def _find(self, model: nn.Module) -> dict[str, Tensor]:
+        own: dict[str, Tensor] = dict(model.named_parameters())
+        own.update(model.named_buffers())
+        found = {}
+        for name, spec in (self.averaged | self.copied).items():
+            if name not in own:
+                rule = "has no tensor of this name, so it is another model"
+                raise fail("model", name, rule, "use the model that the average was made for")
+            if tuple(own[name].shape) != spec.shape:
+                rule = f"has shape {tuple(own[name].shape)} here and {spec.shape} in the average"
+                raise fail("model", name, rule, "use the model that the average was made for")
+            found[name] = own[name]
+        return found
+
+
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Everything that a checkpoint of a model holds: its state dict, with tied weights once.
+
+    Examples:
+        >>> layer = nn.Linear(2, 2)
+        >>> list(named_tensors(nn.ModuleDict({"a": layer, "b": layer})))
+        ['a.weight', 'a.bias']
+    """
+    seen: set[int] = set()
+    found = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if isinstance(tensor, Tensor) and id(tensor) not in seen:
+            seen.add(id(tensor))
+            found[name] = tensor.detach()
+    return found
+
+
+@torch.no_grad()
+def write_checkpoint(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Copy a checkpoint into the model that it came from."""
+    own = named_tensors(model)
+    for name, value in weights.items():
+        if name not in own or own[name].shape != value.shape:
+            rule = "is a tensor of another model"
+            raise fail("checkpoint", name, rule, "use the model that was stored")
+        own[name].copy_(value)
+
+
+def _accumulator(name: str, tensor: Tensor) -> Spec:
+    if not tensor.is_floating_point():
+        rule = f"has dtype {tensor.dtype}, which has no weight average here"
+        raise fail("parameter", name, rule, "train real floating-point parameters")
+    dtype = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+    return Spec(tuple(tensor.shape), dtype, tensor.device)
+
+
+def _check_buffer(name: str, buffers: dict[str, Tensor]) -> None:
+    if name not in buffers:
+        listed = ", ".join(buffers) or "none"
+        raise fail("average_buffers", name, "is no buffer of the model", f"use one of: {listed}")
+    if not buffers[name].is_floating_point():
+        rule = f"has dtype {buffers[name].dtype}, and a mean of whole numbers means nothing"
+        raise fail("average_buffers", name, rule, "leave it out: it is copied from the last update")
+
+
+def _zeros(spec: Spec) -> Tensor:
+    return torch.zeros(spec.shape, dtype=spec.dtype, device=spec.device)

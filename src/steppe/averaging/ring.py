@@ -1,0 +1,81 @@
+"""A ring of flat weight vectors, in memory or in a scratch file."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from steppe._validate import fail
+
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+class Ring:
+    """`slots` vectors of one length; writing to a full ring replaces the oldest.
+
+    Args:
+        slots: how many vectors it holds.
+        length: numbers in a vector.
+        dtype: how they are stored.
+        folder: where the scratch file lives; None keeps the ring in memory. The file is mapped,
+            readable by its owner only, and has no name: it vanishes with the process, so nothing
+            is left behind and nothing can be mixed up.
+        device: where an in-memory ring lives.
+    """
+
+    def __init__(
+        self,
+        slots: int,
+        length: int,
+        dtype: torch.dtype,
+        folder: Path | None,
+        device: torch.device,
+    ) -> None:
+        if dtype not in DTYPES:
+            raise fail("dtype", dtype, "must be a floating-point dtype", "use torch.bfloat16")
+        if folder is None:
+            self.rows = torch.zeros(slots, length, dtype=dtype, device=device)
+        else:
+            self.rows = _mapped(slots * length, dtype, folder).view(slots, length)
+
+    @property
+    def rounding(self) -> float:
+        """The largest relative error of a stored number: half a unit in its last place."""
+        return torch.finfo(self.rows.dtype).eps / 2
+
+    def write(self, slot: int, values: list[Tensor]) -> None:
+        """Store tensors one after another in a slot."""
+        row = self.rows[slot]
+        parts = row.split([value.numel() for value in values])
+        torch._foreach_copy_(list(parts), [value.flatten() for value in values])
+        # float16 ends at 65504; the other dtypes reach as far as the accumulator.
+        if row.dtype == torch.float16 and not bool(row.isfinite().all()):
+            rule = "cannot hold the weights, which are not finite or beyond 65504"
+            raise fail("dtype", row.dtype, rule, "use torch.bfloat16")
+
+    def sum(self, slots: int) -> Tensor:
+        """The sum of the first slots in float64: reading is rare, so it may be exact and slow."""
+        total = torch.zeros(self.rows.shape[1], dtype=torch.float64, device=self.rows.device)
+        for row in self.rows[:slots]:
+            total += row
+        return total
+
+
+def _mapped(numel: int, dtype: torch.dtype, folder: Path) -> Tensor:
+    size = numel * dtype.itemsize
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=".window-", dir=folder)
+        try:
+            # Without room set aside, a full disk would end the process at some later write.
+            os.posix_fallocate(descriptor, 0, size)
+            return torch.from_file(name, shared=True, size=numel, dtype=dtype)
+        finally:
+            os.close(descriptor)
+            os.unlink(name)
+    except OSError as error:
+        rule = f"cannot hold a scratch file of {size / 1e9:.3g} GB ({error.strerror})"
+        raise fail("folder", str(folder), rule, "give a folder with room, or a larger block") from None

@@ -1,0 +1,124 @@
+"""The uniform average of the past k updates (UPA)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from steppe._validate import fail, positive_integer
+from steppe.averaging.average import Average
+from steppe.averaging.ring import Ring
+
+
+class Window(Average):
+    """The mean of the past k updates (UPA, seed 001), of all of them while there are fewer.
+
+    An exact window that moves with every update has to remember k vectors. Three ways out:
+
+    * only the end of the run matters: `SWA(model, warmup=T - k + 1)` needs one vector;
+    * `block=b` keeps k/b means of b updates each, plus one unfinished: exactly the past k at every
+      multiple of b, and between them the past k plus the unfinished block (`covers` tells);
+    * `folder` moves the ring to a scratch file and `dtype` halves it. A stored number has a
+      relative error of at most `rounding`, so an entry of the average is off by at most `rounding`
+      times the mean size of that entry over the window.
+
+    An update costs one pass over the weights whatever k is. The mean is taken when it is read, in
+    float64, in one pass for each stored vector: no rounding builds up over a run.
+
+    Args:
+        model: the model to average.
+        k: how many updates.
+        block: updates in a block; k must be a multiple of it.
+        folder: where the scratch file of a ring on disk lives; None keeps it in memory.
+        dtype: how the ring is stored; None is the accumulator's dtype, which is exact.
+        average_buffers: names of floating-point buffers to average; all others are copied.
+
+    Guarantees:
+        Post-processing: no privacy cost.
+
+    Examples:
+        >>> model = nn.Linear(1, 1, bias=False)
+        >>> average = Window(model, k=3)
+        >>> for value in range(10):
+        ...     _ = torch.nn.init.constant_(model.weight, value)
+        ...     average.update(model)
+        >>> average.weights()["weight"].item()
+        8.0
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        k: int,
+        block: int = 1,
+        folder: str | Path | None = None,
+        dtype: torch.dtype | None = None,
+        average_buffers: Sequence[str] = (),
+    ) -> None:
+        super().__init__(model, average_buffers)
+        self.k = positive_integer("k", k)
+        self.block = positive_integer("block", block)
+        if self.k % self.block:
+            raise fail("block", block, f"must divide k={k}", "choose a divisor of k")
+        specs = list(self.layout.averaged.values())
+        length = sum(torch.Size(spec.shape).numel() for spec in specs)
+        exact = max((spec.dtype for spec in specs), key=lambda dtype: dtype.itemsize)
+        where = None if folder is None else Path(folder)
+        self._ring = Ring(self.k // self.block, length, dtype or exact, where, specs[0].device)
+        # The sum of the unfinished block; a block of one never waits.
+        self._unfinished = self.layout.zeros() if self.block > 1 else []
+
+    @property
+    def rounding(self) -> float:
+        """The largest relative error of a stored number."""
+        return self._ring.rounding
+
+    @property
+    def covers(self) -> int:
+        """How many updates the average contains."""
+        return self._complete() * self.block + self.updates % self.block
+
+    def _complete(self) -> int:
+        return min(self.updates, self.k) // self.block
+
+    def _take(self, current: list[Tensor]) -> None:
+        slot = self.updates // self.block % (self.k // self.block)
+        if self.block == 1:
+            self._ring.write(slot, current)
+        elif self.updates % self.block == 0:
+            torch._foreach_copy_(self._unfinished, current)
+        else:
+            torch._foreach_add_(self._unfinished, current)
+            if (self.updates + 1) % self.block == 0:
+                # A mean, not a sum: it keeps the range of the weights in a narrow dtype.
+                self._ring.write(slot, torch._foreach_div(self._unfinished, float(self.block)))
+
+    @torch.no_grad()
+    def _averaged(self) -> list[Tensor]:
+        self._require_started()
+        total = self._ring.sum(self._complete()).mul_(self.block)
+        means = []
+        for index, (spec, part) in enumerate(
+            zip(self.layout.averaged.values(), total.split(self._lengths()), strict=True)
+        ):
+            here = part.view(spec.shape).to(spec.device)
+            if self.updates % self.block:
+                here = here + self._unfinished[index]
+            means.append((here / self.covers).to(spec.dtype))
+        return means
+
+    def _lengths(self) -> list[int]:
+        return [torch.Size(spec.shape).numel() for spec in self.layout.averaged.values()]
+
+    def _settings(self) -> dict[str, float]:
+        return {"k": self.k, "block": self.block}
+
+    def _tensors(self) -> dict[str, Tensor]:
+        unfinished = zip(self.layout.averaged, self._unfinished, strict=False)
+        return {
+            "ring": self._ring.rows,
+            **{f"unfinished.{name}": tensor for name, tensor in unfinished},
+        }
