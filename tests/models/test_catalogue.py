@@ -17,7 +17,6 @@ class Known:
     name: str
     shape: tuple[int, ...]
     parameters: int
-    large: bool = False
 
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
@@ -34,13 +33,13 @@ KNOWN = (
     Known("dpnas-mnist", GREY, 213_418),
     Known("dpnas-fmnist", GREY, 214_570),
     Known("dpnas-cifar", COLOUR, 529_434),
-    Known("gn-resnet-10", COLOUR, 4_903_242, large=True),
-    Known("gn-resnet-18", COLOUR, 11_173_962, large=True),
-    Known("gn-resnet-50", COLOUR, 23_520_842, large=True),
+    Known("gn-resnet-10", COLOUR, 4_903_242),
+    Known("gn-resnet-18", COLOUR, 11_173_962),
+    Known("gn-resnet-50", (3, 8, 8), 23_520_842),
     Known("resnet-20", COLOUR, 268_346),
-    Known("wrn-16-4", COLOUR, 2_753_818, large=True),
-    Known("wrn-28-10", COLOUR, 36_500_378, large=True),
-    Known("vit", COLOUR, 2_693_578, large=True),
+    Known("wrn-16-4", COLOUR, 2_753_818),
+    Known("wrn-28-10", (3, 8, 8), 36_500_378),
+    Known("vit", COLOUR, 2_693_578),
 )
 EACH = pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.name)
 
@@ -66,9 +65,7 @@ def test_parameter_count(known: Known) -> None:
         ("linear", {"features": 2, "bias": False}, 2),
     ],
 )
-def test_parameter_count_with_options(
-    name: str, options: dict[str, int], parameters: int
-) -> None:
+def test_parameter_count_with_options(name: str, options: dict[str, int], parameters: int) -> None:
     assert size(models.create(name, **options)) == parameters
 
 
@@ -85,24 +82,26 @@ def test_records_do_not_see_each_other(known: Known) -> None:
     assert before.shape == ((3,) if known.name == "linear" else (3, 10))
     assert torch.isfinite(before).all()
     torch.testing.assert_close(after[[0, 2]], before[[0, 2]], rtol=0, atol=1e-5)
-    assert (after[1] - before[1]).abs().max() > 1e-3
+    assert (after[1] - before[1]).abs().max() > 1e-4
 
 
+# Every kind of layer once; the others are more of the same and only slower.
 @pytest.mark.parametrize(
-    "known", [known for known in KNOWN if not known.large], ids=lambda known: known.name
+    ("name", "shape", "options"),
+    [
+        ("logistic", GREY, {}),
+        ("cnn-tanh-26k", GREY, {}),
+        ("cnn-opacus-cifar", COLOUR, {}),
+        ("resnet-20", (3, 8, 8), {}),
+        ("vit", (3, 8, 8), {"size": 8, "width": 24, "depth": 2}),
+        pytest.param("gn-resnet-10", (3, 8, 8), {}, marks=pytest.mark.slow),
+        pytest.param("wrn-16-4", (3, 8, 8), {}, marks=pytest.mark.slow),
+    ],
 )
-def test_the_engine_accepts_it(known: Known) -> None:
+def test_the_engine_accepts_it(name: str, shape: tuple[int, ...], options: dict[str, int]) -> None:
     torch.manual_seed(0)
-    report = steppe.inspect(models.create(known.name), torch.zeros(2, *known.shape))
+    report = steppe.inspect(models.create(name, **options), torch.zeros(2, *shape))
     assert report.unused == ()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "known", [known for known in KNOWN if known.large], ids=lambda known: known.name
-)
-def test_the_engine_accepts_the_large_ones(known: Known) -> None:
-    test_the_engine_accepts_it(known)
 
 
 @pytest.mark.parametrize(
@@ -126,5 +125,5 @@ def test_unknown_option_is_named() -> None:
 @pytest.mark.parametrize("name", [known.name for known in KNOWN if known.name != "linear"])
 def test_class_count_must_be_a_positive_integer(name: str) -> None:
     for bad in (0, -1, 2.5, True):
-        with pytest.raises(ConfigurationError, match="classes=.*: must be a whole number"):
+        with pytest.raises(ConfigurationError, match=r"classes=.*: must be a whole number"):
             models.create(name, classes=bad)

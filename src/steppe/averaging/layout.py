@@ -176,6 +176,14 @@ def write_checkpoint(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
         own[name].copy_(value)
 
 
+def pick(checkpoint: Mapping[str, Tensor], name: str) -> Tensor:
+    """One tensor of a checkpoint, or the reason why it is not there."""
+    if name not in checkpoint:
+        rule = "is missing from a checkpoint, which belongs to another model"
+        raise fail("checkpoints", name, rule, "use the model that was stored")
+    return checkpoint[name].detach()
+
+
 def _accumulator(name: str, tensor: Tensor) -> Spec:
     if not tensor.is_floating_point():
         rule = f"has dtype {tensor.dtype}, which has no weight average here"

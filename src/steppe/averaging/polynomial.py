@@ -36,9 +36,7 @@ class PolynomialDecay(Running):
         2.333333
     """
 
-    def __init__(
-        self, model: nn.Module, gamma: float, average_buffers: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, model: nn.Module, gamma: float, average_buffers: Sequence[str] = ()) -> None:
         super().__init__(model, average_buffers)
         self.gamma = non_negative("gamma", gamma)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -47,7 +48,7 @@ class Ring:
         """The largest relative error of a stored number: half a unit in its last place."""
         return torch.finfo(self.rows.dtype).eps / 2
 
-    def write(self, slot: int, values: list[Tensor]) -> None:
+    def write(self, slot: int, values: Sequence[Tensor]) -> None:
         """Store tensors one after another in a slot."""
         row = self.rows[slot]
         parts = row.split([value.numel() for value in values])
@@ -57,12 +58,15 @@ class Ring:
             rule = "cannot hold the weights, which are not finite or beyond 65504"
             raise fail("dtype", row.dtype, rule, "use torch.bfloat16")
 
-    def sum(self, slots: int) -> Tensor:
-        """The sum of the first slots in float64: reading is rare, so it may be exact and slow."""
-        total = torch.zeros(self.rows.shape[1], dtype=torch.float64, device=self.rows.device)
-        for row in self.rows[:slots]:
-            total += row
-        return total
+    def mean(self, slots: int) -> Tensor:
+        """The mean of the first slots in float64: reading is rare, so it may be slow and accurate.
+
+        A running mean, not a sum: equal vectors have exactly themselves as their mean.
+        """
+        mean = torch.zeros(self.rows.shape[1], dtype=torch.float64, device=self.rows.device)
+        for number, row in enumerate(self.rows[:slots], start=1):
+            mean.lerp_(row.double(), 1 / number)
+        return mean
 
 
 def _mapped(numel: int, dtype: torch.dtype, folder: Path) -> Tensor:
@@ -78,4 +82,6 @@ def _mapped(numel: int, dtype: torch.dtype, folder: Path) -> Tensor:
             os.unlink(name)
     except OSError as error:
         rule = f"cannot hold a scratch file of {size / 1e9:.3g} GB ({error.strerror})"
-        raise fail("folder", str(folder), rule, "give a folder with room, or a larger block") from None
+        raise fail(
+            "folder", str(folder), rule, "give a folder with room, or a larger block"
+        ) from None

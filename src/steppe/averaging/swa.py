@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any
 
 from torch import nn
@@ -63,11 +62,11 @@ class SWA(Running):
 
 
 def _warmup_updates(warmup: Any, steps: int | None) -> int:
-    if isinstance(warmup, Integral) and not isinstance(warmup, bool) and warmup >= 0:
+    if isinstance(warmup, int) and not isinstance(warmup, bool) and warmup >= 0:
         if steps is not None and warmup > positive_integer("steps", steps):
             rule = f"must not be longer than the run of {steps} updates"
             raise fail("warmup", warmup, rule, "give fewer updates")
-        return int(warmup)
+        return warmup
     if not isinstance(warmup, float) or not 0 <= warmup < 1:
         rule = "must be a whole number of updates, or a fraction in [0, 1)"
         raise fail("warmup", warmup, rule, "give 600 for updates or 0.6 for a fraction")

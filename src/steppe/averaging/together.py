@@ -10,7 +10,7 @@ from steppe._validate import fail
 from steppe.averaging.average import Average
 
 
-class Averages(Sequence[Average]):
+class Averages:
     """Several averages of the same model; the model is read and converted once per update.
 
     Args:
@@ -63,7 +63,7 @@ class Averages(Sequence[Average]):
         for average, part in zip(self._averages, parts, strict=True):
             average.load_state_dict(part)
 
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]  # Sequence's own overloads
+    def __getitem__(self, index: int) -> Average:
         return self._averages[index]
 
     def __len__(self) -> int:

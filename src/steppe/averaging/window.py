@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from steppe._validate import fail, positive_integer
 from steppe.averaging.average import Average
+from steppe.averaging.layout import Spec
 from steppe.averaging.ring import Ring
 
 
@@ -64,11 +65,11 @@ class Window(Average):
         if self.k % self.block:
             raise fail("block", block, f"must divide k={k}", "choose a divisor of k")
         specs = list(self.layout.averaged.values())
-        length = sum(torch.Size(spec.shape).numel() for spec in specs)
+        length = sum(_length(spec) for spec in specs)
         exact = max((spec.dtype for spec in specs), key=lambda dtype: dtype.itemsize)
         where = None if folder is None else Path(folder)
         self._ring = Ring(self.k // self.block, length, dtype or exact, where, specs[0].device)
-        # The sum of the unfinished block; a block of one never waits.
+        # The mean of the unfinished block; a block of one never waits.
         self._unfinished = self.layout.zeros() if self.block > 1 else []
 
     @property
@@ -88,30 +89,26 @@ class Window(Average):
         slot = self.updates // self.block % (self.k // self.block)
         if self.block == 1:
             self._ring.write(slot, current)
-        elif self.updates % self.block == 0:
+            return
+        place = self.updates % self.block + 1
+        if place == 1:
             torch._foreach_copy_(self._unfinished, current)
         else:
-            torch._foreach_add_(self._unfinished, current)
-            if (self.updates + 1) % self.block == 0:
-                # A mean, not a sum: it keeps the range of the weights in a narrow dtype.
-                self._ring.write(slot, torch._foreach_div(self._unfinished, float(self.block)))
+            torch._foreach_lerp_(self._unfinished, current, 1 / place)
+        if place == self.block:
+            self._ring.write(slot, self._unfinished)
 
     @torch.no_grad()
     def _averaged(self) -> list[Tensor]:
         self._require_started()
-        total = self._ring.sum(self._complete()).mul_(self.block)
-        means = []
-        for index, (spec, part) in enumerate(
-            zip(self.layout.averaged.values(), total.split(self._lengths()), strict=True)
-        ):
-            here = part.view(spec.shape).to(spec.device)
-            if self.updates % self.block:
-                here = here + self._unfinished[index]
-            means.append((here / self.covers).to(spec.dtype))
-        return means
-
-    def _lengths(self) -> list[int]:
-        return [torch.Size(spec.shape).numel() for spec in self.layout.averaged.values()]
+        specs = list(self.layout.averaged.values())
+        parts = self._ring.mean(self._complete()).split([_length(spec) for spec in specs])
+        means = [p.view(s.shape).to(s.device) for p, s in zip(parts, specs, strict=True)]
+        waiting = self.updates % self.block
+        if waiting:
+            unfinished = [tensor.double() for tensor in self._unfinished]
+            torch._foreach_lerp_(means, unfinished, waiting / self.covers)
+        return [mean.to(spec.dtype) for mean, spec in zip(means, specs, strict=True)]
 
     def _settings(self) -> dict[str, float]:
         return {"k": self.k, "block": self.block}
@@ -122,3 +119,7 @@ class Window(Average):
             "ring": self._ring.rows,
             **{f"unfinished.{name}": tensor for name, tensor in unfinished},
         }
+
+
+def _length(spec: Spec) -> int:
+    return torch.Size(spec.shape).numel()

@@ -62,23 +62,26 @@ class Kernels:
         self.measure = measure
         self.workspace = _validate.positive_integer("workspace", workspace)
 
-    def pick(self, key: str, candidates: Mapping[str, Candidate], numel: int) -> Slot:
+    def pick(
+        self, key: str, candidates: Mapping[str, Candidate], numel: int, dtype: torch.dtype
+    ) -> Slot:
         """Return the slot made the chosen way; choose first if the key is new.
 
         Args:
             key: names layer and shape, without the number of records.
             candidates: the ways by name.
             numel: size of the weight.
+            dtype: what the sums are accumulated in.
         """
         name = self.chosen.get(key)
         if name is None:
-            name = self.chosen[key] = self._choose(candidates, numel)
+            name = self.chosen[key] = self._choose(candidates, numel, dtype)
         elif name not in candidates:
             listed = ", ".join(sorted(candidates))
             raise _validate.fail(f"kernels[{key!r}]", name, f"must be one of {listed}", "unpin it")
         return candidates[name].make()
 
-    def _choose(self, candidates: Mapping[str, Candidate], numel: int) -> str:
+    def _choose(self, candidates: Mapping[str, Candidate], numel: int, dtype: torch.dtype) -> str:
         fitting = {n: c for n, c in candidates.items() if c.workspace <= self.workspace}
         if not fitting:
             least = min(candidates, key=lambda n: candidates[n].workspace)
@@ -87,17 +90,17 @@ class Kernels:
         close = {n: c for n, c in fitting.items() if c.flops <= _HOPELESS * best}
         if len(close) == 1 or not self.measure:
             return min(close, key=lambda n: close[n].flops)
-        return min(close, key=lambda n: _seconds(close[n], numel))
+        return min(close, key=lambda n: _seconds(close[n], numel, dtype))
 
 
-def _seconds(candidate: Candidate, numel: int) -> float:
+def _seconds(candidate: Candidate, numel: int, dtype: torch.dtype) -> float:
     """The better of two timings of the whole work: build, norms, weighted sum."""
     nobody = torch.zeros(0, dtype=torch.long)
     times = []
     for _ in range(2):
         begin = time.perf_counter()
         slot = candidate.make()
-        norms = slot.squared_norms()
-        slot.add_(norms.new_zeros(numel), torch.ones_like(norms), nobody)
+        factors = torch.ones_like(slot.squared_norms(), dtype=dtype)
+        slot.add_(torch.zeros(numel, dtype=dtype), factors, nobody)
         times.append(time.perf_counter() - begin)
     return min(times)

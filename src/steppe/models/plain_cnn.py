@@ -6,6 +6,7 @@ from N(0, 1/fan-in), linear weights Xavier-normal, biases zero.
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from torch import nn
@@ -87,7 +88,7 @@ def cnn_opacus_cifar(channels: int = 3, classes: int = 10) -> nn.Module:
     _check(channels, classes)
     widths = (channels, 32, 64, 64, 128)
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(widths, widths[1:], strict=False):
+    for inputs, outputs in itertools.pairwise(widths):
         layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU()]
         last = outputs == widths[-1]
         layers.append(nn.AdaptiveAvgPool2d(1) if last else nn.AvgPool2d(2))

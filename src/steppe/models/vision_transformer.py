@@ -58,8 +58,8 @@ class VisionTransformer(nn.Module):
         patch: int = 4,
     ) -> None:
         super().__init__()
-        named = dict(size=size, channels=channels, classes=classes)
-        named |= dict(width=width, depth=depth, heads=heads, patch=patch)
+        named = {"size": size, "channels": channels, "classes": classes}
+        named |= {"width": width, "depth": depth, "heads": heads, "patch": patch}
         for name, value in named.items():
             _validate.positive_integer(name, value)
         if size % patch:

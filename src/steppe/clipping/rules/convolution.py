@@ -81,8 +81,9 @@ class Convolution(Use):
     def _weight_slot(self, x: Tensor, g: Tensor, grad: Tensor | None) -> Slot:
         contact, geometry = self.contact, self.geometry
         dots = None
-        if contact.want_dots and grad is not None:
-            # ⟨Gᵢ, W⟩ = ⟨xᵢ, gradient of xᵢ⟩, which was just computed.
+        if contact.want_dots and grad is not None and x.dtype == wide_dtype(x):
+            # ⟨Gᵢ, W⟩ = ⟨xᵢ, gradient of xᵢ⟩, which was just computed. Half precision would be too
+            # coarse for a term that may cancel all others.
             products = self._records_first(grad * x, output=False)
             dots = products.reshape(contact.records, -1).sum(1, dtype=wide_dtype(x))
         x, g = self._records_first(x, output=False), self._records_first(g, output=True)
@@ -90,7 +91,7 @@ class Convolution(Use):
             x, g = g, x
         ways = candidates(x, g, geometry, contact.records, dots)
         return contact.kernels.pick(
-            _key(x, g, geometry, contact.records), ways, self.weight.numel()
+            _key(x, g, geometry, contact.records), ways, self.weight.numel(), wide_dtype(x)
         )
 
     def _records_first(self, tensor: Tensor, output: bool) -> Tensor:

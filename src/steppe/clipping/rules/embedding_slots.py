@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -54,30 +56,48 @@ class Rows(Slot):
             None if self.scales is None else self.scales[keep],
         )
 
+    @cached_property
+    def _gradients(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Record, row and summed gradient of every row that a record touches, each pair once.
+
+        Norms and sums both start from these: adding positions to the table one by one would let
+        huge terms that cancel in the norm wipe out what the table holds, noise included.
+        """
+        keys = self.owners * self.shape[0] + self.indices
+        if not len(keys):
+            return keys, keys, self.g.new_zeros(0, self.g.shape[1])
+        keys, order = torch.sort(keys, stable=True)
+        first = torch.ones_like(keys, dtype=torch.bool)
+        torch.ne(keys[1:], keys[:-1], out=first[1:])
+        begin = torch.nonzero(first).flatten()
+        sums = F.embedding_bag(
+            order if self.sources is None else self.sources[order],
+            self.g,
+            begin,
+            mode="sum",
+            per_sample_weights=None if self.scales is None else self.scales[order],
+        )
+        distinct = keys[begin]
+        return distinct // self.shape[0], distinct % self.shape[0], sums
+
     def squared_norms(self) -> Tensor:
-        keys, sums = self._summed(self._pairs(), self.scales)
+        owners, _, sums = self._gradients
         norms = self.g.new_zeros(self.records, dtype=torch.float64)
-        if len(keys):
-            norms.index_add_(0, keys // self.shape[0], squared_rows(sums).double())
-        return norms
+        return norms.index_add_(0, owners, squared_rows(sums).double()) if len(sums) else norms
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
+        owners, rows, sums = self._gradients
         if len(bad):
-            self.where(~torch.isin(self.owners, bad)).add_(out, factors, bad[:0])
-            return
-        scales = factors.to(self.g.dtype)[self.owners]
-        if self.scales is not None:
-            scales = scales * self.scales
-        if self.sources is None:
-            indices, rows = self.indices, self.g * scales[:, None]
-        else:  # several positions may take one row of g, so do not write out a row for each
-            indices, rows = self._summed(self.indices, scales)
-        out.view(self.shape).index_add_(0, indices, rows.to(out.dtype))
+            good = ~torch.isin(owners, bad)
+            owners, rows, sums = owners[good], rows[good], sums[good]
+        scaled = sums * factors.to(sums.dtype)[owners, None]
+        out.view(self.shape).index_add_(0, rows, scaled.to(out.dtype))
 
     def written_out(self) -> Tensor:
-        keys, sums = self._summed(self._pairs(), self.scales)
-        full = sums.new_zeros(self.records * self.shape[0], self.shape[1])
-        return full.index_copy_(0, keys, sums).view(self.records, *self.shape)
+        owners, rows, sums = self._gradients
+        full = sums.new_zeros(self.records, *self.shape)
+        full[owners, rows] = sums
+        return full
 
     def dots(self, weight: Tensor) -> Tensor:
         products = (wide(F.embedding(self.indices, weight)) * self._gathered()).sum(1)
@@ -88,27 +108,6 @@ class Rows(Slot):
     def _gathered(self) -> Tensor:
         """g for every position."""
         return self.g if self.sources is None else self.g[self.sources]
-
-    def _pairs(self) -> Tensor:
-        """Record and row of each position as one number, record · V + row."""
-        return self.owners * self.shape[0] + self.indices
-
-    def _summed(self, keys: Tensor, scales: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The distinct keys, and for each the scaled sum of g over its positions."""
-        if not len(keys):
-            return keys, self.g.new_zeros(0, self.g.shape[1])
-        keys, order = torch.sort(keys, stable=True)
-        first = torch.ones_like(keys, dtype=torch.bool)
-        torch.ne(keys[1:], keys[:-1], out=first[1:])
-        begin = torch.nonzero(first).flatten()
-        sums = F.embedding_bag(
-            order if self.sources is None else self.sources[order],
-            self.g,
-            begin,
-            mode="sum",
-            per_sample_weights=None if scales is None else scales[order],
-        )
-        return keys[begin], sums
 
 
 class Picks(Slot):
@@ -122,17 +121,22 @@ class Picks(Slot):
 
     def __init__(self, g: Tensor, rows: Tensor, shape: tuple[int, ...]) -> None:
         self.g, self.rows, self.shape = wide(g), rows.long(), shape
+        if self.g.shape[1] > 1:
+            self._add_up()
 
-    def squared_norms(self) -> Tensor:
-        if self.g.shape[1] == 1:
-            return squared_rows(self.g)
-        # Two bags of a record may have picked the same entry: sort, and add up equal neighbours.
+    def _add_up(self) -> None:
+        """Two bags of a record may have picked the same entry: sort, and add up equal neighbours.
+
+        Norms and sums both start from the sums, for the same reason as in `Rows`.
+        """
         rows, order = torch.sort(self.rows, dim=1, stable=True)
         place = torch.zeros_like(rows)
         torch.cumsum(rows[:, 1:] != rows[:, :-1], dim=1, out=place[:, 1:])
-        return squared_rows(
-            torch.zeros_like(self.g).scatter_add_(1, place, self.g.gather(1, order))
-        )
+        self.g = torch.zeros_like(self.g).scatter_add_(1, place, self.g.gather(1, order))
+        self.rows = torch.zeros_like(rows).scatter_(1, place, rows)
+
+    def squared_norms(self) -> Tensor:
+        return squared_rows(self.g)
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
         g = blank(self.g, bad) * factors.to(self.g.dtype)[:, None, None]

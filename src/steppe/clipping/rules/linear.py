@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from steppe.clipping.kernels import Candidate
-from steppe.clipping.slots import Kept, Outer, Slot, Summed
+from steppe.clipping.slots import Kept, Outer, Slot, Summed, wide_dtype
 from steppe.clipping.tracing import Contact, Gradients, Output, Use
 
 
@@ -36,13 +35,14 @@ class Linear(Use):
         (x,), (g,) = saved, grads
         if g is None:
             return (None,)
-        grad_x = g @ self.weight.detach() if needs[0] else None
+        grad_x = g @ self.weight.detach().to(g.dtype) if needs[0] else None
         rows, grad_rows = self._rows(x, 0), self._rows(g, 1)
         if self.weight.requires_grad:
             dots = None
-            if self.contact.want_dots and grad_x is not None:
-                # ⟨Σ g xᵀ, W⟩ = Σ ⟨x, Wᵀg⟩, and Wᵀg is the gradient that was just computed.
-                dots = (self._rows(grad_x, 0) * rows).sum((1, 2), dtype=torch.float32)
+            if self.contact.want_dots and grad_x is not None and x.dtype == wide_dtype(x):
+                # ⟨Σ g xᵀ, W⟩ = Σ ⟨x, Wᵀg⟩, and Wᵀg is the gradient that was just computed. In half
+                # precision it is too coarse for a term that may cancel all others.
+                dots = (self._rows(grad_x, 0) * rows).sum((1, 2), dtype=x.dtype)
             self.slots.append((self.weight, outer(self.contact, rows, grad_rows, dots)))
         if self.bias is not None and self.bias.requires_grad:
             self.slots.append((self.bias, Summed(grad_rows)))
@@ -80,7 +80,7 @@ def outer(contact: Contact, x: Tensor, g: Tensor, dots: Tensor | None = None) ->
         ),
     }
     key = f"linear {inputs}->{outputs} T={positions}"
-    return contact.kernels.pick(key, candidates, inputs * outputs)
+    return contact.kernels.pick(key, candidates, inputs * outputs, wide_dtype(x))
 
 
 def linear(contact: Contact) -> Use | None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from steppe.clipping.kernels import Candidate
-from steppe.clipping.slots import Kept, Outer, Slot, blank, paired_
+from steppe.clipping.slots import Kept, Outer, Slot, blank, paired_, wide_dtype
 from steppe.clipping.tracing import Contact
 
 
@@ -80,7 +80,7 @@ def shared_outer(contact: Contact, x: Tensor, gram: Gram, dots: Tensor | None) -
         ),
     }
     key = f"recurrent {inputs}->{outputs} T={positions}"
-    slot = contact.kernels.pick(key, candidates, inputs * outputs)
+    slot = contact.kernels.pick(key, candidates, inputs * outputs, wide_dtype(x))
     if isinstance(slot, InTime):
         slot.gram = gram
     return slot

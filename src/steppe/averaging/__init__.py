@@ -1,0 +1,34 @@
+"""Place 7: which model is published. All free, but for a choice by private data."""
+
+from steppe.averaging.average import Average as Average
+from steppe.averaging.average import AveragedWeights as AveragedWeights
+from steppe.averaging.choose import Choice as Choice
+from steppe.averaging.choose import accuracy as accuracy
+from steppe.averaging.choose import best_checkpoints as best_checkpoints
+from steppe.averaging.choose import choose as choose
+from steppe.averaging.choose import private_choice as private_choice
+from steppe.averaging.choose import tune as tune
+from steppe.averaging.combine import Combined as Combined
+from steppe.averaging.ema import EMA as EMA
+from steppe.averaging.entry import Entry as Entry
+from steppe.averaging.entry import Keep as Keep
+from steppe.averaging.outputs import OMV as OMV
+from steppe.averaging.outputs import OPA as OPA
+from steppe.averaging.outputs import Ensemble as Ensemble
+from steppe.averaging.outputs import Outputs as Outputs
+from steppe.averaging.polynomial import PolynomialDecay as PolynomialDecay
+from steppe.averaging.posthoc import PowerAverages as PowerAverages
+from steppe.averaging.posthoc import Reconstruction as Reconstruction
+from steppe.averaging.posthoc import Snapshot as Snapshot
+from steppe.averaging.posthoc import reconstruct as reconstruct
+from steppe.averaging.posthoc import stored_snapshots as stored_snapshots
+from steppe.averaging.store import Checkpoints as Checkpoints
+from steppe.averaging.store import CheckpointStore as CheckpointStore
+from steppe.averaging.swa import SWA as SWA
+from steppe.averaging.together import Averages as Averages
+from steppe.averaging.uncertainty import Prediction as Prediction
+from steppe.averaging.uncertainty import Variance as Variance
+from steppe.averaging.uncertainty import best_number as best_number
+from steppe.averaging.uncertainty import checkpoint_variance as checkpoint_variance
+from steppe.averaging.uncertainty import error_bound as error_bound
+from steppe.averaging.window import Window as Window

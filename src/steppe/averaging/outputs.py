@@ -1,0 +1,211 @@
+"""Averages of outputs over checkpoints: mean probability (OPA) and majority vote (OMV)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from steppe._validate import fail, positive_integer
+from steppe.averaging.uncertainty import Prediction, prediction
+
+# Something that gives the same checkpoints each time it is walked through.
+CheckpointSource = Iterable[Mapping[str, Tensor]]
+
+
+@dataclass
+class Outputs:
+    """What all checkpoints said about each input, without remembering any single one.
+
+    Args:
+        count: how many checkpoints.
+        mean: mean class probabilities, inputs × classes.
+        scatter: sum of squared deviations from the mean, inputs × classes.
+        votes: how many checkpoints chose each class, inputs × classes.
+    """
+
+    count: int
+    mean: Tensor
+    scatter: Tensor
+    votes: Tensor
+
+    @property
+    def mean_labels(self) -> Tensor:
+        """OPA: the class with the largest mean probability, the lowest of equals."""
+        return self.mean.argmax(dim=-1)
+
+    @property
+    def vote_labels(self) -> Tensor:
+        """OMV: most votes, then largest mean probability, then lowest class."""
+        leads = self.votes == self.votes.amax(dim=-1, keepdim=True)
+        return self.mean.masked_fill(~leads, -1.0).argmax(dim=-1)
+
+
+class Ensemble(ABC):
+    """Several checkpoints of one run that answer together.
+
+    Checkpoints are read one group after another and each is asked about all inputs, so memory
+    does not grow with their number: three numbers per input and class.
+
+    Args:
+        model: the model they belong to; it answers with one logit a class. It is not changed.
+        checkpoints: `store.last(k)`, or a list of state dicts.
+        batch_size: how many inputs are asked at a time.
+        together: how many checkpoints answer in one batched call. More than one pays for small
+            models, where calls cost more than arithmetic, and not for convolutions on a CPU.
+
+    Guarantees:
+        Post-processing of the checkpoints: no privacy cost.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        checkpoints: CheckpointSource,
+        batch_size: int = 1024,
+        together: int = 1,
+    ) -> None:
+        if isinstance(checkpoints, Iterator):
+            rule = "can be walked through once only"
+            raise fail("checkpoints", type(checkpoints).__name__, rule, "give a list or store.last")
+        self.model = model
+        self.checkpoints = checkpoints
+        self.batch_size = positive_integer("batch_size", batch_size)
+        self.together = positive_integer("together", together)
+
+    @abstractmethod
+    def labels(self, inputs: Tensor) -> Tensor:
+        """The class of each input."""
+
+    @torch.no_grad()
+    def outputs(self, inputs: Tensor) -> Outputs:
+        """Ask every checkpoint about every input.
+
+        Args:
+            inputs: any number of inputs along the first dimension.
+        """
+        found: Outputs | None = None
+        with _evaluating(self.model):
+            for group in _groups(self.checkpoints, self.together):
+                parts = [self._ask(group, part) for part in inputs.split(self.batch_size)]
+                for probabilities in torch.cat(parts, dim=1):
+                    found = _add(found, probabilities)
+        if found is None:
+            raise fail("checkpoints", [], "must not be empty", "give at least one checkpoint")
+        return found
+
+    def predict(self, inputs: Tensor, interval: float = 0.95) -> Prediction:
+        """Labels with their agreement, and intervals around the class probabilities.
+
+        Args:
+            inputs: any number of inputs along the first dimension.
+            interval: confidence of the Student-t intervals, in (0, 1).
+
+        Returns:
+            Labels by this ensemble's rule; see `Prediction` for what the intervals cover.
+        """
+        found = self.outputs(inputs)
+        return prediction(
+            self._choose(found), found.count, found.mean, found.scatter, found.votes, interval
+        )
+
+    @abstractmethod
+    def _choose(self, found: Outputs) -> Tensor: ...
+
+    def _ask(self, group: list[dict[str, Tensor]], inputs: Tensor) -> Tensor:
+        """Probabilities in float64: checkpoints × inputs × classes."""
+        if len(group) == 1:
+            logits = functional_call(self.model, group[0], (inputs,)).unsqueeze(0)
+        else:
+            stacked = {name: torch.stack([one[name] for one in group]) for name in group[0]}
+
+            def answer(tensors: dict[str, Tensor]) -> Any:
+                return functional_call(self.model, tensors, (inputs,))
+
+            logits = vmap(answer)(stacked)
+        if logits.dim() != 3:
+            rule = f"answers with shape {tuple(logits.shape[1:])} to {len(inputs)} inputs"
+            raise fail("model", type(self.model).__name__, rule, "give one logit for each class")
+        return logits.double().softmax(dim=-1)
+
+
+class OPA(Ensemble):
+    """Output-probability averaging: the class with the largest mean probability.
+
+    Examples:
+        >>> model = nn.Linear(1, 2, bias=False)
+        >>> sure = {"weight": torch.tensor([[3.0], [0.0]])}
+        >>> unsure = {"weight": torch.tensor([[0.0], [0.1]])}
+        >>> ensemble = OPA(model, [sure, unsure, unsure])
+        >>> ensemble.labels(torch.ones(1, 1))
+        tensor([0])
+        >>> OMV(model, [sure, unsure, unsure]).labels(torch.ones(1, 1))
+        tensor([1])
+    """
+
+    def labels(self, inputs: Tensor) -> Tensor:
+        """The class of each input by mean probability; the lowest of equals."""
+        return self.outputs(inputs).mean_labels
+
+    def probabilities(self, inputs: Tensor) -> Tensor:
+        """Mean class probabilities, inputs × classes."""
+        return self.outputs(inputs).mean
+
+    def _choose(self, found: Outputs) -> Tensor:
+        return found.mean_labels
+
+
+class OMV(Ensemble):
+    """Output majority vote: the class that most checkpoints choose.
+
+    Ties go to the class with the larger mean probability among the leaders, then to the lowest.
+    """
+
+    def labels(self, inputs: Tensor) -> Tensor:
+        """The class of each input by votes."""
+        return self.outputs(inputs).vote_labels
+
+    def votes(self, inputs: Tensor) -> Tensor:
+        """How many checkpoints chose each class, inputs × classes."""
+        return self.outputs(inputs).votes
+
+    def _choose(self, found: Outputs) -> Tensor:
+        return found.vote_labels
+
+
+def _add(found: Outputs | None, probabilities: Tensor) -> Outputs:
+    """Welford's update of mean and scatter, which stays accurate when they hardly differ."""
+    if found is None:
+        zeros = torch.zeros_like(probabilities)
+        found = Outputs(0, zeros, zeros.clone(), torch.zeros_like(zeros, dtype=torch.int64))
+    found.count += 1
+    before = probabilities - found.mean
+    found.mean += before / found.count
+    found.scatter += before * (probabilities - found.mean)
+    chosen = probabilities.argmax(dim=-1, keepdim=True)
+    found.votes.scatter_add_(-1, chosen, torch.ones_like(chosen))
+    return found
+
+
+def _groups(checkpoints: CheckpointSource, size: int) -> Iterator[list[dict[str, Tensor]]]:
+    iterator = iter(checkpoints)
+    while group := [dict(one) for one in islice(iterator, size)]:
+        yield group
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training

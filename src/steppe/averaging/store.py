@@ -1,0 +1,256 @@
+"""A folder of checkpoints that another process can read while training writes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from steppe._validate import fail, non_negative, one_of, positive_integer
+from steppe.averaging.entry import Entry, Keep
+from steppe.averaging.files import single_writer, sync_folder, write_atomically
+from steppe.averaging.layout import named_tensors, write_checkpoint
+from steppe.errors import DataError
+
+FORMAT = 1
+MODEL = "model"
+
+
+class CheckpointStore:
+    """Checkpoints of one run: safetensors files and an index of step, ε and hash.
+
+    Files are written once and never changed; the index is replaced whole. A reader in another
+    process therefore sees a consistent store at any moment, and needs no lock. No pickle is read
+    or written, and all files are readable by their owner only.
+
+    Args:
+        folder: made when it does not exist.
+        plan: digest of the run's plan (`plan.digest()`); a store of another plan is refused. None
+            reads any store, and writes only to one that has no plan either.
+        keep: which checkpoints stay.
+
+    Guarantees:
+        Holds what the private steps released and nothing else. Every file is checked against its
+        hash before a number of it is used.
+
+    Examples:
+        >>> import tempfile
+        >>> model = nn.Linear(2, 1)
+        >>> store = CheckpointStore(tempfile.mkdtemp(), keep=Keep(last=2))
+        >>> for step in (1, 2, 3):
+        ...     _ = store.append(model, step=step, epsilon=0.1 * step)
+        >>> [entry.step for entry in store.entries()]
+        [2, 3]
+    """
+
+    def __init__(
+        self, folder: str | Path, plan: str | None = None, keep: Keep | None = None
+    ) -> None:
+        self.folder = Path(folder)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.plan = plan
+        self.keep = keep or Keep()
+        self._read_index()
+
+    def append(
+        self,
+        weights: nn.Module | Mapping[str, Tensor],
+        step: int,
+        epsilon: float | None = None,
+        kind: str = MODEL,
+    ) -> Entry:
+        """Add a checkpoint; on return it is on the disk and in the index.
+
+        Args:
+            weights: a model, or tensors by name.
+            step: how many private steps have been taken; must exceed the newest of this kind.
+            epsilon: ε spent so far.
+            kind: "model", or a name for something derived from it.
+
+        Returns:
+            The new entry.
+        """
+        from safetensors.torch import save
+
+        step = positive_integer("step", step)
+        epsilon = None if epsilon is None else non_negative("epsilon", epsilon)
+        tensors = named_tensors(weights) if isinstance(weights, nn.Module) else dict(weights)
+        with single_writer(self.folder):
+            index = self._read_index()
+            if self.plan != index["plan"] and index["entries"]:
+                raise fail("plan", self.plan, "the store has a plan", "open it with that plan")
+            _same_model(kind, _shapes(tensors), index["shapes"].get(kind))
+            newest = max((e["step"] for e in index["entries"] if e["kind"] == kind), default=0)
+            if step <= newest:
+                rule = f"must come after step {newest}, which is stored already"
+                raise fail("step", step, rule, "call rewind(step) first when a run is resumed")
+            data = save(
+                {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
+                metadata={"step": str(step), "kind": kind, "plan": self.plan or ""},
+            )
+            digest = hashlib.sha256(data).hexdigest()
+            entry = Entry(
+                step, epsilon, kind, f"{step:09d}-{digest[:16]}.safetensors", digest, len(data)
+            )
+            write_atomically(self.folder / entry.file, data)
+            index["shapes"][kind] = _shapes(tensors)
+            index["plan"] = self.plan
+            self._write_index(index, [*_entries(index), entry])
+        return entry
+
+    def rewind(self, step: int, kind: str = MODEL) -> None:
+        """Forget everything of a kind after a step, so that a run resumed there can write again."""
+        with single_writer(self.folder):
+            index = self._read_index()
+            kept = [e for e in _entries(index) if e.kind != kind or e.step <= step]
+            self._write_index(index, kept)
+
+    def entries(self, kind: str = MODEL) -> list[Entry]:
+        """What is stored at this moment, oldest first."""
+        found = [entry for entry in _entries(self._read_index()) if entry.kind == kind]
+        return sorted(found, key=lambda entry: entry.step)
+
+    def kinds(self) -> list[str]:
+        """The kinds of checkpoints that are stored."""
+        return sorted({entry.kind for entry in _entries(self._read_index())})
+
+    def load(self, entry: Entry) -> dict[str, Tensor]:
+        """The tensors of a checkpoint, on the CPU, after its hash was checked."""
+        from safetensors.torch import load
+
+        path = self.folder / entry.file
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise _damage(path, "is gone, perhaps by the keep rule of its writer") from None
+        if len(data) != entry.size:
+            raise _damage(path, f"is truncated or longer: {len(data)} bytes, not {entry.size}")
+        if hashlib.sha256(data).hexdigest() != entry.sha256:
+            raise _damage(path, "does not have the hash of the index: its content was changed")
+        return load(data)
+
+    def restore(self, model: nn.Module, step: int | None = None) -> Entry:
+        """Copy a stored checkpoint (the newest by default) into the model it came from."""
+        stored = {entry.step: entry for entry in self.entries()}
+        if not stored or (step is not None and step not in stored):
+            rule = f"is not among the {len(stored)} stored checkpoints"
+            raise fail("step", step, rule, "see entries() for what is there")
+        entry = stored[max(stored) if step is None else step]
+        write_checkpoint(model, self.load(entry))
+        return entry
+
+    def last(
+        self,
+        k: int,
+        burn_in: int = 0,
+        spacing: int = 1,
+        kind: str = MODEL,
+        damaged: str = "refuse",
+    ) -> Checkpoints:
+        """The newest k checkpoints, oldest first, read from the disk one at a time.
+
+        Args:
+            k: how many.
+            burn_in: leave out steps up to this one.
+            spacing: at least so many steps from one checkpoint to the next.
+            kind: which kind.
+            damaged: "refuse" raises when a file is damaged, "skip" warns and goes on.
+        """
+        k = positive_integer("k", k)
+        chosen: list[Entry] = []
+        for entry in reversed(self.entries(kind)):
+            if entry.step <= burn_in or len(chosen) == k:
+                break
+            if not chosen or chosen[-1].step - entry.step >= spacing:
+                chosen.append(entry)
+        if len(chosen) < k:
+            rule = f"is more than the {len(chosen)} checkpoints stored with {burn_in=}, {spacing=}"
+            raise fail("k", k, rule, "use a smaller k, or keep more checkpoints")
+        return Checkpoints(self, chosen[::-1], damaged)
+
+    def _read_index(self) -> dict[str, Any]:
+        path = self.folder / "index.json"
+        try:
+            index: dict[str, Any] = json.loads(path.read_text())
+        except FileNotFoundError:
+            return {"format": FORMAT, "plan": self.plan, "shapes": {}, "entries": []}
+        except (ValueError, OSError):
+            raise _damage(path, "cannot be read as an index") from None
+        if not isinstance(index, dict) or index.get("format") != FORMAT:
+            raise _damage(path, f"is not an index of format {FORMAT}")
+        if self.plan is not None and index["entries"] and index["plan"] != self.plan:
+            rule = f"the store belongs to the plan {index['plan']}"
+            raise fail("plan", self.plan, rule, "use a folder of its own for each plan")
+        return index
+
+    def _write_index(self, index: dict[str, Any], entries: Sequence[Entry]) -> None:
+        kept = []
+        for kind in {entry.kind for entry in entries}:
+            own = sorted((e for e in entries if e.kind == kind), key=lambda e: e.step)
+            steps = set(self.keep.kept([entry.step for entry in own]))
+            kept += [entry for entry in own if entry.step in steps]
+        removed = {entry["file"] for entry in index["entries"]} - {entry.file for entry in kept}
+        index["entries"] = [asdict(e) for e in sorted(kept, key=lambda e: (e.step, e.kind))]
+        write_atomically(self.folder / "index.json", json.dumps(index, indent=1).encode())
+        # Only now: a reader of the old index may still be about to open them.
+        for name in removed:
+            (self.folder / name).unlink(missing_ok=True)
+        if removed:
+            sync_folder(self.folder)
+
+
+class Checkpoints:
+    """Stored checkpoints that can be walked through again and again, one in memory at a time.
+
+    Args:
+        store: where they are.
+        entries: which ones, in the order in which they are read.
+        damaged: "refuse" or "skip".
+    """
+
+    def __init__(self, store: CheckpointStore, entries: Sequence[Entry], damaged: str) -> None:
+        self.entries = list(entries)
+        self._store = store
+        self._skip = one_of("damaged", damaged, ("refuse", "skip")) == "skip"
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        for entry in self.entries:
+            try:
+                tensors = self._store.load(entry)
+            except DataError as error:
+                if not self._skip:
+                    raise
+                warnings.warn(f"skipped: {error}", RuntimeWarning, stacklevel=2)
+                continue
+            yield tensors
+
+
+def _entries(index: dict[str, Any]) -> list[Entry]:
+    return [Entry(**entry) for entry in index["entries"]]
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, list[Any]]:
+    return {n: [str(t.dtype).removeprefix("torch."), *t.shape] for n, t in sorted(tensors.items())}
+
+
+def _same_model(kind: str, own: dict[str, list[Any]], stored: dict[str, list[Any]] | None) -> None:
+    if stored is None or own == stored:
+        return
+    name = next(n for n in sorted(own.keys() | stored.keys()) if own.get(n) != stored.get(n))
+    here, there = (shapes.get(name, "absent") for shapes in (own, stored))
+    rule = f"is {here} here and {there} in the store of {kind!r}"
+    raise fail("weights", name, rule, "use a folder of its own for each model")
+
+
+def _damage(path: Path, rule: str) -> DataError:
+    remedy = "the other checkpoints stay readable (damaged='skip' leaves this one out)"
+    return DataError(f"file={path.name!r}: {rule}; {remedy}.")

@@ -1,0 +1,231 @@
+"""The store: whole files, true hashes, and clear words about damage."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from averaging_cases import Tied, bits, same_bits, walk
+from torch import nn
+
+from steppe.averaging import CheckpointStore, Combined, Keep
+from steppe.averaging import files as files_module
+from steppe.averaging.files import single_writer
+from steppe.errors import ConfigurationError, DataError, MisuseError
+
+
+def filled(folder: Path, steps: range, keep: Keep | None = None) -> CheckpointStore:
+    store = CheckpointStore(folder, plan="plan-a", keep=keep)
+    model = Tied()
+    for step in steps:
+        walk(model, step)
+        store.append(model, step=step, epsilon=0.1 * step)
+    return store
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_what_goes_in_comes_out_bit_for_bit(dtype: torch.dtype, tmp_path: Path) -> None:
+    model, other = Tied(dtype), Tied(dtype)
+    walk(model, 3)
+    entry = CheckpointStore(tmp_path).append(model, step=3, epsilon=0.5)
+    reader = CheckpointStore(tmp_path)
+    assert reader.entries() == [entry]
+    assert (entry.step, entry.epsilon, entry.kind) == (3, 0.5, "model")
+    assert reader.restore(other) == entry
+    assert same_bits(bits(other), bits(model))
+
+
+def test_files_are_for_their_owner_only_and_none_is_left_over(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    filled(folder, range(1, 6), Keep(last=2))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for path in folder.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert len(list(folder.glob("*.safetensors"))) == 2
+    assert sorted(p.name for p in folder.iterdir() if p.suffix != ".safetensors") == [
+        ".lock",
+        "index.json",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keep", "steps"),
+    [
+        (Keep(), list(range(1, 11))),
+        (Keep(last=3), [8, 9, 10]),
+        (Keep(every=4), [4, 8]),
+        (Keep(last=1, every=4), [4, 8, 10]),
+    ],
+)
+def test_keep_rules(keep: Keep, steps: list[int], tmp_path: Path) -> None:
+    store = filled(tmp_path, range(1, 11), keep)
+    assert [entry.step for entry in store.entries()] == steps
+    assert len(list(tmp_path.glob("*.safetensors"))) == len(steps)
+
+
+def test_last_obeys_burn_in_and_spacing(tmp_path: Path) -> None:
+    store = filled(tmp_path, range(1, 11))
+    assert [e.step for e in store.last(3).entries] == [8, 9, 10]
+    assert [e.step for e in store.last(3, spacing=3).entries] == [4, 7, 10]
+    with pytest.raises(ConfigurationError, match=r"k=11: is more than the 10 checkpoints stored"):
+        store.last(11)
+    with pytest.raises(
+        ConfigurationError, match=r"k=3: is more than the 2 .* burn_in=6, spacing=3"
+    ):
+        store.last(3, burn_in=6, spacing=3)
+
+
+def test_the_mean_of_stored_checkpoints(tmp_path: Path) -> None:
+    store = filled(tmp_path, range(1, 6))
+    model = Tied()
+    expected = torch.stack([c["embed.weight"] for c in store.last(3)]).double().mean(0).float()
+    found = Combined(model, store.last(3))
+    torch.testing.assert_close(found.weights()["embed.weight"], expected)
+    assert found.covers == 3
+    assert found.weights()["seen"] == 5
+    with found.applied(model):
+        torch.testing.assert_close(model.embed.weight.detach(), expected)
+
+
+def test_another_plan_or_model_is_refused(tmp_path: Path) -> None:
+    store = filled(tmp_path, range(1, 3))
+    with pytest.raises(
+        ConfigurationError, match=r"plan='plan-b': the store belongs to the plan pl"
+    ):
+        CheckpointStore(tmp_path, plan="plan-b")
+    with pytest.raises(ConfigurationError, match=r"plan=None: the store has a plan"):
+        CheckpointStore(tmp_path).append(Tied(), step=3)
+    with pytest.raises(
+        ConfigurationError, match=r"weights='bias': is \['float32', 1\] here and abs"
+    ):
+        store.append(nn.Linear(1, 1), step=3)
+    with pytest.raises(
+        ConfigurationError, match=r"'embed.weight': is \['float64', 3, 2\] here and"
+    ):
+        store.append(Tied(torch.float64), step=3)
+    with pytest.raises(
+        ConfigurationError, match=r"checkpoint='embed.weight': is a tensor of anoth"
+    ):
+        store.restore(nn.Linear(1, 1))
+    assert len(list(CheckpointStore(tmp_path).last(2))) == 2
+
+
+def test_steps_grow_until_the_store_is_rewound(tmp_path: Path) -> None:
+    store = filled(tmp_path, range(1, 6))
+    with pytest.raises(
+        ConfigurationError, match=r"step=4: must come after step 5, .*; call rewind"
+    ):
+        store.append(Tied(), step=4)
+    store.rewind(3)
+    store.append(Tied(), step=4)
+    assert [entry.step for entry in store.entries()] == [1, 2, 3, 4]
+    with pytest.raises(ConfigurationError, match=r"step=9: is not among the 4 stored checkpoints"):
+        store.restore(Tied(), step=9)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda data: data[:-7], r"is truncated or longer: \d+ bytes, not \d+"),
+        (lambda data: data[:-1] + b"x", r"does not have the hash of the index"),
+        (lambda data: None, r"is gone, perhaps by the keep rule"),
+    ],
+)
+def test_a_damaged_file_is_named_and_the_rest_stays_readable(  # type: ignore[no-untyped-def]
+    damage, message: str, tmp_path: Path
+) -> None:
+    store = filled(tmp_path, range(1, 5))
+    victim = tmp_path / store.entries()[1].file
+    changed = damage(victim.read_bytes())
+    victim.unlink() if changed is None else victim.write_bytes(changed)
+    with pytest.raises(DataError, match=rf"file='{victim.name}': {message}"):
+        list(store.last(4))
+    with pytest.warns(RuntimeWarning, match=rf"skipped: file='{victim.name}'"):
+        assert len(list(store.last(4, damaged="skip"))) == 3
+    assert len(list(store.last(2))) == 2
+    store.append(Tied(), step=5)
+
+
+def test_a_broken_index_is_named(tmp_path: Path) -> None:
+    filled(tmp_path, range(1, 3))
+    (tmp_path / "index.json").write_text('{"format": 1, "entr')
+    with pytest.raises(DataError, match=r"file='index.json': cannot be read as an index"):
+        CheckpointStore(tmp_path)
+    (tmp_path / "index.json").write_text(json.dumps({"format": 99}))
+    with pytest.raises(DataError, match=r"file='index.json': is not an index of format 1"):
+        CheckpointStore(tmp_path)
+
+
+def test_a_crash_while_writing_leaves_the_old_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = filled(tmp_path, range(1, 3))
+
+    def crash(*_: object) -> None:
+        raise OSError("no space left")
+
+    for function in ("fsync", "replace"):
+        with monkeypatch.context() as patched, pytest.raises(OSError, match="no space left"):
+            patched.setattr(files_module.os, function, crash)
+            store.append(Tied(), step=3)
+        assert [entry.step for entry in store.entries()] == [1, 2]
+        assert not list(tmp_path.glob(".writing-*"))
+    (tmp_path / ".writing-of-a-killed-process").touch()
+    store.append(Tied(), step=3)
+    assert not list(tmp_path.glob(".writing-*"))
+    assert len(list(store.last(3))) == 3
+
+
+def test_two_writers_are_refused(tmp_path: Path) -> None:
+    store = filled(tmp_path, range(1, 2))
+    with (
+        single_writer(tmp_path),
+        pytest.raises(MisuseError, match=r"another writer is at work here"),
+    ):
+        store.append(Tied(), step=2)
+
+
+def test_a_reader_in_another_process_never_sees_half_a_store(tmp_path: Path) -> None:
+    store = filled(tmp_path, range(1, 2))
+    reader = (
+        "import sys, time, pathlib\n"
+        "from steppe.averaging import CheckpointStore\n"
+        "store, reads = CheckpointStore(sys.argv[1]), 0\n"
+        "pathlib.Path(sys.argv[1], 'ready').touch()\n"
+        "while (newest := store.entries()[-1]).step < 150:\n"
+        "    assert store.load(newest)['seen'] == newest.step\n"
+        "    reads += 1\n"
+        "print(reads)\n"
+    )
+    command = [sys.executable, "-c", reader, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "ready").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        model = Tied()
+        for step in range(2, 151):
+            walk(model, step)
+            store.append(model, step=step)
+        out, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors.decode()
+    assert int(out) > 0
+
+
+def test_no_pickle_and_no_environment_reach_the_files(tmp_path: Path) -> None:
+    filled(tmp_path, range(1, 3))
+    for path in tmp_path.glob("*.safetensors"):
+        header = int.from_bytes(path.read_bytes()[:8], "little")
+        described = json.loads(path.read_bytes()[8 : 8 + header])
+        assert described["__metadata__"] == {
+            "kind": "model",
+            "plan": "plan-a",
+            "step": described["__metadata__"]["step"],
+        }
+        assert os.fspath(tmp_path) not in json.dumps(described)
