@@ -14,7 +14,7 @@ from steppe import _validate
 from steppe.accounting import Statement
 from steppe.clipping import ClippedSum, Kernels, objective_of
 from steppe.clipping.batches import count
-from steppe.clipping.isolation import Report, probe
+from steppe.clipping.probing import Report, probe
 from steppe.errors import ConfigurationError, MisuseError
 from steppe.noise import Source, as_source
 from steppe.plan import Plan

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from steppe._validate import fail, positive, positive_integer
 from steppe.averaging.average import AveragedWeights
-from steppe.averaging.outputs import Ensemble
+from steppe.averaging.outputs import Ensemble, evaluating
 from steppe.averaging.permute_and_flip import permute_and_flip
 from steppe.noise import Source, as_source
 
@@ -108,13 +108,8 @@ def accuracy(
     if isinstance(candidate, Ensemble):
         labels = candidate.labels(inputs)
     else:
-        training = model.training
-        with candidate.applied(model):
-            model.eval()
-            try:
-                labels = torch.cat([model(part).argmax(dim=-1) for part in inputs.split(1024)])
-            finally:
-                model.train(training)
+        with candidate.applied(model), evaluating(model):
+            labels = torch.cat([model(part).argmax(dim=-1) for part in inputs.split(1024)])
     return (labels == targets).double().mean().item()
 
 

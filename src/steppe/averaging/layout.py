@@ -13,6 +13,7 @@ Tied weights appear once, under their first name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,10 @@ class Spec:
     shape: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
+
+    def numel(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -92,8 +97,19 @@ class Layout:
         return cls(averaged, copied)
 
     def zeros(self) -> list[Tensor]:
-        """An empty accumulator for everything that is averaged."""
-        return [_zeros(spec) for spec in self.averaged.values()]
+        """An empty accumulator for everything that is averaged.
+
+        The tensors of one dtype and device are parts of one block: a pass over them is a walk
+        through memory, measurably faster than over tensors that lie apart.
+        """
+        specs = list(self.averaged.values())
+        kinds = dict.fromkeys((spec.dtype, spec.device) for spec in specs)
+        parts: dict[tuple[torch.dtype, torch.device], Iterator[Tensor]] = {}
+        for kind in kinds:
+            sizes = [spec.numel() for spec in specs if (spec.dtype, spec.device) == kind]
+            block = torch.zeros(sum(sizes), dtype=kind[0], device=kind[1])
+            parts[kind] = iter(block.split(sizes))
+        return [next(parts[spec.dtype, spec.device]).view(spec.shape) for spec in specs]
 
     def copies(self) -> list[Tensor]:
         """Room for everything that is copied."""
@@ -169,7 +185,7 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
 def write_checkpoint(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Copy a checkpoint into the model that it came from."""
     own = named_tensors(model)
-    for name, value in weights.items():
+    for name, value in sorted(weights.items()):
         if name not in own or own[name].shape != value.shape:
             rule = "is a tensor of another model"
             raise fail("checkpoint", name, rule, "use the model that was stored")

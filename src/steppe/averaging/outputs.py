@@ -19,6 +19,8 @@ from steppe.averaging.uncertainty import Prediction, prediction
 # Something that gives the same checkpoints each time it is walked through.
 CheckpointSource = Iterable[Mapping[str, Tensor]]
 
+_DECIMALS = 12  # probabilities that agree so far are a tie
+
 
 @dataclass
 class Outputs:
@@ -39,13 +41,17 @@ class Outputs:
     @property
     def mean_labels(self) -> Tensor:
         """OPA: the class with the largest mean probability, the lowest of equals."""
-        return self.mean.argmax(dim=-1)
+        return self._comparable().argmax(dim=-1)
 
     @property
     def vote_labels(self) -> Tensor:
         """OMV: most votes, then largest mean probability, then lowest class."""
         leads = self.votes == self.votes.amax(dim=-1, keepdim=True)
-        return self.mean.masked_fill(~leads, -1.0).argmax(dim=-1)
+        return self._comparable().masked_fill(~leads, -1.0).argmax(dim=-1)
+
+    def _comparable(self) -> Tensor:
+        # The order of the checkpoints decides the last bits of a mean and must not decide a label.
+        return self.mean.round(decimals=_DECIMALS)
 
 
 class Ensemble(ABC):
@@ -92,8 +98,8 @@ class Ensemble(ABC):
             inputs: any number of inputs along the first dimension.
         """
         found: Outputs | None = None
-        with _evaluating(self.model):
-            for group in _groups(self.checkpoints, self.together):
+        with evaluating(self.model):
+            for group in _groups(self.checkpoints, self.together, inputs.device):
                 parts = [self._ask(group, part) for part in inputs.split(self.batch_size)]
                 for probabilities in torch.cat(parts, dim=1):
                     found = _add(found, probabilities)
@@ -194,14 +200,20 @@ def _add(found: Outputs | None, probabilities: Tensor) -> Outputs:
     return found
 
 
-def _groups(checkpoints: CheckpointSource, size: int) -> Iterator[list[dict[str, Tensor]]]:
+def _groups(
+    checkpoints: CheckpointSource, size: int, device: torch.device
+) -> Iterator[list[dict[str, Tensor]]]:
     iterator = iter(checkpoints)
-    while group := [dict(one) for one in islice(iterator, size)]:
+    while group := [
+        {name: tensor.to(device) for name, tensor in one.items()}
+        for one in islice(iterator, size)
+    ]:
         yield group
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside the block; every module's own mode comes back."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

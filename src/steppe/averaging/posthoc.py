@@ -129,8 +129,8 @@ class Reconstruction(AveragedWeights):
 
     Attributes:
         residual: ‖weights of the combination − weights of the target‖ / ‖weights of the target‖.
-            If the weights of the model were a smooth path plus independent noise, this is the
-            size of the error next to the noise that the true average still has.
+            For weights that are constant but for independent noise, this is the size of the
+            error next to the noise that the true average still has; a drift adds to it.
         amplification: sum of the sizes of the coefficients; rounding of the snapshots grows by it.
         coefficients: one for each snapshot; they sum to one.
     """

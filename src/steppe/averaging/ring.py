@@ -64,8 +64,9 @@ class Ring:
         A running mean, not a sum: equal vectors have exactly themselves as their mean.
         """
         mean = torch.zeros(self.rows.shape[1], dtype=torch.float64, device=self.rows.device)
+        wide = torch.empty_like(mean)
         for number, row in enumerate(self.rows[:slots], start=1):
-            mean.lerp_(row.double(), 1 / number)
+            mean.lerp_(wide.copy_(row), 1 / number)
         return mean
 
 

@@ -65,7 +65,7 @@ class CheckpointStore:
         epsilon: float | None = None,
         kind: str = MODEL,
     ) -> Entry:
-        """Add a checkpoint; on return it is on the disk and in the index.
+        """Add a checkpoint; on return it is on the disk and in the index, if it is to be kept.
 
         Args:
             weights: a model, or tensors by name.
@@ -195,7 +195,8 @@ class CheckpointStore:
             own = sorted((e for e in entries if e.kind == kind), key=lambda e: e.step)
             steps = set(self.keep.kept([entry.step for entry in own]))
             kept += [entry for entry in own if entry.step in steps]
-        removed = {entry["file"] for entry in index["entries"]} - {entry.file for entry in kept}
+        known = {entry.file for entry in [*_entries(index), *entries]}
+        removed = known - {entry.file for entry in kept}
         index["entries"] = [asdict(e) for e in sorted(kept, key=lambda e: (e.step, e.kind))]
         write_atomically(self.folder / "index.json", json.dumps(index, indent=1).encode())
         # Only now: a reader of the old index may still be about to open them.

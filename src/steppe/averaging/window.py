@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from steppe._validate import fail, positive_integer
 from steppe.averaging.average import Average
-from steppe.averaging.layout import Spec
 from steppe.averaging.ring import Ring
 
 
@@ -65,7 +64,7 @@ class Window(Average):
         if self.k % self.block:
             raise fail("block", block, f"must divide k={k}", "choose a divisor of k")
         specs = list(self.layout.averaged.values())
-        length = sum(_length(spec) for spec in specs)
+        length = sum(spec.numel() for spec in specs)
         exact = max((spec.dtype for spec in specs), key=lambda dtype: dtype.itemsize)
         where = None if folder is None else Path(folder)
         self._ring = Ring(self.k // self.block, length, dtype or exact, where, specs[0].device)
@@ -102,7 +101,7 @@ class Window(Average):
     def _averaged(self) -> list[Tensor]:
         self._require_started()
         specs = list(self.layout.averaged.values())
-        parts = self._ring.mean(self._complete()).split([_length(spec) for spec in specs])
+        parts = self._ring.mean(self._complete()).split([spec.numel() for spec in specs])
         means = [p.view(s.shape).to(s.device) for p, s in zip(parts, specs, strict=True)]
         waiting = self.updates % self.block
         if waiting:
@@ -119,7 +118,3 @@ class Window(Average):
             "ring": self._ring.rows,
             **{f"unfinished.{name}": tensor for name, tensor in unfinished},
         }
-
-
-def _length(spec: Spec) -> int:
-    return torch.Size(spec.shape).numel()

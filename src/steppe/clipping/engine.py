@@ -194,6 +194,7 @@ class ClippedSum:
             with tracer:
                 losses = self.objective(alias)
             check_losses(losses, records)
+            tracer.require_whole()
             if tracer.uses:
                 torch.autograd.grad(losses, ANCHOR, torch.ones_like(losses), allow_unused=True)
         return tracer

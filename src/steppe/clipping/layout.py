@@ -20,6 +20,7 @@ class Layout:
         axis: the axis that holds the records.
         interleaved: how a record axis of length k·B is ordered. False: the k rows of a record are
             neighbours (record-major). True: row j belongs to record j mod B (position-major).
+        rows: k, how many rows of that axis belong to one record; None where it is not known.
 
     Examples:
         >>> import torch
@@ -33,10 +34,15 @@ class Layout:
 
     axis: int = 0
     interleaved: bool = False
+    rows: int | None = None
 
     def fits(self, shape: tuple[int, ...], records: int) -> bool:
         """Whether a tensor of this shape can have its records laid out this way."""
-        return len(shape) > self.axis and records > 0 and shape[self.axis] % records == 0
+        if len(shape) <= self.axis or records <= 0:
+            return False
+        if self.rows is None:
+            return shape[self.axis] % records == 0
+        return shape[self.axis] == self.rows * records
 
     def split(self, tensor: Tensor, records: int) -> Tensor:
         """Return `(records, ...)` where every record keeps the tensor's own rank.

@@ -41,6 +41,17 @@ def mark(value: Any) -> None:
         setattr(tensor, _MARK, True)
 
 
+def unmark(tensor: Tensor) -> None:
+    """Forget that a tensor depends on records."""
+    if is_marked(tensor):
+        delattr(tensor, _MARK)
+
+
+def leaf_ids(shared: Iterable[Tensor]) -> tuple[int | None, ...]:
+    """Which weights these are; None for a tensor that was computed from weights."""
+    return tuple(id(tensor) if tensor.is_leaf else None for tensor in shared)
+
+
 def is_marked(tensor: Tensor) -> bool:
     """Whether a tensor depends on records."""
     return hasattr(tensor, _MARK)
@@ -75,11 +86,19 @@ def _sort(values: Iterable[Any], inputs: list[Tensor], shared: list[Tensor]) -> 
 
 @dataclass(frozen=True)
 class Layouts:
-    """Where the records lie in the inputs and outputs of one contact."""
+    """Where the records lie in the inputs and outputs of one contact.
+
+    Attributes:
+        operation: the name of the function.
+        inputs, outputs: one layout for each tensor.
+        weights: the identities of the weights that it uses, as `leaf_ids` gives them; None lets
+            any pass.
+    """
 
     operation: str
     inputs: tuple[Layout, ...]
     outputs: tuple[Layout, ...]
+    weights: tuple[int | None, ...] | None = None
 
 
 @dataclass
@@ -302,12 +321,32 @@ class Tracer(TorchFunctionMode):
         return args[0].copy_(output) if contact.in_place else output
 
     def _expected(self, contact: Contact) -> Layouts:
+        """The layouts that the probe found for this contact, if this is the one it saw."""
         layouts = self._layouts or []
         position = len(self.uses)
-        if position >= len(layouts) or layouts[position].operation != contact.name:
-            raise UnsupportedModelError(
-                f"operation {position} of the forward pass={contact.name!r}: must be the same in "
-                "every step, and the probe saw another one there; make the model's control flow "
-                "independent of the records, or keep it from changing between steps."
-            )
-        return layouts[position]
+        if position < len(layouts):
+            expected = layouts[position]
+            if (
+                expected.operation == contact.name
+                and expected.weights in (None, leaf_ids(contact.shared))
+                and len(expected.inputs) == len(contact.inputs)
+                and all(
+                    layout.fits(tuple(tensor.shape), self.records)
+                    for layout, tensor in zip(expected.inputs, contact.inputs, strict=True)
+                )
+            ):
+                return expected
+        raise _other_path(position, contact.name)
+
+    def require_whole(self) -> None:
+        """Refuse a forward pass that left out something the probe saw."""
+        if self._layouts is not None and len(self.uses) != len(self._layouts):
+            raise _other_path(len(self.uses), "nothing")
+
+
+def _other_path(position: int, found: str) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"operation {position} of the forward pass={found!r}: must be the one that the probe saw, "
+        "with the same weights and as many rows a record; make the model's control flow and the "
+        "rows it works on independent of the records and of chance."
+    )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from steppe.clipping.batches import each
-from steppe.clipping.synthetic import synthetic
+from steppe.clipping.probing.synthetic import synthetic
 from steppe.clipping.tracing import mark, tensors_in
 from steppe.errors import MisuseError, UnsupportedModelError
 

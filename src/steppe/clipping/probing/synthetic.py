@@ -14,15 +14,22 @@ from steppe.clipping.batches import each
 
 @dataclass(frozen=True)
 class Style:
-    """How to make values up: numbers from N(0, 1) or from [0, 1), truth values all alike."""
+    """How to make values up.
+
+    Args:
+        positive: numbers from [0, 1) in place of N(0, 1).
+        truth: what truth values are; None for coin tosses.
+    """
 
     positive: bool = False
-    truth: bool = False
+    truth: bool | None = None
 
 
-# Tried in this order until the losses are finite: some models want numbers above 0, some masks mean
-# "keep" and some "leave out".
-STYLES = (Style(), Style(truth=True), Style(positive=True), Style(positive=True, truth=True))
+# Tried in this order until the losses are finite: some models want numbers above 0, and a mask that
+# leaves everything out gives NaN.
+STYLES = tuple(
+    Style(positive, truth) for truth in (None, False, True) for positive in (False, True)
+)
 
 
 def synthetic(
@@ -51,7 +58,7 @@ def synthetic(
         if tensor.is_floating_point():
             values = _numbers(shape, generator, style)
         elif tensor.dtype == torch.bool:
-            values = torch.full(shape, style.truth)
+            values = _truths(shape, generator, style)
         else:
             values = torch.randint(0, 2, shape, generator=generator)
         return values.to(device=tensor.device, dtype=tensor.dtype)
@@ -69,7 +76,9 @@ def with_other_record(
         row = changed[which]
         if tensor.is_floating_point():
             row = _numbers(row.shape, generator, style).to(changed)
-        elif tensor.dtype != torch.bool:
+        elif tensor.dtype == torch.bool:
+            row = ~row if style.truth is None else row
+        else:
             row = 1 - row
         changed[which] = row
         return changed
@@ -80,3 +89,9 @@ def with_other_record(
 def _numbers(shape: Sequence[int], generator: torch.Generator, style: Style) -> Tensor:
     draw = torch.rand if style.positive else torch.randn
     return draw(tuple(shape), generator=generator)
+
+
+def _truths(shape: Sequence[int], generator: torch.Generator, style: Style) -> Tensor:
+    if style.truth is not None:
+        return torch.full(tuple(shape), style.truth)
+    return torch.rand(tuple(shape), generator=generator) < 0.5

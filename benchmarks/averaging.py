@@ -1,0 +1,130 @@
+"""What averages of weights cost: time of an update, time of a reading, and memory.
+
+`python -m benchmarks.averaging` times ten running averages of five million parameters and windows
+of k = 3 … 200, and prints two tables in about half a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from benchmarks.timing import Step, seconds_per_step
+from steppe.averaging import EMA, SWA, Average, Averages, PolynomialDecay, Window
+
+WINDOWS = (3, 10, 50, 100, 200)
+LARGEST_IN_MEMORY = 1e9  # bytes; larger rings are measured on disk only
+UPDATES = 3
+
+
+def model_of_five_million() -> nn.Module:
+    """5.0 million parameters in large and small tensors, as in a convolutional network."""
+    torch.manual_seed(0)
+    wide = [nn.Conv2d(512, 512, 3), nn.Conv2d(256, 512, 3), nn.Conv2d(256, 256, 3)]
+    narrow = [nn.Conv2d(128, 256, 3), *(nn.Conv2d(128, 128, 3) for _ in range(3))]
+    return nn.Sequential(*wide, *narrow, *(nn.GroupNorm(8, 256) for _ in range(20)))
+
+
+def ten_averages(model: nn.Module) -> Averages:
+    """One of each running kind and several decays, as a run keeps them for later tuning."""
+    decays = (0.85, 0.9, 0.95, 0.99, 0.999, 0.9999)
+    return Averages(
+        [
+            SWA(model),
+            SWA(model, warmup=1),
+            PolynomialDecay(model, gamma=2),
+            PolynomialDecay(model, gamma=17),
+            *(EMA(model, decay) for decay in decays),
+        ]
+    )
+
+
+def median_ms(step: Step, rounds: int) -> float:
+    """Median milliseconds of a call, after one that warms up."""
+    step()
+    return statistics.median(seconds_per_step(step, 1) for _ in range(rounds)) * 1e3
+
+
+def running(model: nn.Module, rounds: int) -> None:
+    """Ten running averages, next to ten passes that read and write as much memory."""
+    averages = ten_averages(model)
+    flat = torch.cat([p.detach().flatten() for p in model.parameters()])
+    others = [torch.zeros_like(flat) for _ in averages]
+
+    def passes() -> None:
+        for other in others:
+            other.add_(flat)
+
+    averages.update(model)  # the first update only copies
+    ten = median_ms(lambda: averages.update(model), rounds)
+    memory = median_ms(passes, rounds)
+    one = median_ms(lambda: averages[4].update(model), rounds)
+    print(f"{flat.numel() / 1e6:.2f} million parameters, {torch.get_num_threads()} thread(s)\n")
+    print("| what | ms | of ten memory passes |")
+    print("|---|---|---|")
+    print(f"| ten passes a += b | {memory:.1f} | 1.00 |")
+    print(f"| ten running averages | {ten:.1f} | {ten / memory:.2f} |")
+    print(f"| one running average | {one:.1f} | {one / memory:.2f} |\n")
+
+
+def windows(model: nn.Module) -> None:
+    """Windows in memory, in blocks, and on disk."""
+    print("| window | ring, MB | update, ms | reading, ms |")
+    print("|---|---|---|---|")
+    for k in WINDOWS:
+        with tempfile.TemporaryDirectory() as folder:
+            ways: dict[str, Callable[[], Window]] = {
+                "memory, float32": lambda k=k: Window(model, k),
+                "disk, bfloat16": lambda k=k, f=folder: Window(
+                    model, k, folder=f, dtype=torch.bfloat16
+                ),
+            }
+            if (block := k // 10) > 1:
+                ways[f"memory, blocks of {block}"] = lambda k=k, b=block: Window(model, k, block=b)
+            for way, make in ways.items():
+                measure_window(k, way, make, model)
+
+
+def measure_window(k: int, way: str, make: Callable[[], Window], model: nn.Module) -> None:
+    """One row of the table: fill the ring a little, time updates, time one reading."""
+    parameters = sum(p.numel() for p in model.parameters())
+    if way == "memory, float32" and 4 * k * parameters > LARGEST_IN_MEMORY:
+        print(f"| k = {k}, {way} | {4 * k * parameters / 1e6:,.0f} | not measured | |")
+        return
+    window = make()
+    ring = window.state_dict()["average.ring"]
+    size = ring.numel() * ring.element_size() / 1e6
+    update = median_ms(lambda: window.update(model), UPDATES * 3)
+    while window.covers < k:
+        window.update(model)
+    reading = seconds_per_step(lambda: _read(window), 1) * 1e3
+    print(f"| k = {k}, {way} | {size:,.0f} | {update:.1f} | {reading:,.0f} |")
+
+
+def _read(average: Average) -> None:
+    average.weights()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.averaging", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--threads", type=int, default=1, help="one is bound by memory already")
+    parser.add_argument("--no-windows", action="store_true", help="running averages only")
+    arguments = parser.parse_args(argv)
+    torch.set_num_threads(arguments.threads)
+    model = model_of_five_million()
+    running(model, arguments.rounds)
+    if not arguments.no_windows:
+        windows(model)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""Before the first step: does every record stand alone, and are its gradients right?
+
+A per-record bound means nothing if one record's output depends on another. The probe replaces one
+made-up record at a time, and leaves one out, and looks at what moves: in the losses and gradients
+(isolation), in every operation that uses a weight (where the records lie), in weights and buffers
+(nothing made from records may be written there). It compares the engine's gradients with autograd's
+own. No private value is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steppe.clipping.probing.agreement import (
+    require_alone,
+    require_no_company,
+    require_right_gradients,
+)
+from steppe.clipping.probing.isolation import Round, find_layouts, require_isolation
+from steppe.clipping.probing.report import Report as Report
+from steppe.clipping.probing.report import Row as Row
+from steppe.clipping.probing.report import row
+from steppe.clipping.probing.sight import Subject, look
+from steppe.clipping.probing.synthetic import STYLES, Style, synthetic, with_other_record
+from steppe.clipping.tracing import tensors_in
+from steppe.errors import UnsupportedModelError
+
+_RECORDS = 3
+_ROUNDS = 4  # each with random numbers of its own: some models mix records only now and then
+_SEED = 20_170
+
+
+def probe(
+    model: nn.Module,
+    parameters: Mapping[str, Tensor],
+    objective: Callable[[Any], Tensor],
+    example: Any,
+) -> Report:
+    """Check a model and its objective on made-up records.
+
+    Args:
+        model: where names, buffers and modes are read; the objective runs it.
+        parameters: the weights to train, by name.
+        objective: maps a batch to one loss for each record.
+        example: a batch whose shapes and types are copied; its values are not used.
+
+    Raises:
+        IsolationError: a record's result depends on another one, or a weight or buffer is written.
+        UnsupportedModelError: a weight is used where the engine cannot see it, or the engine's
+            gradients differ from autograd's.
+
+    Guarantees:
+        Reads no value of `example` and leaves weights, buffers and random state as they were.
+    """
+    subject = Subject(model, parameters, objective)
+    generator = torch.Generator().manual_seed(_SEED)
+    with torch.random.fork_rng():
+        style = _first_finite(subject, example, generator)
+        rounds, batches = [], []
+        for seed in range(_SEED, _SEED + _ROUNDS):
+            batch = synthetic(example, _RECORDS, generator, style)
+            others = [with_other_record(batch, i, generator, style) for i in range(_RECORDS)]
+            base = look(subject, batch, seed)
+            rounds.append(Round(base, [look(subject, other, seed) for other in others]))
+            batches.append((batch, others))
+        require_isolation(rounds)
+        layouts = find_layouts(rounds)
+        batch, others = batches[0]
+        require_right_gradients(subject, batch, layouts, _SEED)
+        require_alone(subject, batch, others, layouts, _SEED)
+        note = require_no_company(subject, batch, layouts, _SEED)
+    sight = rounds[0].base
+    names = {id(p): name for name, p in parameters.items()}
+    rows = [row(c, path, names) for c, path in zip(sight.contacts, sight.paths, strict=True)]
+    used = {name for line in rows for name in line.weights}
+    held = sum(t.numel() * t.element_size() for ts in sight.inputs + sight.outputs for t in ts)
+    return Report(
+        layouts,
+        rows,
+        tuple(name for name in parameters if name not in used),
+        max(1, held // _RECORDS),
+        () if note is None else (note,),
+    )
+
+
+def inspect(model: nn.Module, *inputs: Tensor) -> Report:
+    """Which path every layer takes, and why; print the result to read it as a table.
+
+    Args:
+        model: any module.
+        inputs: a batch of any number of records as the model takes it; only shapes and types are
+            used.
+
+    Examples:
+        >>> print(inspect(nn.Linear(3, 2), torch.zeros(1, 3)))  # doctest: +ELLIPSIS
+        weights       operation  path    size  why
+        weight, bias  linear     linear  8     ...
+        memory: 0.00 MB a record
+    """
+
+    def squares(batch: Any) -> Tensor:
+        outputs = [out for out in tensors_in(model(*batch)) if out.is_floating_point()]
+        return torch.stack([out.square().flatten(1).sum(1) for out in outputs]).sum(0)
+
+    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    return probe(model, parameters, squares, inputs)
+
+
+def _first_finite(subject: Subject, example: Any, generator: torch.Generator) -> Style:
+    """How to make records up so that the losses are finite: NaN hides what depends on what."""
+    for style in STYLES:
+        sight = look(subject, synthetic(example, _RECORDS, generator, style), _SEED)
+        if bool(torch.isfinite(sight.losses).all()):
+            return style
+    raise UnsupportedModelError(
+        "loss=not finite: must be a finite number on inputs from N(0, 1) or [0, 1) with labels 0 "
+        "and 1; check the scale of the initial weights and the loss."
+    )

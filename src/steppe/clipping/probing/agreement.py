@@ -1,0 +1,195 @@
+"""Are the engine's gradients autograd's, and does each belong to its record alone?
+
+Losses may stand alone while gradients do not: a hook or a detached factor can carry one record into
+another's gradient. And adding or removing a record is what privacy is about, so the others must not
+notice that either.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from steppe.clipping.batches import count, each
+from steppe.clipping.engine import ClippedSum
+from steppe.clipping.flat import Flat
+from steppe.clipping.kernels import Kernels
+from steppe.clipping.probing.sight import Subject, unchanged
+from steppe.clipping.rules import RULES
+from steppe.clipping.slots import wide, wide_dtype
+from steppe.clipping.tracing import Layouts, Tracer, mark
+from steppe.errors import IsolationError, UnsupportedModelError
+
+# float32 gradients of the same graph by two routes; a wrong rule is wrong by far more.
+_TOLERANCE = 2e-3
+
+
+def require_right_gradients(
+    subject: Subject, batch: Any, layouts: list[Layouts], seed: int
+) -> None:
+    """The engine's norms and sums against autograd's, on the same random numbers."""
+    factors = torch.tensor([1.0, -0.5, 2.0])
+    try:
+        norms, total = _by_autograd(subject, batch, factors, seed)
+        found_norms, found_total = _by_engine(subject, batch, layouts, factors, seed)
+    except (RuntimeError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise UnsupportedModelError(
+            f"gradients=none: must be computable record by record, and torch says: {reason}; take "
+            "checkpointed or compiled blocks out of the model, or rewrite that layer."
+        ) from error
+    scales = _scales(norms)
+    for i, (name, parameter) in enumerate(subject.parameters.items()):
+        worst = max(
+            float(((found_norms[i] - norms[i]).abs() / scales[i]).max()),
+            float((found_total[i] - total[i]).norm() / scales[i].max()),
+        )
+        if not worst <= _TOLERANCE * _slack(parameter):
+            raise UnsupportedModelError(
+                f"parameter={name!r}: its per-record gradient must equal autograd's, and is off by "
+                f"{worst:.1e}; report the layer, and freeze it or write it with torch.nn layers "
+                "meanwhile."
+            )
+
+
+def require_alone(
+    subject: Subject, batch: Any, replaced: list[Any], layouts: list[Layouts], seed: int
+) -> None:
+    """A record's gradient must not move when another one is replaced."""
+    base = _norms(subject, batch, layouts, seed)
+    for which, other in enumerate(replaced):
+        moved = _norms(subject, other, layouts, seed)
+        kept = [i for i in range(count(batch)) if i != which]
+        _require_same(subject, base[:, kept], moved[:, kept], "another one was replaced")
+
+
+def require_no_company(
+    subject: Subject, batch: Any, layouts: list[Layouts], seed: int
+) -> str | None:
+    """A record's loss and gradient must not depend on how many others there are, or where.
+
+    Returns:
+        Why this could not be checked, or None.
+    """
+    modes = [module.training for module in subject.model.modules()]
+    try:
+        if not _repeatable(subject, batch, seed):
+            subject.model.eval()  # dropout draws other numbers for another batch
+            if not _repeatable(subject, batch, seed):
+                return "the forward pass is random, so that removing a record could not be checked"
+        losses, norms = _losses(subject, batch, seed), _norms(subject, batch, layouts, seed)
+        for part in (slice(1, None), slice(None, -1)):
+            fewer = each(lambda tensor, part=part: tensor[part], batch)  # type: ignore[misc]
+            found = _losses(subject, fewer, seed)
+            if not torch.allclose(found, losses[part], rtol=1e-3, atol=1e-5):
+                raise IsolationError(
+                    "loss=moves: a record's loss must not depend on how many records there are or "
+                    "on its place among them, and it did; do not divide by the batch or count "
+                    "positions in it."
+                )
+            fewer_norms = _norms(subject, fewer, layouts, seed)
+            _require_same(subject, norms[:, part], fewer_norms, "another one was left out")
+    finally:
+        _restore(subject.model, modes)
+    return None
+
+
+def _restore(model: Module, modes: list[bool]) -> None:
+    for module, mode in zip(model.modules(), modes, strict=True):
+        module.training = mode
+
+
+def _repeatable(subject: Subject, batch: Any, seed: int) -> bool:
+    return torch.equal(_losses(subject, batch, seed), _losses(subject, batch, seed + 1))
+
+
+def _losses(subject: Subject, batch: Any, seed: int) -> Tensor:
+    torch.manual_seed(seed)
+    with unchanged(subject.model), torch.enable_grad():
+        return subject.objective(batch).detach().float()
+
+
+def _require_same(subject: Subject, wanted: Tensor, found: Tensor, when: str) -> None:
+    off = ((found - wanted).abs() / _scales(wanted)).amax(1)
+    for name, parameter, error in zip(
+        subject.parameters, subject.parameters.values(), off.tolist(), strict=True
+    ):
+        if not error <= _TOLERANCE * _slack(parameter):
+            raise IsolationError(
+                f"parameter={name!r}: a record's gradient must not depend on other records, and it "
+                f"moved by {error:.1e} of its size when {when}; keep the records apart in the "
+                "backward pass too."
+            )
+
+
+def _scales(norms: Tensor) -> Tensor:
+    """What to measure errors by: a gradient that is zero on paper by the record's whole one."""
+    return torch.maximum(norms, 1e-3 * norms.square().sum(0).sqrt() + 1e-8)
+
+
+def _slack(parameter: Tensor) -> float:
+    ratio = torch.finfo(parameter.dtype).eps / torch.finfo(torch.float32).eps
+    return max(1.0, ratio / 500)
+
+
+def _engine(subject: Subject, layouts: list[Layouts]) -> ClippedSum:
+    kernels = Kernels(measure=False)
+    return ClippedSum(
+        subject.parameters, subject.objective, Flat(), layouts=layouts, kernels=kernels
+    )
+
+
+def _norms(subject: Subject, batch: Any, layouts: list[Layouts], seed: int) -> Tensor:
+    """‖Gᵢ‖ by weight and record, as the engine sees it."""
+    place = {id(leaf): i for i, leaf in enumerate(subject.parameters.values())}
+    norms = torch.zeros(len(place), count(batch), dtype=torch.float64)
+    torch.manual_seed(seed)
+    with torch.no_grad(), unchanged(subject.model):
+        for leaf, slot in _engine(subject, layouts).slots(batch):
+            norms[place[id(leaf)]] = slot.squared_norms().double().sqrt()
+    return norms
+
+
+def _by_engine(
+    subject: Subject, batch: Any, layouts: list[Layouts], factors: Tensor, seed: int
+) -> tuple[Tensor, list[Tensor]]:
+    """Norms (weight, record) and Σᵢ factorᵢ gᵢ, the engine's way."""
+    leaves = list(subject.parameters.values())
+    place = {id(leaf): i for i, leaf in enumerate(leaves)}
+    norms = torch.zeros(len(leaves), len(factors), dtype=torch.float64)
+    total = [torch.zeros_like(leaf, dtype=wide_dtype(leaf)) for leaf in leaves]
+    nobody = torch.zeros(0, dtype=torch.long)
+    torch.manual_seed(seed)
+    with torch.no_grad(), unchanged(subject.model):
+        for leaf, slot in _engine(subject, layouts).slots(batch):
+            i = place[id(leaf)]
+            norms[i] = slot.squared_norms().double().sqrt()
+            slot.add_(total[i].view(-1), factors.to(total[i].dtype), nobody)
+    return norms, total
+
+
+def _by_autograd(
+    subject: Subject, batch: Any, factors: Tensor, seed: int
+) -> tuple[Tensor, list[Tensor]]:
+    """The same from one plain graph and one backward pass for each record."""
+    leaves = list(subject.parameters.values())
+    norms = torch.zeros(len(leaves), len(factors), dtype=torch.float64)
+    total = [torch.zeros_like(leaf, dtype=wide_dtype(leaf)) for leaf in leaves]
+    alias = each(lambda tensor: tensor.detach(), batch)
+    mark(alias)
+    torch.manual_seed(seed)
+    with unchanged(subject.model), torch.enable_grad():
+        with Tracer(len(factors), RULES, capture=False):
+            losses = subject.objective(alias)
+        for record, factor in enumerate(factors.tolist()):
+            grads = torch.autograd.grad(
+                losses[record], leaves, allow_unused=True, retain_graph=True
+            )
+            for i, grad in enumerate(grads):
+                if grad is not None:
+                    norms[i, record] = wide(grad).double().norm()
+                    total[i].add_(wide(grad), alpha=factor)
+    return norms, total

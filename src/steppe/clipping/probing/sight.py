@@ -1,0 +1,166 @@
+"""One run of the objective, with everything written down that passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+
+from steppe.clipping.batches import count, each
+from steppe.clipping.engine import check_losses
+from steppe.clipping.rules import RULES
+from steppe.clipping.tracing import (
+    Contact,
+    Output,
+    Tracer,
+    is_marked,
+    mark,
+    tensors_in,
+    unmark,
+)
+from steppe.errors import IsolationError, UnsupportedModelError
+
+Objective = Callable[[Any], Tensor]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is probed."""
+
+    model: nn.Module
+    parameters: Mapping[str, Tensor]
+    objective: Objective
+
+
+@dataclass
+class Sight:
+    """Everything one run of the objective showed.
+
+    Attributes:
+        contacts, paths, inputs, outputs: for each contact, in order.
+        modules: name and output of every module, in order.
+        buffers: the values of the model's buffers afterwards.
+        losses: one for each record.
+    """
+
+    contacts: list[Contact] = field(default_factory=list)
+    paths: list[tuple[str, str]] = field(default_factory=list)
+    inputs: list[tuple[Tensor, ...]] = field(default_factory=list)
+    outputs: list[tuple[Tensor, ...]] = field(default_factory=list)
+    modules: list[tuple[str, Tensor]] = field(default_factory=list)
+    buffers: dict[str, Tensor] = field(default_factory=dict)
+    losses: Tensor = field(default_factory=lambda: torch.zeros(0))
+
+
+def look(subject: Subject, batch: Any, seed: int) -> Sight:
+    """Run the objective once, from the model's present state, and put that state back."""
+    sight = Sight()
+    model = subject.model
+    names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
+    inside: list[str] = []
+
+    def watch(contact: Contact, output: Output) -> None:
+        sight.contacts.append(contact)
+        sight.inputs.append(tuple(t.detach().clone() for t in contact.inputs))
+        sight.outputs.append(tuple(t.detach().clone() for t in tensors_in(output)))
+
+    def before_module(module: nn.Module, args: Any) -> None:
+        del args
+        inside.append(f"{names.get(id(module), '')} ({type(module).__name__})")
+
+    def after_module(module: nn.Module, args: Any, output: Any) -> None:
+        del args
+        name = inside.pop()
+        if id(module) in names:
+            sight.modules += [(name, tensor.detach().clone()) for tensor in tensors_in(output)]
+
+    records = count(batch)
+    alias = each(lambda tensor: tensor.detach(), batch)
+    mark(alias)
+    tracer = Tracer(records, RULES, watch=watch)
+    handles = (
+        register_module_forward_pre_hook(before_module),
+        register_module_forward_hook(after_module),
+    )
+    try:
+        with unchanged(model):
+            torch.manual_seed(seed)
+            with torch.enable_grad():
+                with tracer:
+                    losses = subject.objective(alias)
+                check_losses(losses, records)
+                _require_visible(losses, subject.parameters)
+            sight.buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    except UnsupportedModelError as error:
+        where = f"layer={inside[-1]!r}, " if inside else ""
+        raise type(error)(f"{where}{error}") from error
+    finally:
+        for handle in handles:
+            handle.remove()
+    sight.losses = losses.detach().clone()
+    sight.paths = [(use.path, use.why) for use in tracer.uses]
+    return sight
+
+
+@contextmanager
+def unchanged(model: nn.Module) -> Iterator[None]:
+    """Refuse writes to weights, and to buffers from records; put every value back."""
+    weights = {name: (p, p._version, p.detach().clone()) for name, p in model.named_parameters()}
+    buffers = {name: (b, b.clone()) for name, b in model.named_buffers()}
+    try:
+        yield
+        written = [name for name, (p, version, _) in weights.items() if p._version != version]
+        written += [name for name, buffer in model.named_buffers() if is_marked(buffer)]
+        if written:
+            raise IsolationError(
+                f"weights or buffers={written[:3]}: must not be written in a forward pass, because "
+                "they would carry records' values out without noise; take the write out (max_norm, "
+                "running statistics), put the layer in eval mode, or use steppe.fix(model)."
+            )
+    finally:
+        _put_back(model, weights, buffers)
+
+
+def _put_back(
+    model: nn.Module,
+    weights: Mapping[str, tuple[Tensor, int, Tensor]],
+    buffers: Mapping[str, tuple[Tensor, Tensor]],
+) -> None:
+    with torch.no_grad():
+        for parameter, version, value in weights.values():
+            unmark(parameter)
+            if parameter._version != version:
+                parameter.copy_(value)
+        for name, _ in list(model.named_buffers()):
+            path, _, last = name.rpartition(".")
+            owner = model.get_submodule(path)
+            if name in buffers:
+                original, value = buffers[name]
+                unmark(original)
+                owner._buffers[last] = original.copy_(value)
+            else:  # made in this forward pass
+                del owner._buffers[last]
+
+
+def _require_visible(losses: Tensor, parameters: Mapping[str, Tensor]) -> None:
+    """No weight may reach the loss by a way that the tracer did not see."""
+    if not losses.requires_grad:
+        return
+    reached = torch.autograd.grad(
+        losses.sum(), list(parameters.values()), allow_unused=True, retain_graph=True
+    )
+    hidden = [name for name, grad in zip(parameters, reached, strict=True) if grad is not None]
+    if hidden:
+        raise UnsupportedModelError(
+            f"parameters={hidden[:3]}: must be used by ordinary torch operations, and reach the "
+            "loss in a way torch does not show (a custom autograd.Function, a compiled or "
+            "checkpointed block); write that block with torch operations, or freeze them."
+        )

@@ -1,0 +1,108 @@
+"""Loss on the straight line through two solutions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from steppe._validate import fail
+from steppe.flatness.figures import new_figure
+from steppe.flatness.surface import Measured, Progress, Surface
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_POSITIONS = tuple(i / 20 - 0.5 for i in range(41))
+
+
+@dataclass(frozen=True)
+class Path:
+    """Losses between and beyond two solutions.
+
+    Attributes:
+        positions: α of (1 − α)·first + α·second; 0 is the first solution, 1 the second.
+        measured: for each data set by name, loss and accuracy at each position.
+    """
+
+    positions: tuple[float, ...]
+    measured: Mapping[str, tuple[Measured, ...]]
+
+
+def interpolate(
+    first: nn.Module,
+    second: nn.Module,
+    loss: Callable[..., Tensor],
+    data: Mapping[str, Iterable[Any]],
+    positions: Sequence[float] = _POSITIONS,
+    progress: Progress | None = None,
+) -> Path:
+    """Measure every data set along the line through two solutions of one architecture.
+
+    Curves of training and test data that run in parallel mean that the loss has little to gain from
+    the training set alone; a second solution in the wider part of the valley is the flatter one.
+
+    Args:
+        first: the solution at 0.
+        second: the solution at 1.
+        loss: function of (output, target).
+        data: batches as for `Surface`, by name. Public data only: the result is not covered by the
+            guarantee.
+        positions: α to measure; from −0.5 to 1.5 unless given.
+        progress: called after each pass over a data set.
+    """
+    _require_same_shape(first, second)
+    if not data:
+        raise fail("data", dict(data), "must name at least one data set", "pass {'test': batches}")
+    surfaces = {name: Surface(first, loss, batches) for name, batches in data.items()}
+    start = next(iter(surfaces.values())).weights.double()
+    end = Surface(second, loss, ()).weights.double()
+    found: dict[str, list[Measured]] = {name: [] for name in surfaces}
+    for i, position in enumerate(positions):
+        # lerp returns its ends exactly, so the two solutions are measured as they are.
+        weights = torch.lerp(start, end, position)
+        for j, (name, surface) in enumerate(surfaces.items()):
+            found[name].append(surface.at(weights))
+            if progress is not None:
+                progress(i * len(surfaces) + j + 1, len(positions) * len(surfaces))
+    return Path(tuple(positions), {name: tuple(row) for name, row in found.items()})
+
+
+def _require_same_shape(first: nn.Module, second: nn.Module) -> None:
+    shapes = [
+        {name: tuple(p.shape) for name, p in model.named_parameters() if p.requires_grad}
+        for model in (first, second)
+    ]
+    if shapes[0] != shapes[1]:
+        raise fail(
+            "second",
+            type(second).__name__,
+            "must have the trained weights of `first`, by name and shape",
+            "use one architecture",
+        )
+    buffers = [dict(model.named_buffers()) for model in (first, second)]
+    if any(not torch.equal(value, buffers[1][name]) for name, value in buffers[0].items()):
+        raise fail(
+            "second",
+            type(second).__name__,
+            "must have the buffers of `first`: statistics cannot be interpolated",
+            "replace BatchNorm, for instance with steppe.fix",
+        )
+
+
+def path_figure(result: Path) -> Figure:
+    """Loss along the line, one curve for each data set.
+
+    Args:
+        result: what to draw.
+    """
+    figure, axes = new_figure("From one solution to the other", "α", "mean loss")
+    for name, row in result.measured.items():
+        axes.plot(result.positions, [measured.loss for measured in row], label=name)
+    for solution in (0, 1):
+        axes.axvline(solution, color="grey", linestyle=":")
+    axes.legend()
+    return figure

@@ -1,0 +1,220 @@
+"""A loss as a function of a model's weights, averaged over a data set batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from steppe._validate import fail
+from steppe.clipping import per_record
+from steppe.clipping.batches import each
+from steppe.errors import DataError
+
+# Called with how much is done and, where it is known, how much there is.
+Progress = Callable[[int, int | None], None]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Means over the records.
+
+    Attributes:
+        loss: mean loss.
+        accuracy: share of right classes, or None where targets are not classes.
+    """
+
+    loss: float
+    accuracy: float | None
+
+
+class Surface:
+    """The mean loss of a model over a data set, at any weights.
+
+    Weights are one flat vector: the trained parameters in the model's order. The model itself is
+    never changed; it is evaluated in `eval` mode, with the given weights in place of its own. One
+    batch is in memory at a time.
+
+    Args:
+        model: any module.
+        loss: function of (output, target), for instance `F.cross_entropy`.
+        batches: `(*inputs, target)` tuples that can be run through again and again: a list or a
+            `DataLoader`, not a generator.
+
+    Guarantees:
+        None about privacy: every number measured here depends on the records. On public data that
+        is harmless; what it says about private data is not covered by the ε of the training.
+
+    Examples:
+        >>> model = nn.Linear(2, 1, bias=False)
+        >>> batches = [(torch.ones(4, 2), torch.zeros(4, 1))]
+        >>> surface = Surface(model, nn.functional.mse_loss, batches)
+        >>> surface.at(torch.tensor([1.0, 2.0]))
+        Measured(loss=9.0, accuracy=None)
+    """
+
+    def __init__(
+        self, model: nn.Module, loss: Callable[..., Tensor], batches: Iterable[Any]
+    ) -> None:
+        if isinstance(batches, Iterator):
+            raise fail(
+                "batches",
+                type(batches).__name__,
+                "must be iterable more than once",
+                "pass a list or a DataLoader",
+            )
+        self.model = model
+        self.loss = per_record(loss)
+        self._batches = batches
+        self._own = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        if not self._own:
+            raise fail("model", type(model).__name__, "has no trained weights", "unfreeze some")
+
+    @property
+    def dimension(self) -> int:
+        """Number of trained weights."""
+        return sum(p.numel() for p in self._own.values())
+
+    @property
+    def weights(self) -> Tensor:
+        """A copy of the model's trained weights as one vector."""
+        return torch.cat([p.detach().flatten() for p in self._own.values()])
+
+    def split(self, vector: Tensor) -> dict[str, Tensor]:
+        """Cut a flat vector into tensors with the names, shapes and types of the weights."""
+        if vector.shape != (self.dimension,):
+            raise fail(
+                "vector", tuple(vector.shape), f"must have shape ({self.dimension},)", "flatten it"
+            )
+        pieces = vector.split([p.numel() for p in self._own.values()])
+        return {
+            name: piece.view(p.shape).to(p)
+            for piece, (name, p) in zip(pieces, self._own.items(), strict=True)
+        }
+
+    def batches(self) -> Iterator[tuple[tuple[Any, ...], Tensor]]:
+        """Inputs and target of each batch, on the device of the weights."""
+        device = next(iter(self._own.values())).device
+        empty = True
+        for batch in self._batches:
+            if not isinstance(batch, tuple | list) or len(batch) < 2:
+                raise DataError(
+                    f"batch={type(batch).__name__}: must be (inputs, target); check the data set."
+                )
+            *inputs, target = each(lambda tensor: tensor.to(device), tuple(batch))
+            empty = False
+            yield tuple(inputs), target
+        if empty:
+            raise DataError("batches=0: there must be at least one batch; check the data set.")
+
+    def at(self, weights: Tensor) -> Measured:
+        """Mean loss and accuracy with other weights, in one pass over the data.
+
+        Args:
+            weights: flat vector.
+        """
+        parameters = self.split(weights)
+        records, loss, right = 0, 0.0, 0.0
+        classes = True
+        with torch.no_grad(), at_rest(self.model):
+            for inputs, target in self.batches():
+                output = torch.func.functional_call(self.model, parameters, inputs)
+                losses = self.loss(output, target)
+                records += len(losses)
+                loss += losses.double().sum().item()
+                hits = _hits(output, target)
+                classes = classes and hits is not None
+                right += 0.0 if hits is None else hits
+        return Measured(loss / records, right / records if classes else None)
+
+    def accuracy_at(self, weights: Tensor) -> float:
+        """Accuracy with other weights; refused where targets are not classes."""
+        accuracy = self.at(weights).accuracy
+        if accuracy is None:
+            raise DataError(
+                "target=not classes: accuracy needs whole-number targets and one logit a class; "
+                "measure the loss instead."
+            )
+        return accuracy
+
+    def hessian_vector(self, vector: Tensor) -> Tensor:
+        """The Hessian of the mean loss at the model's weights, times a vector.
+
+        Two backward passes over the data, one batch at a time; summed over batches in float64.
+
+        Args:
+            vector: flat, with one entry a weight.
+
+        Returns:
+            H·vector, flat, in float64.
+        """
+        directions = list(self.split(vector).values())
+        total = torch.zeros(self.dimension, dtype=torch.float64, device=directions[0].device)
+        records = 0
+        leaves = {name: p.detach().requires_grad_() for name, p in self._own.items()}
+        # Fused attention has no second derivative; the plain formula has.
+        with torch.enable_grad(), at_rest(self.model), sdpa_kernel(SDPBackend.MATH):
+            for inputs, target in self.batches():
+                output = torch.func.functional_call(self.model, leaves, inputs)
+                losses = self.loss(output, target)
+                records += len(losses)
+                first = _gradients(losses.sum(), leaves, create_graph=True)
+                slope = sum((g * d).sum() for g, d in zip(first, directions, strict=True))
+                if isinstance(slope, Tensor) and slope.requires_grad:  # else the loss is linear
+                    second = _gradients(slope, leaves)
+                    total += torch.cat([part.flatten().double() for part in second])
+        return total / records
+
+
+def move_by(surface: Surface, step: Tensor) -> Tensor:
+    """The model's weights plus a step, in float64."""
+    weights = surface.weights.double()
+    return weights + step.to(weights)
+
+
+def gaussian(surface: Surface, generator: torch.Generator) -> Tensor:
+    """One standard normal number for each weight."""
+    return torch.randn(surface.dimension, generator=generator, dtype=torch.float64)
+
+
+def rademacher(surface: Surface, generator: torch.Generator) -> Tensor:
+    """One fair sign for each weight."""
+    signs = torch.randint(2, (surface.dimension,), generator=generator, dtype=torch.int8)
+    return signs.double().mul(2).sub(1)
+
+
+@contextmanager
+def at_rest(model: nn.Module) -> Iterator[None]:
+    """The model in `eval` mode inside, every module's own mode again afterwards."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def _gradients(
+    value: Tensor, leaves: Mapping[str, Tensor], create_graph: bool = False
+) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(
+        value, list(leaves.values()), create_graph=create_graph, materialize_grads=True
+    )
+
+
+def _hits(output: Any, target: Tensor) -> float | None:
+    """How many records are right, counting the share of right positions where there are several."""
+    if not isinstance(output, Tensor) or target.is_floating_point():
+        return None
+    if output.ndim != target.ndim + 1:
+        return None
+    # Classes come last in most models and second in torch's own losses.
+    axis = -1 if output.shape[:-1] == target.shape else 1
+    right = (output.argmax(axis) == target).double()
+    return right.flatten(1).mean(1).sum().item() if right.ndim > 1 else right.sum().item()

@@ -1,0 +1,120 @@
+"""Averages of outputs against the plain loops that define them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from averaging_cases import bits, same_bits, walk
+from torch import Tensor, nn
+
+from steppe.averaging import OMV, OPA
+from steppe.errors import ConfigurationError
+
+
+def network() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 2, 3),
+        nn.BatchNorm2d(2),
+        nn.ReLU(),
+        nn.Dropout(),
+        nn.Flatten(),
+        nn.Linear(8, 3),
+    )
+
+
+def checkpoints(model: nn.Module, count: int) -> list[dict[str, Tensor]]:
+    found = []
+    for seed in range(1, count + 1):
+        walk(model, seed)
+        found.append(bits(model))
+    return found
+
+
+@pytest.mark.parametrize("together", [1, 3, 7])
+@pytest.mark.parametrize("batch_size", [4, 100])
+def test_both_rules_equal_their_definitions(together: int, batch_size: int) -> None:
+    model = network().train()
+    stored = checkpoints(model, 7)
+    inputs = torch.randn(10, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    before = bits(model)
+    opa = OPA(model, stored, batch_size, together)
+    omv = OMV(model, stored, batch_size, together)
+    probabilities, votes = opa.probabilities(inputs), omv.votes(inputs)
+    labels = (opa.labels(inputs), omv.labels(inputs))
+    assert same_bits(bits(model), before)
+    assert all(module.training for module in model.modules())
+
+    model.eval()
+    each = []
+    for one in stored:
+        model.load_state_dict(one)
+        each.append(model(inputs).detach().double().softmax(-1))
+    mean = torch.stack(each).mean(0)
+    torch.testing.assert_close(probabilities, mean, rtol=1e-5, atol=1e-6)
+    chosen = torch.stack([p.argmax(-1) for p in each])
+    counted = torch.stack([(chosen == c).sum(0) for c in range(3)], dim=-1)
+    assert votes.tolist() == counted.tolist()
+    assert labels[0].tolist() == mean.argmax(-1).tolist()
+    for row, label, average in zip(counted, labels[1], mean, strict=True):
+        leaders = [c for c in range(3) if row[c] == row.max()]
+        assert label == max(leaders, key=lambda c: (average[c].item(), -c))
+
+
+def test_ties_go_to_the_larger_mean_then_to_the_lowest_class() -> None:
+    model = nn.Linear(1, 3, bias=False)
+
+    def logits(*values: float) -> dict[str, Tensor]:
+        return {"weight": torch.tensor(values).unsqueeze(1)}
+
+    one = torch.ones(1, 1)
+    # Classes 1 and 2 have a vote each; class 2 is surer of itself. Class 0 leads in the mean.
+    tied = [logits(0.9, 1.0, -9.0), logits(3.9, -9.0, 4.2)]
+    assert OPA(model, tied).labels(one).tolist() == [0]
+    assert OMV(model, tied).labels(one).tolist() == [2]
+    mirrored = [logits(0.0, 1.0, 0.0), logits(0.0, 0.0, 1.0)]
+    assert OMV(model, mirrored).labels(one).tolist() == [1]
+    assert OMV(model, mirrored[::-1]).labels(one).tolist() == [1]
+    assert OPA(model, mirrored).labels(one).tolist() == [1]
+
+
+def test_memory_does_not_grow_with_checkpoints() -> None:
+    """At most one group of checkpoints is alive when the next is asked for."""
+    import gc
+    import weakref
+
+    model = nn.Linear(4, 2)
+    alive: list[weakref.ref[Tensor]] = []
+
+    class Stream:
+        most = 0
+
+        def __iter__(self) -> Iterator[dict[str, Tensor]]:
+            for seed in range(12):
+                gc.collect()
+                self.most = max(self.most, sum(ref() is not None for ref in alive))
+                walk(model, seed)
+                checkpoint = bits(model)
+                alive.append(weakref.ref(checkpoint["weight"]))
+                yield checkpoint
+                del checkpoint
+
+    stream = Stream()
+    OPA(model, stream, together=2).labels(torch.ones(3, 4))
+    assert len(alive) == 12
+    assert stream.most <= 4
+
+
+def test_bad_input_is_refused() -> None:
+    model = nn.Linear(2, 2)
+    with pytest.raises(
+        ConfigurationError, match=r"checkpoints='list_iterator': can be walked thro"
+    ):
+        OPA(model, iter([bits(model)]))
+    with pytest.raises(ConfigurationError, match=r"checkpoints=\[\]: must not be empty"):
+        OPA(model, []).labels(torch.ones(1, 2))
+    with pytest.raises(ConfigurationError, match=r"model='Flatten': answers with shape \(12,\) to"):
+        OPA(nn.Flatten(0), [{}]).labels(torch.ones(3, 4))
+    with pytest.raises(ConfigurationError, match=r"together=0: must be a whole number"):
+        OPA(model, [bits(model)], together=0)
