@@ -1,6 +1,7 @@
 """The private loop as users write it."""
 
 import copy
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from steppe.errors import (
     MisuseError,
     UnsupportedModelError,
 )
+from steppe.step import PrivateStep
 
 N = 200
 
@@ -352,3 +354,105 @@ def test_labels_are_checked_before_the_first_step_where_classes_are_declared() -
         steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy, classes=3)
     data[1][17] = 0
     steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy, classes=3)
+
+
+@pytest.mark.parametrize("grid", [False, True])
+def test_a_step_that_fails_leaves_no_gradient_behind(grid: bool) -> None:
+    loop = private(noise=steppe.Gaussian(grid=grid), noise_multiplier=100.0)
+    batches = iter(loop)
+    loop.step(next(batches))
+    kept = [p.grad for p in loop.model.parameters()]
+    copies = [g.clone() for g in kept]
+    add = loop.engine.add_
+
+    def fails(out: Tensor, part: Any) -> Tensor:
+        add(out, part)
+        raise RuntimeError("out of memory")
+
+    loop.engine.add_ = fails  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="out of memory"):
+        loop.step(next(batches))
+    assert all(p.grad is None for p in loop.model.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(kept, copies, strict=True))
+    assert loop.steps_done == 2  # charged before it was taken
+    loop.engine.add_ = add  # type: ignore[method-assign]
+    loop.step(next(batches))
+
+
+def test_a_read_error_offers_the_same_draw_again() -> None:
+    class Flaky(torch.utils.data.Dataset):
+        def __init__(self) -> None:
+            self.fail = False
+            self.asked: list[int] = []
+
+        def __len__(self) -> int:
+            return N
+
+        def __getitem__(self, i: int) -> tuple[Tensor, int]:
+            self.asked.append(i)
+            if self.fail:
+                raise OSError("network file system hiccup")
+            return torch.full((6,), float(i)), i % 3
+
+    model, optimizer, _, plan = parts(batch_size=50)
+    data = Flaky()
+    loop = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+    loop.step(next(iter(loop)))
+    data.fail, data.asked = True, []
+    with pytest.raises(OSError, match="hiccup"):
+        next(iter(loop))
+    first = data.asked[0]
+    data.fail = False
+    batch = next(iter(loop))
+    assert int(batch[0][0, 0]) == first
+    loop.step(batch)
+    for batch in loop:
+        loop.step(batch)
+    assert loop.steps_done == 6
+
+
+@pytest.mark.parametrize("rate", [1e-9, 0.0])
+def test_a_tiny_learning_rate_is_no_mistake(rate: float) -> None:
+    model, _, data, plan = parts()
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.fill_(1.0)
+    loop = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+    loop.step(next(iter(loop)))
+
+
+def test_a_point_may_ask_only_as_often_as_it_says() -> None:
+    @dataclass(frozen=True)
+    class Greedy:
+        queries: int = 1
+
+        def begin(self, weights: Any) -> Any:
+            return lambda ask: ask() + ask()
+
+    loop = private(point=Greedy())
+    with pytest.raises(MisuseError, match=r"at most queries=1 times a step"):
+        loop.step(next(iter(loop)))
+    twice = private(point=Greedy(queries=2))
+    twice.step(next(iter(twice)))
+
+
+def test_a_premature_step_keeps_the_accumulated_parts() -> None:
+    loop = private()
+    batch = next(iter(loop))
+    half = len(batch[0]) // 2
+    loop.accumulate(tuple(t[:half] for t in batch))
+    with pytest.raises(MisuseError, match="must be the batch just drawn"):
+        loop.step()
+    loop.accumulate(tuple(t[half:] for t in batch))
+    loop.step()
+    assert loop.steps_done == 1
+
+
+def test_the_engine_must_be_the_plans() -> None:
+    loop = private()
+    other = steppe.Plan(
+        noise_multiplier=1.0, delta=1e-4, population=N, batch_size=20, steps=2, clip=steppe.Flat(9)
+    )
+    with pytest.raises(ConfigurationError, match="must be the plan's Flat"):
+        PrivateStep(other, loop.engine, loop.optimizer, steppe.SecureSource())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +17,8 @@ from steppe.accounting import Statement
 from steppe.clipping import ClippedSum, Kernels, objective_of
 from steppe.clipping.batches import count
 from steppe.clipping.probing import Report, probe
-from steppe.errors import ConfigurationError, MisuseError
+from steppe.clipping.tracing import is_marked
+from steppe.errors import ConfigurationError, IsolationError, MisuseError
 from steppe.noise import Source, as_source
 from steppe.plan import Plan
 from steppe.sampling import Records, check_labels, records
@@ -132,12 +135,12 @@ class Private:
         self._reports: dict[tuple[object, ...], Report] = {}
         self._parts: list[Any] = []
         self._drawn: int | None = None
+        self._draws_made = 0
         self._expect(self._report())
         self._step = PrivateStep(plan, engine, optimizer, source, self._padding_rows())
-        threshold = plan.sampling.threshold(plan.population or len(rows), plan.batch_size)
-        self._batches = rows.stream(
-            plan.sampling.draw(len(rows), threshold, source) for _ in range(plan.total_steps)
-        )
+        self._rows, self._source = rows, source
+        self._pending: deque[Tensor] = deque()
+        self._batches = self._stream()
 
     def __iter__(self) -> Iterator[Any]:
         """The batches that are left, one for each step of the plan."""
@@ -147,9 +150,30 @@ class Private:
                     f"step={self.steps_done + 1}: a batch was drawn and not stepped; step every "
                     "batch, also an empty one, because leaving some out changes the mechanism."
                 )
+            yield self._fetch()
+
+    def _fetch(self) -> Any:
+        """The next drawn batch. If reading it fails, the same draw is offered again."""
+        try:
             batch = next(self._batches)
             self._drawn = count(batch)
-            yield batch
+        except BaseException:
+            self._batches = self._stream()
+            raise
+        self._pending.popleft()
+        return batch
+
+    def _stream(self) -> Iterator[Any]:
+        """Batches of the draws that were made and not delivered, then of new draws."""
+        return self._rows.stream(itertools.chain(list(self._pending), self._draws()))
+
+    def _draws(self) -> Iterator[Tensor]:
+        plan, rows = self.plan, len(self._rows)
+        threshold = plan.sampling.threshold(plan.population or rows, plan.batch_size)
+        while self._draws_made < plan.total_steps:
+            self._draws_made += 1
+            self._pending.append(plan.sampling.draw(rows, threshold, self._source))
+            yield self._pending[-1]
 
     def __len__(self) -> int:
         """How many batches are left."""
@@ -160,7 +184,10 @@ class Private:
         return itertools.islice(iter(self), _validate.positive_integer("steps", steps))
 
     def accumulate(self, part: Any) -> None:
-        """Put a part of the drawn batch aside; `step()` without a batch then uses all parts."""
+        """Put a part of the drawn batch aside; `step()` without a batch then uses all parts.
+
+        The parts must hold every drawn record once: their number is checked, the rest is yours.
+        """
         self._parts.append(part)
 
     def step(self, batch: Any = None) -> None:
@@ -171,7 +198,6 @@ class Private:
                 record; None after `accumulate`.
         """
         parts = self._parts if batch is None else [*self._parts, batch]
-        self._parts = []
         found = sum(count(part) for part in parts)
         if self._drawn is None or found != self._drawn:
             raise MisuseError(
@@ -179,9 +205,10 @@ class Private:
                 "each record once; iterate over the private object and pass on what it yields."
             )
         self._expect(self._report())
-        self._drawn = None
+        self._drawn, self._parts = None, []
         before = self._snapshot() if self.steps_done == 0 else {}
         self._step.take(parts)
+        self._require_untouched()
         self._require_movement(before)
 
     @property
@@ -237,16 +264,30 @@ class Private:
     def _snapshot(self) -> dict[str, Tensor]:
         return {name: p.detach().clone() for name, p in self.engine.parameters.items()}
 
+    def _require_untouched(self) -> None:
+        """Nothing made from records may be left in the model; the probe saw to it beforehand."""
+        left = [name for name, tensor in self._kept_tensors() if is_marked(tensor)]
+        if left:
+            raise IsolationError(
+                f"weights or buffers={left[:3]}: must not be written from records in a forward "
+                "pass, and were in this step; do not publish this model, and take the write out."
+            )
+
+    def _kept_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        return itertools.chain(self.model.named_buffers(), self.model.named_parameters())
+
     def _require_movement(self, before: dict[str, Tensor]) -> None:
         """Noise moves every weight, so one that stood still is not being trained."""
         rates = {id(p): g["lr"] for g in self.optimizer.param_groups for p in g["params"]}
-        still = [
-            name
-            for name, old in before.items()
-            if torch.equal(old, self.engine.parameters[name].detach())
-            and self.engine.parameters[name].requires_grad
-            and rates.get(id(self.engine.parameters[name])) != 0
-        ]
+        still = []
+        for name, old in before.items():
+            weight = self.engine.parameters[name]
+            if weight.grad is None or not torch.equal(old, weight.detach()):
+                continue
+            # A rate so small that the update is lost in rounding is the user's choice.
+            step = float(rates.get(id(weight), math.inf)) * weight.grad.abs()
+            if bool((step > torch.finfo(weight.dtype).eps * old.abs()).any()):
+                still.append(name)
         if still:
             raise MisuseError(
                 f"parameters={still[:3]}: must move in the first step, and did not; check that "

@@ -18,11 +18,12 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from steppe import _validate
 from steppe.clipping import ClippedSum
-from steppe.errors import BudgetExhausted
+from steppe.errors import BudgetExhausted, MisuseError
 from steppe.noise import Source
 from steppe.plan import Plan
-from steppe.points import Weights
+from steppe.points import Point, Weights
 
 
 class PrivateStep:
@@ -42,7 +43,8 @@ class PrivateStep:
     Guarantees:
         A step releases (clipped sum + noise of the planned size) / expected batch, `point.queries`
         times, and nothing else. It is charged before the data is touched, and refused once the
-        plan's steps are used up. An empty batch takes the same path as any other.
+        plan's steps are used up. An empty batch takes the same path as any other. A step that fails
+        leaves no gradient behind.
     """
 
     def __init__(
@@ -53,17 +55,19 @@ class PrivateStep:
         source: Source,
         padding: Mapping[str, int] | None = None,
     ) -> None:
+        if engine.clip != plan.clip or engine.l2 != plan.l2:
+            raise _validate.fail(
+                "engine.clip",
+                engine.clip,
+                f"must be the plan's {plan.clip}",
+                "make it from the plan",
+            )
         self.plan, self.engine, self.optimizer = plan, engine, optimizer
         self.steps_done = 0
         self._source = source
         self._parameters = list(engine.parameters.values())
         self._padding = {id(engine.parameters[n]): row for n, row in (padding or {}).items()}
         self._walk = plan.point.begin(Weights(self._parameters))
-        self._total = torch.empty(
-            engine.numel,
-            dtype=torch.float64 if self._all_double() else torch.float32,
-            device=self._parameters[0].device,
-        )
 
     def take(self, parts: Sequence[Any]) -> None:
         """Take one step on a drawn batch, given whole or in parts.
@@ -72,13 +76,16 @@ class PrivateStep:
             parts: batches of records that together are the drawn batch, each record once.
         """
         std = self._charge()
-        plan, noise = self.plan, self.plan.noise
+        plan, noise, source = self.plan, self.plan.noise, self._source
+        questions = iter(range(plan.point.queries))
 
         def ask() -> Tensor:
-            total = noise.start_(self._total, std, self._source)  # 5: the sum starts as its noise
+            if next(questions, None) is None:
+                raise _too_many_questions(plan.point)
+            total = noise.start_(self._buffer(), std, source)  # 5: the sum starts as its noise
             for part in parts:
                 self.engine.add_(total, part)  # 3 and 4
-            return noise.finish_(total, std, plan.sensitivity, self._source).div_(plan.divisor)
+            return noise.finish_(total, std, plan.sensitivity, source).div_(plan.divisor)
 
         self._hand_over(self._walk(ask))  # 2
         self.optimizer.step()  # 6
@@ -92,7 +99,18 @@ class PrivateStep:
             )
         std = self.plan.noise_std_at(self.steps_done)
         self.steps_done += 1
+        for parameter in self._parameters:
+            parameter.grad = None  # if the step fails, nothing half made is left to be used
         return std
+
+    def _buffer(self) -> Tensor:
+        """Fresh memory: earlier answers and gradients stay what they were.
+
+        The grid needs float64, in which the clipped sum itself is exact enough.
+        """
+        double = self.plan.noise.grid or all(p.dtype == torch.float64 for p in self._parameters)
+        dtype = torch.float64 if double else torch.float32
+        return torch.empty(self.engine.numel, dtype=dtype, device=self._parameters[0].device)
 
     def _hand_over(self, gradient: Tensor) -> None:
         """Give every weight its piece of the private gradient."""
@@ -104,5 +122,9 @@ class PrivateStep:
             parameter.grad = piece.to(parameter.dtype) if parameter.requires_grad else None
             start += parameter.numel()
 
-    def _all_double(self) -> bool:
-        return all(parameter.dtype == torch.float64 for parameter in self._parameters)
+
+def _too_many_questions(point: Point) -> MisuseError:
+    return MisuseError(
+        f"point={point}: must ask the batch at most queries={point.queries} times a step, which is "
+        "what the account pays for; correct its `queries`."
+    )

@@ -293,3 +293,10 @@ def test_running_averages_agree_with_torch() -> None:
         expected = dict(theirs.module.named_parameters())
         for name, tensor in ours.weights().items():
             torch.testing.assert_close(tensor, expected[name].detach(), rtol=1e-6, atol=1e-6)
+
+
+def test_the_stated_rounding_of_each_dtype() -> None:
+    model = nn.Linear(1, 1)
+    found = {d: Window(model, k=1, dtype=d).rounding for d in (torch.bfloat16, torch.float16)}
+    assert found == {torch.bfloat16: 2**-8, torch.float16: 2**-11}
+    assert Window(model, k=1).rounding == 2**-24

@@ -25,3 +25,18 @@ def test_lone_layers_and_instance_norm() -> None:
     fixed = fix(nn.Sequential(nn.InstanceNorm1d(4, track_running_stats=True)))
     assert list(fixed.buffers()) == []
     assert fixed(torch.randn(2, 4, 5)).shape == (2, 4, 5)
+
+
+def test_vectors_keep_their_information_and_shared_layers_stay_shared() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = self.second = nn.BatchNorm1d(32)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(self.first(x))
+
+    fixed = fix(Twice())
+    assert fixed.first is fixed.second
+    assert isinstance(fixed.first, nn.GroupNorm)
+    assert fixed(torch.randn(4, 32)).abs().max() > 0.5

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from steppe.clipping import Report, probe
+from steppe.clipping import ClippedSum, Flat, Report, probe
 from steppe.clipping.layout import Layout
 from steppe.errors import IsolationError, UnsupportedModelError
 
@@ -59,9 +59,9 @@ class Neighbour(nn.Module):
     [
         (nn.BatchNorm1d(3), r"layer='1 \(BatchNorm1d\)', batch_norm training=True"),
         (nn.BatchNorm1d(3, affine=False, track_running_stats=False), r"layer='1 \(BatchNorm1d\)'"),
-        (nn.BatchNorm1d(3).requires_grad_(False), r"buffers=\['1.running_mean'"),
+        (nn.BatchNorm1d(3).requires_grad_(False), r"layer='1 \(BatchNorm1d\)'"),
         (Centred(), r"layer='1 \(Centred\)'"),
-        (Remembers(), r"buffers=\['1.seen'\]"),
+        (Remembers(), r"weights or buffers=\['1.seen'\]"),
     ],
 )
 def test_what_mixes_records_is_refused_by_name(layer: nn.Module, message: str) -> None:
@@ -130,8 +130,8 @@ def test_time_major_and_flattened_code_is_understood() -> None:
             return self.b(h.reshape(-1, 3)).view(x.shape[1], -1, 3).mean(0)
 
     layouts = run(TimeMajor(), torch.zeros(1, 4, 2)).layouts
-    assert layouts[0].inputs == (Layout(1),)
-    assert layouts[1].inputs == (Layout(0, interleaved=True),)
+    assert layouts[0].inputs == (Layout(1, rows=1),)
+    assert layouts[1].inputs == (Layout(0, interleaved=True, rows=4),)
 
 
 def test_no_value_of_the_example_is_read() -> None:
@@ -177,3 +177,176 @@ def test_report_lists_paths_and_unused_weights() -> None:
     ]
     assert "spare" in str(report)
     assert "unused" in str(report)
+
+
+class Written(nn.Module):
+    """Keeps what it has seen in a frozen weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = nn.Parameter(torch.zeros(3), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.seen.add_(x.mean(0))
+        return x
+
+
+class Largest(nn.Module):
+    """A buffer that made-up numbers do not move, but real pixels would."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("largest", torch.full((3,), 10.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.largest = torch.maximum(self.largest, x.detach().amax(0))
+        return x
+
+
+class Late(nn.Module):
+    """Makes its buffer in the first forward pass."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not hasattr(self, "late"):
+            self.register_buffer("late", x.detach().mean(0))
+        return x + self.late
+
+
+@pytest.mark.parametrize("layer", [Written(), Largest(), Late()])
+def test_writes_from_records_are_refused_and_undone(layer: nn.Module) -> None:
+    model = nn.Sequential(nn.Linear(6, 3), layer)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(IsolationError, match="must not be written|treat every record alone"):
+        run(model, torch.zeros(1, 6))
+    after = model.state_dict()
+    assert list(after) == list(before)
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    assert all(not vars(tensor) for tensor in [*model.parameters(), *model.buffers()])
+
+
+def test_a_frozen_table_with_max_norm_is_refused() -> None:
+    model = nn.Sequential(nn.Embedding(50, 4, max_norm=1.0), nn.Flatten(), nn.Linear(8, 3))
+    model[0].weight.requires_grad_(False).mul_(5)
+    before = model[0].weight.clone()
+    with pytest.raises(UnsupportedModelError, match="max_norm"):
+        run(model, torch.zeros(1, 2, dtype=torch.long))
+    assert torch.equal(model[0].weight, before)
+
+
+def records_of(objective: Any, parameters: dict[str, Tensor], example: Any) -> Report:
+    return probe(nn.Module(), parameters, objective, example)
+
+
+def weights(*shape: int) -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    return {"w": nn.Parameter(torch.randn(*shape))}
+
+
+def test_dividing_by_the_batch_is_refused() -> None:
+    w = weights(6)
+    with pytest.raises(IsolationError, match="how many records there are"):
+        records_of(lambda b: (b[0] @ w["w"]).square() / len(b[0]), w, (torch.zeros(1, 6),))
+
+
+def test_depending_on_the_place_in_the_batch_is_refused() -> None:
+    w = weights(6)
+
+    def objective(batch: Any) -> Tensor:
+        odd = torch.arange(len(batch[0])) % 2
+        return (batch[0] @ w["w"]).square() * (1 + odd)
+
+    with pytest.raises(IsolationError, match="on its place among them"):
+        records_of(objective, w, (torch.zeros(1, 6),))
+
+
+def test_a_mask_that_trims_the_batch_is_refused() -> None:
+    w = weights(4)
+
+    def objective(batch: Any) -> Tensor:
+        x, keep = batch
+        return (x * w["w"])[:, keep.any(0)].mean(1)
+
+    example = (torch.zeros(1, 4), torch.zeros(1, 4, dtype=torch.bool))
+    with pytest.raises(UnsupportedModelError):
+        records_of(objective, w, example)
+
+
+@pytest.mark.parametrize("way", ["detached", "hook"])
+def test_gradients_that_depend_on_others_are_refused(way: str) -> None:
+    w = weights(6)
+
+    def objective(batch: Any) -> Tensor:
+        h = batch[0] @ w["w"]
+        largest = batch[0].detach().max()
+        if way == "detached":
+            h = h.detach() + (h - h.detach()) * largest
+        else:
+            h.register_hook(lambda grad: grad * largest)
+        return h.square()
+
+    with pytest.raises(IsolationError, match="'w': a record's gradient must not depend on other"):
+        records_of(objective, w, (torch.zeros(1, 6),))
+
+
+def test_mixing_that_happens_by_chance_is_refused() -> None:
+    w = weights(6)
+
+    def objective(batch: Any) -> Tensor:
+        x = batch[0]
+        if torch.rand(()) < 0.5:
+            x = 0.5 * (x + x.roll(1, 0))
+        return (x @ w["w"]).square()
+
+    with pytest.raises(UnsupportedModelError):
+        records_of(objective, w, (torch.zeros(1, 6),))
+
+
+def test_layers_skipped_by_chance_are_refused() -> None:
+    model = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+
+    def objective(batch: Any) -> Tensor:
+        h = batch[0]
+        for layer in model:
+            if torch.rand(()) < 0.7:
+                h = layer(h)
+        return h.square().sum(1)
+
+    with pytest.raises(UnsupportedModelError, match="forward pass=varies"):
+        records_of(objective, dict(model.named_parameters()), (torch.zeros(1, 4),))
+
+
+def test_operations_that_made_up_records_do_not_reach_are_refused_where_it_matters() -> None:
+    """Time-major behind dead units: axis 0 and axis 1 both fit, and nothing tells which."""
+    first, second = nn.Linear(3, 4), nn.Linear(4, 2)
+    with torch.no_grad():
+        first.bias.fill_(-1e3)
+    model = nn.ModuleList([first, second])
+
+    def objective(batch: Any) -> Tensor:
+        h = torch.relu(first(batch[0].transpose(0, 1)))
+        return second(h).square().sum((0, 2))
+
+    with pytest.raises(UnsupportedModelError, match="must react to made-up records"):
+        records_of(objective, dict(model.named_parameters()), (torch.zeros(1, 6, 3),))
+
+
+def test_a_step_on_another_path_than_the_probes_is_refused() -> None:
+    model = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+    order = [0, 1]
+
+    def objective(batch: Any) -> Tensor:
+        h = batch[0]
+        for i in order:
+            h = model[i](h)
+        return h.square().sum(1)
+
+    parameters = dict(model.named_parameters())
+    report = records_of(objective, parameters, (torch.zeros(1, 4),))
+    engine = ClippedSum(parameters, objective, Flat(1.0), layouts=report.layouts)
+    out, x = torch.zeros(engine.numel), torch.randn(5, 4)
+    engine.add_(out, (x,))
+    for other in ([1, 0], [0]):
+        order[:] = other
+        with pytest.raises(UnsupportedModelError, match="must be the one that the probe saw"):
+            engine.add_(out, (x,))

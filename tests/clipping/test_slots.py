@@ -73,3 +73,11 @@ def test_bad_records_are_left_out_even_where_they_are_not_finite() -> None:
     Kept(gradients).add_(out, torch.tensor([1.0, 0.0, 1.0]), torch.tensor([1]))
     assert torch.equal(out, torch.full((2,), 2.0))
     assert blank(gradients, NOBODY) is gradients
+
+
+@pytest.mark.parametrize("positions", [1, 4])
+def test_tiny_inputs_with_huge_gradients_do_not_underflow(positions: int) -> None:
+    """Squares of 1e-23 are zero in float32; the product with 1e19 is not."""
+    x, g = torch.full((2, positions, 784), 2.6e-23), torch.full((2, positions, 1), 1.8e18)
+    truth = torch.einsum("btp,btd->bpd", g.double(), x.double()).square().sum((1, 2))
+    assert (Outer(x, g).squared_norms().double() >= truth).all()

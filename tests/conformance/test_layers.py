@@ -94,6 +94,8 @@ class Products(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = torch.einsum("btc,tcd->btd", x, self.core)
+        h = h + torch.bmm(x, self.core[0].expand(len(x), -1, -1))
+        h = h + x @ self.core[1].repeat(len(x), 1, 1)
         h = torch.where(h > 0, h, h * self.gate[:, None])
         return h.sum(2) @ torch.tanh(self.mix @ self.mix)[:4, :3]
 

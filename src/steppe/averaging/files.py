@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
@@ -45,6 +44,8 @@ def sync_folder(folder: Path) -> None:
 @contextmanager
 def single_writer(folder: Path) -> Iterator[None]:
     """Hold the folder's lock inside the block; readers never need it."""
+    import fcntl  # only writers need it, so that a store can be read where there is no flock
+
     descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:

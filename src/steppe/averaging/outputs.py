@@ -205,8 +205,7 @@ def _groups(
 ) -> Iterator[list[dict[str, Tensor]]]:
     iterator = iter(checkpoints)
     while group := [
-        {name: tensor.to(device) for name, tensor in one.items()}
-        for one in islice(iterator, size)
+        {name: tensor.to(device) for name, tensor in one.items()} for one in islice(iterator, size)
     ]:
         yield group
 

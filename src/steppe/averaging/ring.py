@@ -75,8 +75,9 @@ def _mapped(numel: int, dtype: torch.dtype, folder: Path) -> Tensor:
     try:
         descriptor, name = tempfile.mkstemp(prefix=".window-", dir=folder)
         try:
-            # Without room set aside, a full disk would end the process at some later write.
-            os.posix_fallocate(descriptor, 0, size)
+            if hasattr(os, "posix_fallocate"):  # not on macOS
+                # Without room set aside, a full disk would end the process at some later write.
+                os.posix_fallocate(descriptor, 0, size)
             return torch.from_file(name, shared=True, size=numel, dtype=dtype)
         finally:
             os.close(descriptor)

@@ -11,14 +11,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 _LARGEST_GROUP_COUNT = 32
+_SMALLEST_VECTOR_GROUP = 16
 
 
 def fix(model: nn.Module) -> nn.Module:
     """A copy of the model without batch statistics.
 
-    Batch normalisation becomes group normalisation with gcd(32, channels) groups and keeps its
-    trained scale and shift. Instance normalisation stops tracking running statistics. Build the
-    optimizer from the copy.
+    Batch normalisation becomes group normalisation with gcd(32, channels) groups, fewer for
+    `BatchNorm1d`, and keeps its trained scale and shift. Instance normalisation stops tracking
+    running statistics. Build the optimizer from the copy.
 
     Args:
         model: left as it is.
@@ -31,25 +32,25 @@ def fix(model: nn.Module) -> nn.Module:
         >>> fixed[1]  # doctest: +ELLIPSIS
         GroupNorm(8, 8, eps=1e-05, affine=True...)
     """
-    fixed = copy.deepcopy(model)
-    if isinstance(fixed, _BatchNorm):
-        return _group_norm(fixed)
-    for module in list(fixed.modules()):
-        for name, child in module.named_children():
+    root = nn.ModuleDict({"model": copy.deepcopy(model)})
+    fixed: dict[int, nn.Module] = {}  # one layer may have several names
+    for module in list(root.modules()):
+        for name, child in module._modules.items():
             if isinstance(child, _BatchNorm):
-                setattr(module, name, _group_norm(child))
+                module._modules[name] = fixed.setdefault(id(child), _group_norm(child))
             elif isinstance(child, _InstanceNorm):
                 _forget_statistics(child)
-    if isinstance(fixed, _InstanceNorm):
-        _forget_statistics(fixed)
-    return fixed
+    return root["model"]
 
 
 def _group_norm(norm: _BatchNorm) -> nn.GroupNorm:
     channels = norm.num_features
-    group_norm = nn.GroupNorm(
-        math.gcd(_LARGEST_GROUP_COUNT, channels), channels, eps=norm.eps, affine=norm.affine
-    )
+    groups = math.gcd(_LARGEST_GROUP_COUNT, channels)
+    if isinstance(norm, nn.BatchNorm1d):
+        # On vectors a group is all that is normalised: a handful of numbers would lose their
+        # meaning, and a single one would become zero.
+        groups = math.gcd(groups, max(1, channels // _SMALLEST_VECTOR_GROUP))
+    group_norm = nn.GroupNorm(groups, channels, eps=norm.eps, affine=norm.affine)
     if norm.affine:
         group_norm = group_norm.to(norm.weight)
         with torch.no_grad():

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.layout import Layout
 from steppe.clipping.reference import clipped_sum
+from steppe.clipping.rules.embedding_slots import Picks, Rows
 from steppe.clipping.tracing import Layouts
 from steppe.errors import UnsupportedModelError
 
@@ -240,3 +241,19 @@ def test_bfloat16_is_clipped_in_float32(layer: nn.Module) -> None:
     wide = layer.float()
     expected = clipped_sum(lambda i: squares(wide(i)), [wide.weight], indices, Flat(0.05))
     assert (out - expected).norm() <= 0.02 * expected.norm()
+
+
+@pytest.mark.parametrize("huge", [1e12, 1e20])
+def test_positions_that_cancel_do_not_wipe_out_what_the_table_holds(huge: float) -> None:
+    """Two uses of one row with opposite huge gradients: the sum is zero and must be added as that."""
+    g = torch.tensor([[huge], [-huge], [3.0]])
+    rows = Rows(g, torch.tensor([1, 1, 1]), torch.tensor([0, 0, 1]), 2, (4, 1))
+    held = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    out = held.clone()
+    rows.add_(out, torch.ones(2), torch.zeros(0, dtype=torch.long))
+    assert torch.allclose(out, held + torch.tensor([0.0, 3.0, 0.0, 0.0]))
+    picks = Picks(g[:2].view(1, 2, 1), torch.ones(1, 2, 1), (4, 1))
+    out = held.clone()
+    picks.add_(out, torch.ones(1), torch.zeros(0, dtype=torch.long))
+    assert torch.equal(out, held)
+    assert picks.squared_norms().item() < 1e-30

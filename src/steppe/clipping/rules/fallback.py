@@ -19,8 +19,9 @@ from steppe.clipping.slots import Kept, OwnRows, Slot
 from steppe.clipping.tracing import Contact, Gradients, Output, Use, is_marked
 
 # Operations whose arguments line up axis by axis. A shared tensor with B rows in the record axis,
-# such as a class token expanded to the batch, then gives row i to record i. For products this
-# cannot be told from a weight that happens to have B rows, so they are not in the list.
+# such as a class token expanded to the batch, then gives row i to record i. Products of matrices
+# are not among them, since a weight may happen to have B rows; with three axes or more the first
+# ones line up again.
 _ALIGNED = frozenset(
     {
         "add",
@@ -39,6 +40,9 @@ _ALIGNED = frozenset(
         "lerp",
     }
 )
+
+
+_BATCHED = frozenset({"bmm", "baddbmm", "matmul"})
 
 
 def _substitute(value: Any, table: dict[int, Tensor]) -> Any:
@@ -163,8 +167,9 @@ class Fallback(Use):
         """Whether the shared tensor has one row for each record (an expanded class token)."""
         records = self.contact.records
         like = max((t for t in self.contact.inputs), key=lambda t: t.ndim)
+        batched = self._name in _BATCHED and shared.ndim >= 3
         return (
-            self._name in _ALIGNED
+            (batched or self._name in _ALIGNED)
             and shared.ndim == like.ndim
             and layout.fits(tuple(shared.shape), records)
             and shared.shape[layout.axis] == like.shape[layout.axis]
