@@ -160,7 +160,8 @@ class Private:
         except BaseException:
             self._batches = self._stream()
             raise
-        self._pending.popleft()
+        if self._pending:
+            self._pending.popleft()
         return batch
 
     def _stream(self) -> Iterator[Any]:
@@ -200,6 +201,8 @@ class Private:
         parts = self._parts if batch is None else [*self._parts, batch]
         found = sum(count(part) for part in parts)
         if self._drawn is None or found != self._drawn:
+            if batch is not None:
+                self._parts = []  # whoever passes a batch now has given up on earlier parts
             raise MisuseError(
                 f"batch={found} records: must be the batch just drawn ({self._drawn}), "
                 "each record once; iterate over the private object and pass on what it yields."

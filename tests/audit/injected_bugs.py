@@ -270,7 +270,7 @@ class _EmptySkipsNoise(PrivateStep):
             super().take(parts)
         else:
             self._charge()
-            self._hand_over(torch.zeros_like(self._total))
+            self._hand_over(torch.zeros_like(self._buffer()))
 
 
 # --- place 1: the sample ---------------------------------------------------------------------

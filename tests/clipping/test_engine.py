@@ -96,6 +96,27 @@ def test_l2_term_stands_before_the_clip() -> None:
     assert torch.allclose(out, 12 * 0.2 * theta / theta.norm(), rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("positions", [1, 6])
+def test_a_gradient_that_cancels_the_l2_term_is_still_bounded(
+    dtype: torch.dtype, positions: int
+) -> None:
+    """g ≈ −λθ: the three parts of the norm cancel, in half precision most of all."""
+    torch.manual_seed(0)
+    first, second = nn.Linear(8, 16, bias=False).to(dtype), nn.Linear(16, 1, bias=False).to(dtype)
+    parameters = {"first": first.weight, "second": second.weight}
+    target = (torch.randn(1, positions, 8) * 3).to(dtype)
+
+    def objective(batch: tuple[Tensor]) -> Tensor:
+        penalty = (first.weight.square().sum() + second.weight.square().sum()) / 2
+        return (second(first(batch[0])) * 1e-3).flatten(1).sum(1).float() - penalty.float()
+
+    engine = ClippedSum(parameters, objective, Flat(0.01), l2=1.0)
+    out = torch.zeros(engine.numel)
+    engine.add_(out, (target,))
+    assert float(out.double().norm()) <= 0.01 * (1 + 1e-4)
+
+
 def test_pinned_kernels_are_used_and_checked() -> None:
     torch.manual_seed(0)
     layer = nn.Linear(4, 3)

@@ -217,7 +217,7 @@ class Late(nn.Module):
 def test_writes_from_records_are_refused_and_undone(layer: nn.Module) -> None:
     model = nn.Sequential(nn.Linear(6, 3), layer)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(IsolationError, match="must not be written|treat every record alone"):
+    with pytest.raises(IsolationError, match=r"must not be written|treat every record alone"):
         run(model, torch.zeros(1, 6))
     after = model.state_dict()
     assert list(after) == list(before)

@@ -16,6 +16,9 @@ from steppe.errors import MisuseError, UnsupportedModelError
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
+_SIZES = (5, 7)
+
+
 class RecordAxis:
     """Where a module expects the records.
 
@@ -64,14 +67,6 @@ class RecordAxis:
 
         return each(empty, output)
 
-    def rows(self, tensor: Tensor, records: int) -> Tensor | None:
-        """The values of an output by record, or None where no axis fits."""
-        axes = [axis for axis in range(tensor.ndim) if tensor.shape[axis] == records]
-        if not axes or not tensor.is_floating_point():
-            return None
-        expected = self.of(tensor)
-        return tensor.movedim(expected if expected in axes else axes[0], 0).flatten(1)
-
 
 def stand_in_objective(module: nn.Module, axis: RecordAxis) -> Callable[[Any], Tensor]:
     """A loss for each record that depends on all that the module says about it.
@@ -80,17 +75,36 @@ def stand_in_objective(module: nn.Module, axis: RecordAxis) -> Callable[[Any], T
     probe uses the sum of the squared outputs in its place.
     """
 
-    def losses(batch: Any) -> Tensor:
-        records = next(tensors_in(batch)).shape[0]
+    axes: list[int | None] = []
+
+    def run(batch: Any) -> list[Tensor]:
         args, kwargs = axis.swapped(batch)
-        output = module(*args, **kwargs)
-        found = [axis.rows(tensor, records) for tensor in tensors_in(output)]
-        squares = [rows.square().sum(1) for rows in found if rows is not None]
-        if not squares:
+        return list(tensors_in(module(*args, **kwargs)))
+
+    def losses(batch: Any) -> Tensor:
+        if not axes:
+            axes.extend(_record_axes(run, batch))
+        by_record = [
+            output.movedim(place, 0).flatten(1).square().sum(1)
+            for output, place in zip(run(batch), axes, strict=True)
+            if place is not None and output.is_floating_point()
+        ]
+        if not by_record:
             raise UnsupportedModelError(
-                f"output={type(output).__name__}: must contain a tensor with an entry for each "
-                "record; return the predictions too, or use steppe.make_private(objective=...)."
+                "output=no records: must contain a tensor with an entry for each record; return "
+                "the predictions too, or use steppe.make_private(objective=...)."
             )
-        return torch.stack(squares).sum(0)
+        return torch.stack(by_record).sum(0)
 
     return losses
+
+
+def _record_axes(run: Callable[[Any], list[Tensor]], batch: Any) -> list[int | None]:
+    """The axis of every output that grows with the number of records."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        few, more = (run(synthetic(batch, n, generator)) for n in _SIZES)
+    return [
+        next((i for i in range(a.ndim) if (a.shape[i], b.shape[i]) == _SIZES), None)
+        for a, b in zip(few, more, strict=True)
+    ]

@@ -83,7 +83,7 @@ def spectral_density(
     surface: Surface,
     generator: torch.Generator,
     steps: int = 80,
-    starts: int = 3,
+    starts: int = 1,
     progress: Progress | None = None,
 ) -> SpectralDensity:
     """Masses and positions of the Hessian's spectrum.

@@ -245,7 +245,7 @@ def test_bfloat16_is_clipped_in_float32(layer: nn.Module) -> None:
 
 @pytest.mark.parametrize("huge", [1e12, 1e20])
 def test_positions_that_cancel_do_not_wipe_out_what_the_table_holds(huge: float) -> None:
-    """Two uses of one row with opposite huge gradients: the sum is zero and must be added as that."""
+    """Two uses of one row with opposite huge gradients: their sum is zero, and that is added."""
     g = torch.tensor([[huge], [-huge], [3.0]])
     rows = Rows(g, torch.tensor([1, 1, 1]), torch.tensor([0, 0, 1]), 2, (4, 1))
     held = torch.tensor([0.1, 0.2, 0.3, 0.4])

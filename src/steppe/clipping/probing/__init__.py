@@ -104,7 +104,7 @@ def inspect(model: nn.Module, *inputs: Tensor) -> Report:
 
     def squares(batch: Any) -> Tensor:
         outputs = [out for out in tensors_in(model(*batch)) if out.is_floating_point()]
-        return torch.stack([out.square().flatten(1).sum(1) for out in outputs]).sum(0)
+        return torch.stack([out.square().reshape(len(out), -1).sum(1) for out in outputs]).sum(0)
 
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     return probe(model, parameters, squares, inputs)
