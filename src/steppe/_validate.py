@@ -22,7 +22,10 @@ def fail(name: str, value: Any, rule: str, remedy: str) -> ConfigurationError:
 def _real(name: str, value: Any, remedy: str) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise fail(name, value, "must be a real number", remedy)
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number or a fraction beyond the largest float
+        raise fail(name, value, "must be a number that a float can hold", remedy) from None
     if math.isnan(number):
         raise fail(name, value, "must not be NaN", remedy)
     return number

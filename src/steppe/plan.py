@@ -115,6 +115,8 @@ class Plan:
         _validate.one_of("population_source", self.population_source, ("declared", "data"))
         if self.population is not None:
             self._check_population()
+        if self.population is not None or self.steps is not None:
+            _ = self._schedule  # a schedule that runs out of noise is refused here
 
     def for_population(self, records: int) -> Plan:
         """This plan with its population read from a data set.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -87,10 +89,30 @@ class Recorder(SeededSource):
     def __init__(self) -> None:
         super().__init__(6)
         self.asked: list[float] = []
+        self.given: list[torch.Tensor] = []
 
     def fill_normal_(self, tensor: torch.Tensor, std: float) -> torch.Tensor:
         self.asked.append(std)
-        return super().fill_normal_(tensor, std)
+        self.given.append(super().fill_normal_(tensor, std).clone())
+        return tensor
+
+
+@pytest.mark.parametrize("std", [3e-200, 0.7, 1.0, 5e200])
+def test_float64_release_is_exact(std: float) -> None:
+    """Both roundings and the addition, checked in rational arithmetic."""
+    torch.manual_seed(1)
+    clipped_sum = (
+        torch.randn(400, dtype=torch.float64) * std * 10.0 ** torch.arange(-3, 5).repeat(50)
+    )
+    source = Recorder()
+    released = release(Gaussian(grid=True), clipped_sum, std, source, sensitivity=std)
+    step = Fraction(grid_step(std))
+    noise = torch.cat(source.given)
+    for total, error, found in zip(
+        clipped_sum.tolist(), noise.tolist(), released.tolist(), strict=True
+    ):
+        wanted = (round(Fraction(total) / step) + round(Fraction(error) / step)) * step
+        assert Fraction(found) == wanted
 
 
 @pytest.mark.parametrize("sensitivity", [1e-4, 1.0, 30.0])
@@ -144,6 +166,17 @@ def test_grid_wants_sensitivity_and_a_flat_buffer() -> None:
         noise.finish_(torch.zeros(3), 1.0, 0, source)
     with pytest.raises(ConfigurationError, match=r"buffer=\(2, 3\): must be contiguous; use a"):
         noise.finish_(torch.zeros(3, 2).T, 1.0, 1.0, source)
+
+
+def test_grid_is_a_bool() -> None:
+    assert Gaussian(grid=np.bool_(True)).grid is True  # type: ignore[arg-type]
+    assert Gaussian(grid=np.bool_(False)) == Gaussian()  # type: ignore[arg-type]
+    for value in ("no", 1, None, np.int64(1)):
+        with pytest.raises(ConfigurationError) as caught:
+            Gaussian(grid=value)  # type: ignore[arg-type]
+        assert str(caught.value) == (
+            f"grid={value!r}: must be True or False; leave it out for False."
+        )
 
 
 def test_schedule_is_flat() -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import copy
+import gc
 import math
 import os
 import pickle
+import sys
 import threading
+import weakref
 from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,28 +61,76 @@ def test_tails_have_their_mass(dtype: torch.dtype) -> None:
     assert size.max() > 4.8
 
 
-class Fixed(Source):
-    """Every word is the same, to reach the corners that chance does not."""
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_far_tails_have_their_mass(dtype: torch.dtype) -> None:
+    source, counts, rounds = SeededSource(21), {5.0: 0, 5.25: 0, 5.5: 0}, 12
+    buffer = torch.empty(5_000_000, dtype=dtype)
+    for _ in range(rounds):
+        size = source.fill_normal_(buffer, 1.0).abs_()
+        far = size[size > 5.0]
+        counts = {at: count + int((far > at).sum()) for at, count in counts.items()}
+    for at, count in counts.items():
+        law = stats.poisson(rounds * len(buffer) * 2 * stats.norm.sf(at))
+        assert law.ppf(1e-4) <= count <= law.isf(1e-4), at
 
-    def __init__(self, first: int, second: int) -> None:
-        super().__init__(bytes(32), bytes(16))
-        self._pair = (first, second)
+
+class Radii(SeededSource):
+    """Keeps `bits` of every radius word: u is uniform below 2^(bits − 63), the far tail alone."""
+
+    def __init__(self, bits: int) -> None:
+        super().__init__(22)
+        self._shift = 63 - bits
 
     def _keystream(self, out: np.ndarray) -> None:
-        words = out.view(np.int32 if len(out) in (4 * BLOCK, 4 * SPARE) else np.int64)
-        words[: len(words) // 2], words[len(words) // 2 :] = self._pair
+        super()._keystream(out)
+        size = BLOCK if len(out) > 8 * SPARE else SPARE
+        radii = out[: 8 * size // 2].view(np.int64)
+        radii >>= self._shift
 
 
-@pytest.mark.parametrize(
-    ("dtype", "bits", "reach"), [(torch.float32, 32, 6.7), (torch.float64, 64, 9.4)]
-)
-def test_extreme_words(dtype: torch.dtype, bits: int, reach: float) -> None:
-    longest = normals(Fixed(0, 0), BLOCK, dtype)
-    assert longest.max() > reach
-    for word in (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1):
-        shortest = normals(Fixed(word, 0), BLOCK, dtype)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("bits", [45, 30, 17])
+def test_law_of_the_far_tail(dtype: torch.dtype, bits: int) -> None:
+    """Given u < 2^−k, r²/2 − k ln 2 is exponential; k = 18, 33, 46 start at 5.0, 6.8 and 8.0 σ."""
+    draws = normals(Radii(bits), BLOCK, dtype).double()
+    squared = draws[: BLOCK // 2].square() + draws[BLOCK // 2 :].square()
+    excess = squared / 2 - (63 - bits) * math.log(2)
+    assert stats.kstest(excess.numpy(), "expon").pvalue > 1e-3
+
+
+class Fixed(Source):
+    """Every radius word is the same and every angle 0, to reach what chance does not."""
+
+    def __init__(self, radius: int) -> None:
+        super().__init__(bytes(32), bytes(16))
+        self._radius = radius
+
+    def _keystream(self, out: np.ndarray) -> None:
+        out[:] = 0
+        out[: 8 * BLOCK // 2].view(np.int64)[:] = self._radius
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_extreme_words(dtype: torch.dtype) -> None:
+    longest = normals(Fixed(0), BLOCK, dtype)
+    assert longest.max().item() == pytest.approx(math.sqrt(130 * math.log(2)), rel=1e-6)
+    for word in (-(2**63), 2**63 - 1):
+        shortest = normals(Fixed(word), BLOCK, dtype)
         assert torch.isfinite(shortest).all()
         assert shortest.max() > 0, "u = 1 would give noise of exactly zero"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_reach_covers_ordinary_plans(dtype: torch.dtype) -> None:
+    """A value beyond the reach is impossible without the record: its mass must be far below δ."""
+    reach = normals(Fixed(0), BLOCK, dtype).max().item()
+    for sigma, rate, steps, delta in [
+        (1.0, 0.001, 40_000, 1e-7),
+        (0.5, 0.034, 146, 1e-6),
+        (0.45, 0.01, 1000, 1e-5),
+        (0.7, 0.01, 1000, 1e-9),
+    ]:
+        assert steps * rate * stats.norm.sf(reach - 1 / sigma) < delta / 1000
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -97,6 +150,87 @@ def test_no_value_is_handed_out_twice() -> None:
     sizes = (1, 7_850, BLOCK - 1, 3, BLOCK, 2 * BLOCK + 5, 7_850, 100_000)
     draws = torch.cat([normals(source, size, torch.float64) for size in sizes])
     assert len(draws.unique()) == len(draws)
+
+
+def interrupted(source: Source, work: Callable[[], Any], at: int) -> bool:
+    """Whether `work` reached the `at`-th line of the noise room, where it is interrupted."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        if "/steppe/noise/" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            lines += 1
+            if lines == at:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+        # A trace can interrupt just before `with` gives a lock back; a signal cannot.
+        source._lock = threading.Lock()
+    return False
+
+
+@pytest.mark.parametrize("count", [5, SPARE + 5, BLOCK + 5])
+def test_an_interrupt_never_repeats_a_value(count: int) -> None:
+    for at in range(1, 1000):
+        source = SeededSource(23)
+        normals(source, 3, torch.float64)
+        first = torch.zeros(count, dtype=torch.float64)
+        if not interrupted(source, lambda: source.fill_normal_(first, 1.0), at):  # noqa: B023
+            break
+        later = torch.cat([normals(source, 7, torch.float64) for _ in range(2)])
+        assert not torch.isin(later, first).any(), f"interrupted at line {at}"
+    assert at > 10, "nothing was interrupted"
+
+
+@pytest.mark.parametrize("count", [5, BLOCK])
+def test_a_failing_operation_never_repeats_a_value(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = SeededSource(24)
+    normals(source, 3, torch.float64)
+    first = torch.zeros(count, dtype=torch.float64)
+    for name in ("mul", "sin"):
+        real = getattr(torch, name)
+
+        def fail(*given: Any, real: Any = real, **named: Any) -> None:
+            real(*given, **named)
+            raise MemoryError
+
+        monkeypatch.setattr(torch, name, fail)
+    with pytest.raises(MemoryError):
+        source.fill_normal_(first, 1.0)
+    monkeypatch.undo()
+    assert first.any()
+    assert not torch.isin(normals(source, 2 * count, torch.float64), first).any()
+
+
+def test_an_interrupt_never_repeats_a_word() -> None:
+    given: list[np.ndarray] = []
+
+    class Watched(SeededSource):
+        def _keystream(self, out: np.ndarray) -> None:
+            super()._keystream(out)
+            given.append(out.copy())
+
+    for at in range(1, 100):
+        source = Watched(25)
+        given.clear()
+        if not interrupted(source, lambda: source.words(4), at):  # noqa: B023
+            break
+        source.words(4)
+        pieces = np.concatenate(given).view(np.uint64)
+        assert len(np.unique(pieces)) == len(pieces)
+    assert at > 4, "nothing was interrupted"
 
 
 def test_words_continue_where_they_stopped() -> None:
@@ -177,10 +311,65 @@ def test_forked_process_takes_a_new_key() -> None:
     assert len(pieces) == 24, "parent and children share words or noise"
 
 
-def test_fork_while_another_thread_draws() -> None:
-    source = SecureSource()
+@pytest.mark.parametrize("make", [SecureSource, lambda: SeededSource(1)])
+def test_fork_while_another_thread_draws(make: Callable[[], Source]) -> None:
+    source = make()
     with source._lock:  # as if a thread of the parent was in the middle of a draw
         assert len(in_child(lambda: source.words(2).tobytes())) == 16
+
+
+def test_fork_is_noticed_whatever_the_process_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A grandchild may have the number of its grandparent."""
+    monkeypatch.setattr(os, "getpid", lambda: 4711)
+    source = SecureSource()
+
+    def work() -> bytes:
+        return source.words(1).tobytes()
+
+    def twice() -> bytes:  # the child itself draws nothing before it forks
+        return in_child(work) + work()
+
+    words = in_child(twice) + in_child(work) + work()
+    assert len({words[start : start + 8] for start in range(0, 32, 8)}) == 4
+
+
+def test_forked_process_takes_one_new_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where its first draws come from several threads at once."""
+    source, urandom = SecureSource(), os.urandom
+    asked: list[int] = []
+
+    def record(count: int) -> bytes:
+        asked.append(count)
+        return urandom(count)
+
+    def work() -> bytes:
+        monkeypatch.setattr(os, "urandom", record)
+        start, found = threading.Barrier(4), []
+
+        def draw() -> None:
+            start.wait()
+            found.append(source.words(50).tobytes())
+
+        workers = [threading.Thread(target=draw) for _ in range(4)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        return bytes(asked) + b"".join(found)
+
+    result = in_child(work)
+    assert list(result[:2]) == [32, 16]
+    assert len(result) == 2 + 4 * 50 * 8, "more than one new key"
+    assert asked == []
+    assert len(np.unique(np.frombuffer(result, dtype=np.uint64, offset=2))) == 200
+
+
+def test_sources_are_not_kept_alive() -> None:
+    source = SecureSource()
+    gone = weakref.ref(source)
+    del source
+    gc.collect()
+    assert gone() is None
 
 
 def test_threads_never_share_values() -> None:

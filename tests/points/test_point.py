@@ -2,14 +2,15 @@
 
 import pytest
 import torch
+from torch import nn
 
 from steppe.points import Here, Weights
 
 
 def test_moved_weights_come_back_exactly_even_after_an_error() -> None:
     torch.manual_seed(0)
-    weights = [torch.randn(3, 2), torch.randn(4).to(torch.bfloat16)]
-    before = [w.clone() for w in weights]
+    weights = [nn.Parameter(torch.randn(3, 2)), nn.Parameter(torch.randn(4).to(torch.bfloat16))]
+    before = [w.detach().clone() for w in weights]
     direction = torch.randn(10) * 1e3
 
     def stand() -> None:
@@ -20,6 +21,49 @@ def test_moved_weights_come_back_exactly_even_after_an_error() -> None:
     with pytest.raises(RuntimeError, match="half way"):
         stand()
     assert all(torch.equal(w, b) for w, b in zip(weights, before, strict=True))
+
+
+def test_none_moves_nothing() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    with Weights([weight]).moved(None):
+        assert weight.detach().equal(torch.ones(2))
+
+
+def test_a_direction_is_scaled_over_all_weights_together() -> None:
+    weights = Weights([nn.Parameter(torch.zeros(1, 2)), nn.Parameter(torch.zeros(1))])
+    scaled = weights.scaled(torch.tensor([2.0, 3.0, 6.0]), 0.7)
+    assert scaled is not None
+    torch.testing.assert_close(scaled, torch.tensor([0.2, 0.3, 0.6]))
+
+
+@pytest.mark.parametrize("vector", [[0.0, 0.0], [float("nan"), 1.0], [float("inf"), 1.0]])
+def test_what_has_no_length_is_no_direction(vector: list[float]) -> None:
+    assert Weights([nn.Parameter(torch.zeros(2))]).scaled(torch.tensor(vector), 1.0) is None
+
+
+def test_lengths_that_float32_cannot_square_are_measured() -> None:
+    weights = Weights([nn.Parameter(torch.zeros(2))])
+    for length in (1e-25, 1e25):
+        scaled = weights.scaled(torch.tensor([0.6, 0.8]) * length, 1.0)
+        assert scaled is not None
+        torch.testing.assert_close(scaled, torch.tensor([0.6, 0.8]))
+
+
+def test_frozen_weights_stay_and_do_not_count() -> None:
+    free, frozen = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1), requires_grad=False)
+    weights = Weights([frozen, free])
+    with weights.moved(weights.scaled(torch.tensor([100.0, 3.0]), 0.5)):
+        assert (frozen.item(), free.item()) == (0.0, 0.5)
+    assert Weights([frozen]).scaled(torch.ones(1), 0.5) is None
+
+
+def test_flat_is_a_copy_in_full_precision() -> None:
+    half = nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
+    flat = Weights([half, nn.Parameter(torch.zeros(1))]).flat()
+    flat += 1
+    assert flat.dtype == torch.float32
+    assert half.tolist() == [1.0, 1.0]
+    assert Weights([half, nn.Parameter(torch.zeros(1).double())]).flat().dtype == torch.float64
 
 
 def test_here_asks_once() -> None:

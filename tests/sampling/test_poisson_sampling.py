@@ -222,3 +222,8 @@ def test_bad_draws_are_refused_at_once() -> None:
         CappedPoisson().draw(10, FULL + 1, SecureSource())
     with pytest.raises(ConfigurationError, match="cap=0: must be a whole number of at least 1"):
         CappedPoisson(cap=0)
+
+
+def test_cap_is_stored_as_int() -> None:
+    assert type(CappedPoisson(cap=np.int64(20)).cap) is int  # type: ignore[arg-type]
+    assert CappedPoisson(cap=np.int64(20)) == CappedPoisson(20)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, UserDict, namedtuple
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch.utils.data import (
     BatchSampler,
+    ConcatDataset,
     DataLoader,
     Dataset,
     IterableDataset,
@@ -197,6 +198,18 @@ def test_subset_counts_its_own_rows() -> None:
     assert data.take(torch.tensor([0, 2]))[1].tolist() == [200, 110]
 
 
+@pytest.mark.parametrize("base", [TensorDataset(X, Y), Pairs()])
+@pytest.mark.parametrize(
+    "indices", [[20, -1, 4], torch.tensor([20, 22, 4]), np.array([20, 22, -19]), range(20, 23)]
+)
+def test_subset_of_distinct_records(base: Any, indices: Any) -> None:
+    data = records(Subset(Subset(base, range(N)), indices))
+    wanted = [10 * (int(row) % N) for row in indices]
+    assert data.take(torch.arange(3))[1].tolist() == wanted
+    both = ConcatDataset([Subset(base, indices), Subset(base, [0, 1])])
+    assert records(both).take(torch.arange(5))[1].tolist() == [*wanted, 0, 10]
+
+
 def test_unusual_numpy_arrays(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     np.save(path, X.numpy())
@@ -220,9 +233,37 @@ def test_gradients_do_not_reach_into_the_data() -> None:
     assert not records(weights).take(ROWS[2]).requires_grad
 
 
-def test_other_mappings_keep_their_type() -> None:
-    rows = [OrderedDict(x=X[row], y=Y[row]) for row in range(N)]
-    assert type(records(rows).take(ROWS[0])) is OrderedDict
+class Encoding(UserDict[str, Any]):
+    """A mapping that is no dict, as tokenisers return."""
+
+
+def encode(items: list[Any]) -> Encoding:
+    inner = OrderedDict(x=torch.stack([x for x, _ in items]))
+    return Encoding(inner=inner, y=torch.tensor([y for _, y in items]))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_mappings_become_plain_dicts(workers: int) -> None:
+    data = records(DataLoader(Pairs(), batch_size=4, collate_fn=encode, num_workers=workers))
+    for batch in (*data.stream(ROWS), data.take(ROWS[0]), data.take(ROWS[2])):
+        assert type(batch) is dict
+        assert type(batch["inner"]) is dict
+    assert torch.equal(data.take(ROWS[2])["inner"]["x"], X[ROWS[2]])
+    ordered = records([OrderedDict(x=X[row], y=Y[row]) for row in range(N)])
+    assert type(ordered.take(ROWS[0])) is type(ordered.take(ROWS[2])) is dict
+
+
+def test_mapping_of_columns() -> None:
+    batch = records(Encoding(x=X, y=Y)).take(ROWS[2])
+    assert type(batch) is dict
+    assert torch.equal(batch["y"], Y[ROWS[2]])
+
+
+def test_empty_batches_hold_no_record() -> None:
+    first, second = (records(Pairs()).take(ROWS[0]) for _ in range(2))
+    assert first[0].untyped_storage().nbytes() == 0
+    first.clear()
+    assert len(second) == 2
 
 
 class Endless(IterableDataset[Any]):
@@ -298,6 +339,67 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "data=Subset with repeated indices: must hold every record once, a record with k copies",
     ),
     "slow repeats": (lambda: Subset(Pairs(), [1, 1]), "data=Subset with repeated indices"),
+    "repeats in a tensor": (
+        lambda: Subset(DATASET, torch.tensor([0, 0])),  # type: ignore[arg-type]
+        "data=Subset with repeated indices",
+    ),
+    "repeats in a list of tensors": (
+        lambda: Subset(Pairs(), list(torch.tensor([0, 0]))),  # type: ignore[arg-type]
+        "data=Subset with repeated indices",
+    ),
+    "repeats in an array": (
+        lambda: Subset(DATASET, np.array([3, 3])),  # type: ignore[arg-type]
+        "data=Subset with repeated indices",
+    ),
+    "negative alias": (lambda: Subset(DATASET, [0, -N]), "data=Subset with repeated indices"),
+    "slow negative alias": (lambda: Subset(Pairs(), [22, -1]), "data=Subset with repeated indices"),
+    "nested repeats": (
+        lambda: Subset(Subset(DATASET, [1, 1, 2]), [0, 1]),
+        "data=Subset with repeated indices",
+    ),
+    "slow nested repeats": (
+        lambda: Subset(Subset(Pairs(), [1, 1, 2]), [0, 1]),
+        "data=Subset with repeated indices",
+    ),
+    "nested negative alias": (
+        lambda: Subset(Subset(Pairs(), [4, 7]), [0, -2]),
+        "data=Subset with repeated indices",
+    ),
+    "data set twice": (
+        lambda: ConcatDataset([DATASET, DATASET]),
+        "data=ConcatDataset with repeated data sets: must hold every record once, a record with k "
+        "copies is protected k times less; remove the repeated data sets.",
+    ),
+    "data set twice in a loader": (
+        lambda: DataLoader(ConcatDataset([DATASET, DATASET]), batch_size=4),
+        "data=ConcatDataset with repeated data sets",
+    ),
+    "tensors twice": (
+        lambda: ConcatDataset([TensorDataset(X, Y), TensorDataset(X, Y)]),
+        "data=ConcatDataset with repeated data sets",
+    ),
+    "overlapping parts": (
+        lambda: ConcatDataset([Subset(DATASET, [0, 1]), Subset(DATASET, [5, -22])]),
+        "data=ConcatDataset with repeated data sets",
+    ),
+    "subset of a data set twice": (
+        lambda: Subset(ConcatDataset([DATASET, DATASET]), [3, N + 3]),
+        "data=Subset with repeated indices",
+    ),
+    "index out of range": (
+        lambda: Subset(DATASET, [0, N]),
+        "data=Subset: must have indices that its data set of 23 records has; remove the others.",
+    ),
+    "index too negative": (lambda: Subset(Pairs(), [-N - 1]), "data=Subset: must have indices"),
+    "index no number": (
+        lambda: Subset(Pairs(), ["a"]),  # type: ignore[list-item]
+        "data=Subset: must have whole numbers as its indices; give a list of int.",
+    ),
+    "index a float": (
+        lambda: Subset(Pairs(), [0.5]),  # type: ignore[list-item]
+        "data=Subset: must have whole numbers",
+    ),
+    "subset without length": (lambda: Subset(NoLength(), [0]), "data=NoLength: must have __len__"),  # type: ignore[arg-type]
     "drop_last": (
         lambda: DataLoader(DATASET, batch_size=4, drop_last=True),
         f"drop_last=True: {SAMPLER} other choice; leave drop_last out, there is no last batch",

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from steppe import _validate
 from steppe.accounting import pld
-from steppe.accounting.segment import Segment, check_cap, merged, relation, with_few_levels
+from steppe.accounting.segment import LARGEST_NOISE, Segment, relation, with_few_levels
 from steppe.errors import ConfigurationError
 
 # The calibrated run spends between (1 - tolerance) times the target and the target.
 _TOLERANCE = 5e-4
-_SMALLEST, _LARGEST = 1e-2, 1e6
+_SMALLEST, _LARGEST = 1e-2, LARGEST_NOISE
 _DIGITS = 6
 _LESS = 1 - 2 * 10.0 ** (1 - _DIGITS)
 _STRIDE = math.log(8.0)
@@ -61,8 +61,7 @@ def calibrate(
         return pld.epsilon(make_segments(sigma), delta, adjacency)
 
     def rough(sigma: float) -> float:
-        run = merged(make_segments(sigma))
-        check_cap(run, adjacency)
+        run = pld.checked(make_segments(sigma), delta, adjacency)
         few = with_few_levels(run, _ROUGH_LEVELS, _typical)
         return pld.epsilon_on_grid(few, delta, adjacency, _ROUGH_POINTS)
 

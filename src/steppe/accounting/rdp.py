@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from steppe import _validate
 from steppe.accounting.pld import check_delta
-from steppe.accounting.segment import Segment, Segments, event, merged, relation
+from steppe.accounting.segment import Segment, Segments, event, merged, relation, within_range
 
 # dp-accounting's own orders without those below 1.5: these converge slowly or not at all, and are
 # the best order only where ε is too large to mean anything. Fewer orders can only raise ε.
@@ -42,7 +42,7 @@ def rdp_epsilon(segments: Iterable[Segment], delta: float, adjacency: str = "add
             "the RDP accountant does not count both the record that goes and the one that comes",
             "use steppe.accounting.epsilon, which does",
         )
-    run = merged(segments)
+    run = within_range(merged(segments))
     if any(segment.cap is not None for segment in run):
         raise _validate.fail(
             "cap",

@@ -19,6 +19,8 @@ _RELATIONS = {
     "replace-one": "REPLACE_ONE",
 }
 ADJACENCIES = tuple(_RELATIONS)
+# Outside this range floating point ends before the mathematics does.
+SMALLEST_NOISE, LARGEST_NOISE = 1e-6, 1e6
 
 
 @dataclass(frozen=True)
@@ -45,14 +47,20 @@ class Segment:
     population: int | None = None
 
     def __post_init__(self) -> None:
-        if _validate.positive("rate", self.rate, "use batch size over population") > 1:
+        if self._keep("rate", _validate.positive, "use batch size over population") > 1:
             raise _validate.fail("rate", self.rate, "must be at most 1", "use a smaller batch")
-        _validate.non_negative("noise_multiplier", self.noise_multiplier)
+        self._keep("noise_multiplier", _validate.non_negative, "give a finite value, 0 or more")
         if self.steps != 0:
-            _validate.positive_integer("steps", self.steps, "give a whole number, 0 or more")
+            self._keep("steps", _validate.positive_integer, "give a whole number, 0 or more")
         if self.cap is not None:
-            _validate.positive_integer("cap", self.cap)
-            _validate.positive_integer("population", self.population, "a cap needs the population")
+            self._keep("cap", _validate.positive_integer, "give a whole number, or None")
+            self._keep("population", _validate.positive_integer, "a cap needs the population")
+
+    def _keep(self, name: str, check: Callable[[str, Any, str], float], remedy: str) -> float:
+        """Store the plain number that a field stands for."""
+        value = check(name, getattr(self, name), remedy)
+        object.__setattr__(self, name, value)
+        return value
 
 
 Segments: TypeAlias = tuple[Segment, ...]
@@ -96,6 +104,28 @@ def with_few_levels(
     groups = [levels[start : start + size] for start in range(0, len(levels), size)]
     shared = {member: level(group) for group in groups for member in group}
     return merged(replace(part, noise_multiplier=shared[part.noise_multiplier]) for part in run)
+
+
+def within_range(run: Segments) -> Segments:
+    """The run with noise multipliers that the accountants can compute with.
+
+    Noise below the range counts as none and noise above it as its upper end. Less noise costs
+    more, so the ε of the result bounds that of the run from above.
+
+    Examples:
+        >>> run = (Segment(0.1, 1e-200, 1), Segment(0.1, 2.0, 1), Segment(0.1, 1e300, 1))
+        >>> [part.noise_multiplier for part in within_range(run)]
+        [0.0, 2.0, 1000000.0]
+    """
+    return merged(
+        replace(
+            part,
+            noise_multiplier=0.0
+            if part.noise_multiplier < SMALLEST_NOISE
+            else min(part.noise_multiplier, LARGEST_NOISE),
+        )
+        for part in run
+    )
 
 
 def relation(adjacency: str) -> Any:

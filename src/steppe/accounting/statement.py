@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-from steppe.accounting.pld import SMALLEST_DELTA, epsilon_curve
+from steppe.accounting.pld import epsilon_curve, smallest_delta
 from steppe.accounting.rdp import rdp_epsilon
 from steppe.accounting.segment import Segments
 
@@ -78,7 +78,7 @@ class Statement:
         """
         # Through text, so that a tenth of 1e-5 reads 1e-6.
         tenths = (float(f"{delta / divisor:.6g}") for divisor in (10, 100))
-        others = tuple(smaller for smaller in tenths if smaller >= SMALLEST_DELTA)
+        others = tuple(smaller for smaller in tenths if smaller >= smallest_delta(run))
         first, *further = epsilon_curve(run, (delta, *others), adjacency)
         comparable = adjacency != "replace-one" and run[0].cap is None
         return cls(

@@ -86,11 +86,12 @@ class ClippedSum:
         total = count(batch)
         step = self.physical_batch or max(total, 1)
         if 0 < total <= step:
-            return self.add_slots_(out, self.slots(batch), total)
+            return self.add_slots_(out, self.slots(batch, total), total)
         norms = []
         for start in range(0, total, step):
-            piece = rows(batch, slice(start, start + step))
-            norms.append(self.add_slots_(out, self.slots(piece), min(step, total - start)))
+            size = min(step, total - start)
+            piece = self.slots(rows(batch, slice(start, start + size)), size)
+            norms.append(self.add_slots_(out, piece, size))
         return torch.cat(norms) if norms else torch.zeros(0)
 
     def add_slots_(
@@ -147,9 +148,9 @@ class ClippedSum:
             squared = (squared + self.l2**2 * weights).clamp_(min=0.0) + guard
         return squared
 
-    def slots(self, batch: Any) -> list[tuple[Tensor, Slot]]:
+    def slots(self, batch: Any, records: int | None = None) -> list[tuple[Tensor, Slot]]:
         """One slot for each trained weight that the batch used."""
-        return self.collected(self.trace(batch))
+        return self.collected(self.trace(batch, records))
 
     def collected(self, tracer: Tracer) -> list[tuple[Tensor, Slot]]:
         """What the backward passes since the last call left at the tracer, by trained weight."""
@@ -184,10 +185,10 @@ class ClippedSum:
         """A tracer for one forward pass of so many records."""
         return Tracer(records, RULES, self.layouts, self.kernels, want_dots=bool(self.l2))
 
-    def trace(self, batch: Any) -> Tracer:
+    def trace(self, batch: Any, records: int | None = None) -> Tracer:
         """Run the objective on one physical batch and its backward pass to the activations."""
-        records = count(batch)
-        alias = each(lambda tensor: tensor.detach(), batch)  # marks stay off the caller's tensors
+        records = count(batch) if records is None else records
+        alias = each(Tensor.detach, batch)  # marks stay off the caller's tensors
         mark(alias)
         tracer = self.tracer(records)
         with torch.enable_grad():

@@ -29,7 +29,9 @@ class Flat:
     bound: float = 1.0
 
     def __post_init__(self) -> None:
-        _validate.positive("Flat.bound", self.bound, "a common start is 0.1 to 1")
+        bound = _validate.positive("Flat.bound", self.bound, "a common start is 0.1 to 1")
+        # Any real number is welcome; a plan prints and hashes the float it stands for.
+        object.__setattr__(self, "bound", bound)
 
     @property
     def sensitivity(self) -> float:

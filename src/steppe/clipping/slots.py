@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import cast
 
 import torch
@@ -34,7 +35,7 @@ def squared_rows(rows: Tensor) -> Tensor:
         Not below the true value by more than rounding. Squares of entries below √tiny underflow;
         the most that they can add to the norm is added instead.
     """
-    flat = wide(rows.reshape(rows.shape[0], -1))
+    flat = wide(rows if rows.ndim == 2 else rows.reshape(rows.shape[0], -1))
     length = flat.shape[1]
     if length <= 2048:
         norms = torch.linalg.vector_norm(flat, dim=1)
@@ -143,21 +144,27 @@ class Outer(Slot):
     def __init__(self, x: Tensor, g: Tensor, dots: Tensor | None = None) -> None:
         self.x, self.g, self._dots = x, g, dots
 
+    @cached_property
+    def squared_g(self) -> Tensor:
+        """Squared norms of g, which a bias at the same place needs too."""
+        return squared_rows(self.g)
+
     def squared_norms(self) -> Tensor:
         if self.x.shape[1] == 1:
-            return squared_rows(self.x).double() * squared_rows(self.g)  # may leave float32
+            return squared_rows(self.x).double() * self.squared_g  # may leave float32
         x, g = wide(self.x), wide(self.g)
         return paired_(torch.bmm(x, x.mT), torch.bmm(g, g.mT))
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
         # Widen first: a factor rounded to bfloat16 would let a record say 0.4 % too much.
         x, g = wide(blank(self.x, bad)), wide(blank(self.g, bad))
+        each = factors.view(-1, 1, 1)
         # Scale whichever side is narrower: it is the cheaper copy.
         if g.shape[2] <= x.shape[2]:
-            g = g * factors.to(g.dtype)[:, None, None]
+            g = g * each
         else:
-            x = x * factors.to(x.dtype)[:, None, None]
-        x, g = x.flatten(0, 1), g.flatten(0, 1)
+            x = x * each
+        x, g = x.reshape(-1, x.shape[2]), g.reshape(-1, g.shape[2])
         out.view(g.shape[1], x.shape[1]).addmm_(g.t(), x)
 
     def written_out(self) -> Tensor:
@@ -171,16 +178,23 @@ class Outer(Slot):
 
 
 class Summed(Slot):
-    """Σₜ gₜ: a bias. `g` is `(B, T, p)`."""
+    """Σₜ gₜ: a bias. `g` is `(B, T, p)`.
 
-    def __init__(self, g: Tensor) -> None:
-        self.gradients = wide(g[:, 0] if g.shape[1] == 1 else g.sum(1, dtype=wide_dtype(g)))
+    Args:
+        g: output gradients.
+        beside: the weight's slot at the same place; with one position it knows the norms already.
+    """
+
+    def __init__(self, g: Tensor, beside: Slot | None = None) -> None:
+        single = g.shape[1] == 1
+        self.gradients = wide(g.view(len(g), -1)) if single else g.sum(1, dtype=wide_dtype(g))
+        self._beside = beside if single and type(beside) is Outer else None
 
     def squared_norms(self) -> Tensor:
-        return squared_rows(self.gradients)
+        return squared_rows(self.gradients) if self._beside is None else self._beside.squared_g
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
-        out.view(-1).addmv_(blank(self.gradients, bad).t(), factors.to(out.dtype))
+        out.view(-1).addmv_(blank(self.gradients, bad).t(), factors)
 
     def written_out(self) -> Tensor:
         return self.gradients
@@ -205,9 +219,13 @@ def added(slots: Sequence[Slot]) -> Slot:
 
 
 def wide_dtype(tensor: Tensor) -> torch.dtype:
+    """What a tensor's numbers are accumulated in."""
     return tensor.dtype if tensor.dtype == torch.float64 else torch.float32
 
 
 def wide(tensor: Tensor) -> Tensor:
     """float32 or float64: half precision is never accurate enough to clip by."""
-    return tensor.to(wide_dtype(tensor))
+    return tensor if tensor.dtype in _WIDE else tensor.float()
+
+
+_WIDE = (torch.float32, torch.float64)

@@ -1,4 +1,9 @@
 from steppe.noise.gaussian import Gaussian as Gaussian
+from steppe.noise.schedules import ExponentialSchedule as ExponentialSchedule
+from steppe.noise.schedules import PolynomialSchedule as PolynomialSchedule
+from steppe.noise.schedules import Schedule as Schedule
+from steppe.noise.schedules import StepSchedule as StepSchedule
+from steppe.noise.schedules import TimeSchedule as TimeSchedule
 from steppe.noise.source import SecureSource as SecureSource
 from steppe.noise.source import SeededSource as SeededSource
 from steppe.noise.source import Source as Source

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from steppe._validate import fail, positive
@@ -28,12 +29,19 @@ class Gaussian:
     Args:
         grid: False: the accumulator starts as the noise, in its own precision. True: noise and
             sum are rounded to a common grid and added exactly, which closes the floating-point
-            attacks; it costs a second pass in float64.
+            attacks on that addition; it costs a second pass in float64.
 
     Guarantees:
-        The released vector is (clipped sum) + N(0, std²) per coordinate, never with less noise.
-        With `grid=True` it is a function of the exact Gaussian mechanism, see `finish_`, up to
-        the error of the float64 normal variates themselves.
+        The released vector is (clipped sum) + N(0, std²) per coordinate, up to floating-point
+        rounding and to the tail beyond 9.49 std, see `Source.fill_normal_`. No input makes the
+        noise smaller.
+
+        With `grid=True` it is a function of the exact Gaussian mechanism applied to the sum that
+        the accumulator holds, see `finish_`, up to the error of the float64 normal variates
+        themselves. Rounding on the way into the accumulator comes before the mechanism and is not
+        covered. A float64 accumulator keeps the error of each addition below the grid step; in a
+        float32 one it is larger and depends on the other records. Sums over a physical batch that
+        were made in float32 are rounded before either sees them.
 
     Examples:
         >>> from steppe.noise import SecureSource
@@ -47,6 +55,11 @@ class Gaussian:
 
     grid: bool = False
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.grid, (bool, np.bool_)):
+            raise fail("grid", self.grid, "must be True or False", "leave it out for False")
+        object.__setattr__(self, "grid", bool(self.grid))
+
     def relative(self, steps: int) -> tuple[tuple[int, float], ...]:
         """The schedule as (number of steps, factor on the plan's noise multiplier)."""
         return ((steps, 1.0),)
@@ -55,7 +68,7 @@ class Gaussian:
         """Overwrite the accumulator with the state that clipped gradients are added to.
 
         Args:
-            buffer: float32 or float64; its content is lost.
+            buffer: float32 or float64, with `grid=True` best float64; its content is lost.
             std: Standard deviation of the noise on the sum, above 0.
             source: Where the noise comes from.
 
@@ -89,7 +102,9 @@ class Gaussian:
             the standard deviation std · (1 + g√d / sensitivity): the ratio to the sensitivity is
             the planned one. Then round(S) + round(N) = round(round(S) + N), which is the exact
             Gaussian mechanism followed by rounding. Both terms are integers times g, added
-            without error. Sums beyond 2⁵² g are cut there, which moves no two sums apart.
+            without error. Sums beyond 2⁵² g are cut there, which moves no two sums apart. A
+            float64 buffer receives that result as it is; a float32 buffer rounds it once more,
+            which is post-processing.
         """
         if not self.grid:
             return buffer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -32,7 +33,10 @@ class Source:
     not_private_reason: str | None = None
 
     def __init__(self, key: bytes, nonce: bytes) -> None:
+        self._lock = threading.Lock()
+        self._in_new_process = False
         self._open(key, nonce)
+        _LIVING.add(self)
 
     def _open(self, key: bytes, nonce: bytes) -> None:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -40,10 +44,16 @@ class Source:
         cipher = Cipher(algorithms.AES256(key), modes.CTR(nonce))
         self._stream: CipherContext = cipher.encryptor()
         self._normals: dict[torch.dtype, NormalBlocks] = {}
-        self._lock = threading.Lock()
 
     def _before_draw(self) -> None:
-        """Called first by every draw; a source may renew itself here."""
+        """Called first by every draw, under the lock; a source may renew itself here."""
+
+    def _after_fork(self) -> None:
+        # Nothing more than this: most children never draw, and it is not safe to call into
+        # OpenSSL here, because a thread that did not survive the fork may hold its locks. Such a
+        # thread may also have held ours.
+        self._lock = threading.Lock()
+        self._in_new_process = True
 
     def _keystream(self, out: NDArray[np.uint8]) -> None:
         for start in range(0, len(out), len(_ZEROS)):
@@ -63,9 +73,9 @@ class Source:
             >>> SecureSource().words(3).shape
             (3,)
         """
-        self._before_draw()
         out = np.empty(count, dtype=np.uint64)
         with self._lock:
+            self._before_draw()
             self._keystream(out.view(np.uint8))
         return out
 
@@ -99,9 +109,10 @@ class Source:
             The same tensor.
 
         Guarantees:
-            The variance is std² up to floating-point rounding, in the direction of more noise.
-            Values reach 6.76 std in float32 and 9.49 std in float64. Floating-point values carry
-            traces of how they were made; `Gaussian(grid=True)` removes them.
+            The law is normal up to floating-point rounding and up to its far tail: values reach
+            9.49 std in both precisions, and 2.3e-21 of the normal law lies beyond. An exception
+            in the middle can lose values, never repeat them. Floating-point values carry traces
+            of how they were made; `Gaussian(grid=True)` removes them.
 
         Examples:
             >>> noise = SecureSource().fill_normal_(torch.empty(2, 3), std=0.5)
@@ -113,11 +124,11 @@ class Source:
         limits = torch.finfo(tensor.dtype)
         if not limits.tiny <= std <= limits.max / 16:
             raise fail("std", std, f"must lie in the range of {tensor.dtype}", "use float64")
-        self._before_draw()
         in_place = tensor.device.type == "cpu" and tensor.is_contiguous()
         # The device is named because a default device may be set.
         host = tensor if in_place else torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
         with self._lock:
+            self._before_draw()
             if tensor.dtype not in self._normals:
                 self._normals[tensor.dtype] = NormalBlocks(tensor.dtype, self._keystream)
             self._normals[tensor.dtype].fill_(host.view(-1), std)
@@ -130,14 +141,28 @@ class Source:
         )
 
 
+# Weakly held, so that a source lives no longer than its run.
+_LIVING: weakref.WeakSet[Source] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for source in _LIVING:
+        source._after_fork()
+
+
+# Told by the fork itself: a process number can come back in a grandchild.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 class SecureSource(Source):
     """The source for private runs: a fresh key from the operating system for every object.
 
     Guarantees:
         AES-256 in counter mode under a 32-byte key and a 16-byte nonce from `os.urandom`. The key
         is never stored, printed or serialised, and cannot be chosen. A forked process takes a new
-        key before its first draw and drops what its parent had prepared, so no two processes
-        share noise.
+        key once, before its first draw, and drops what its parent had prepared, so no two
+        processes share noise.
 
     Examples:
         >>> a, b = SecureSource(), SecureSource()
@@ -147,13 +172,11 @@ class SecureSource(Source):
 
     def __init__(self) -> None:
         super().__init__(os.urandom(32), os.urandom(16))
-        self._owner = os.getpid()
 
     def _before_draw(self) -> None:
-        if self._owner != os.getpid():
-            # A thread of the parent may have held the lock at the fork: _open makes a new one.
+        if self._in_new_process:
             self._open(os.urandom(32), os.urandom(16))
-            self._owner = os.getpid()
+            self._in_new_process = False
 
 
 class SeededSource(Source):

@@ -7,6 +7,7 @@ says in `queries`; the account is made from that number.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
@@ -17,9 +18,15 @@ from torch import Tensor
 Ask = Callable[[], Tensor]
 Walk = Callable[[Ask], Tensor]
 
+# Shorter vectors have no direction worth the name, and radius / length would leave float32.
+_SHORTEST = 1e-30
+
 
 class Weights:
     """The trained weights as one thing that can be moved and put back.
+
+    Weights that are frozen keep their place in flat vectors; they are never moved and do not count
+    towards lengths.
 
     Args:
         parameters: the trained weights, in the order of the flat gradient.
@@ -28,26 +35,56 @@ class Weights:
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self._parameters = list(parameters)
 
-    @contextmanager
-    def moved(self, direction: Tensor) -> Iterator[None]:
-        """Stand at weights + direction inside the block; come back exactly, whatever happens.
+    def flat(self) -> Tensor:
+        """A copy of all weights as one vector, in float32 or float64."""
+        double = any(parameter.dtype == torch.float64 for parameter in self._parameters)
+        dtype = torch.float64 if double else torch.float32
+        return torch.cat([p.detach().flatten().to(dtype) for p in self._parameters])
+
+    def scaled(self, direction: Tensor, radius: float) -> Tensor | None:
+        """The direction with length `radius`, measured over all weights that are not frozen.
 
         Args:
             direction: a flat vector as long as all weights together.
+            radius: the length to give it.
+
+        Returns:
+            A new vector, or None where the direction has no length to scale.
         """
-        kept = [parameter.detach().clone() for parameter in self._parameters]
-        start = 0
+        pieces = [piece for weight, piece in self._pieces(direction) if weight.requires_grad]
+        if not pieces:
+            return None
+        norms = [torch.linalg.vector_norm(piece, dtype=torch.float64) for piece in pieces]
+        length = float(torch.linalg.vector_norm(torch.stack(norms)))
+        if not _SHORTEST < length < math.inf:
+            return None
+        return direction * (radius / length)
+
+    @contextmanager
+    def moved(self, by: Tensor | None) -> Iterator[None]:
+        """Stand at weights + `by` inside the block; come back exactly, whatever happens.
+
+        Args:
+            by: a flat vector as long as all weights together; None stays where we are.
+        """
+        pairs = [] if by is None else [pair for pair in self._pieces(by) if pair[0].requires_grad]
+        kept = [weight.detach().clone() for weight, _ in pairs]
         try:
             with torch.no_grad():
-                for parameter in self._parameters:
-                    part = direction[start : start + parameter.numel()]
-                    parameter.add_(part.view_as(parameter).to(parameter.dtype))
-                    start += parameter.numel()
+                for weight, piece in pairs:
+                    weight.add_(piece.to(weight.dtype))
             yield
         finally:
             with torch.no_grad():
-                for parameter, old in zip(self._parameters, kept, strict=True):
-                    parameter.copy_(old)
+                for (weight, _), old in zip(pairs, kept, strict=True):
+                    weight.copy_(old)
+
+    def _pieces(self, vector: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Every weight with its part of a flat vector."""
+        start = 0
+        for parameter in self._parameters:
+            yield parameter, vector[start : start + parameter.numel()].view_as(parameter)
+            start += parameter.numel()
 
 
 @runtime_checkable

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
+from torch.utils.data import IterableDataset
 
 from steppe.errors import DataError
 
@@ -37,9 +38,16 @@ class Records(ABC):
             batches: Index tensors as for `take`; may be endless.
 
         Returns:
-            One batch for each index tensor.
+            One batch for each index tensor. After an error this iterator is at its end; call
+            `stream` again with the index tensors that have no batch yet.
+
+        Guarantees:
+            It ends after the last index tensor or with an error, also where reading a record
+            raises StopIteration.
         """
-        return map(self.take, batches)
+        # A generator, in which a stray StopIteration becomes an error; `map` would end.
+        for rows in batches:
+            yield self.take(rows)
 
 
 def bad_data(name: str, value: str, rule: str, remedy: str) -> DataError:
@@ -50,3 +58,19 @@ def bad_data(name: str, value: str, rule: str, remedy: str) -> DataError:
 def no_records() -> DataError:
     """The error for an empty data set."""
     return bad_data("data", "no records", "must not be empty", "give at least one record")
+
+
+def require_numbered(data: Any) -> None:
+    """Refuse data whose records cannot be asked for by number."""
+    kind = type(data).__name__
+    if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
+        raise bad_data(
+            "data",
+            kind,
+            "must give any record by its number, every record tosses its own coin in every step",
+            "give a map-style data set with __len__ and __getitem__",
+        )
+    if not hasattr(data, "__len__"):
+        raise bad_data(
+            "data", kind, "must have __len__", "add it: it says how many records can take part"
+        )

@@ -64,12 +64,11 @@ class SubsetRecords(Records):
 
     Args:
         base: The records to choose from.
-        rows: Row numbers in `base`.
+        rows: Row numbers in `base`, from 0, int64.
     """
 
-    def __init__(self, base: Records, rows: Sequence[int]) -> None:
-        self._base = base
-        self._rows = torch.as_tensor(rows, dtype=torch.int64)
+    def __init__(self, base: Records, rows: torch.Tensor) -> None:
+        self._base, self._rows = base, rows
 
     def __len__(self) -> int:
         return len(self._rows)

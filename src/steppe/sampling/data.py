@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,6 @@ import torch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
-    IterableDataset,
     RandomSampler,
     SequentialSampler,
     Subset,
@@ -18,7 +18,8 @@ from torch.utils.data import (
 )
 
 from steppe.errors import DataError
-from steppe.sampling._records import Records, bad_data, no_records
+from steppe.sampling._records import Records, bad_data, no_records, require_numbered
+from steppe.sampling._repeats import refuse_repeats, subset_rows
 from steppe.sampling.columns import ColumnRecords, SubsetRecords
 from steppe.sampling.mapped import FETCH_OPTIONS, MappedRecords
 
@@ -28,19 +29,22 @@ def records(data: Any) -> Records:
 
     Args:
         data: One of
-            a tensor or numpy array, or a tuple or dict of them, with one entry a record;
+            a tensor or numpy array, or a tuple or mapping of them, with one entry a record;
             a `TensorDataset`, or a `Subset` of one (indexed directly, without a Python loop);
             any map-style data set: `__len__` and `__getitem__`;
             a `DataLoader`: its data set, collate function and workers are kept, its choice of
             records is replaced.
 
     Returns:
-        The records, numbered from 0.
+        The records, numbered from 0. Batches that are mappings are plain dicts.
 
     Guarantees:
         A sampler, weights or a dropped last batch that would make the records' chances differ
-        from the account is refused, never ignored. Messages describe types and shapes and show
-        no record.
+        from the account is refused, never ignored; so is a record that a `Subset` or
+        `ConcatDataset` holds twice, and a collate function that is seen to let records touch each
+        other. Arrays are not read here. Of a map-style data set the first record is, and with a
+        collate function of the user's a few more, see `MappedRecords`. Messages describe types
+        and shapes and show no record.
 
     Examples:
         >>> len(records((torch.zeros(7, 2), np.zeros(7))))
@@ -50,7 +54,7 @@ def records(data: Any) -> Records:
         return data
     if isinstance(data, DataLoader):
         found = _from_loader(data)
-    elif isinstance(data, (tuple, dict)):
+    elif isinstance(data, (tuple, Mapping)):
         found = ColumnRecords(data)
     else:
         found = _from_dataset(data, {})
@@ -60,10 +64,11 @@ def records(data: Any) -> Records:
 
 
 def _from_dataset(data: Any, options: dict[str, Any]) -> Records:
+    refuse_repeats(data)
     plain = options.get("collate_fn", default_collate) is default_collate
     if plain and (direct := _columns(data)) is not None:
         return direct
-    _require_numbered(data)
+    require_numbered(data)
     if hasattr(data, "iloc"):
         raise bad_data(
             "data",
@@ -78,24 +83,7 @@ def _from_dataset(data: Any, options: dict[str, Any]) -> Records:
             "may mean columns or records",
             "give a tuple of columns, or stack the records into one array",
         )
-    if isinstance(data, Subset):
-        _refuse_repeats(data)
     return MappedRecords(data, options)
-
-
-def _require_numbered(data: Any) -> None:
-    kind = type(data).__name__
-    if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
-        raise bad_data(
-            "data",
-            kind,
-            "must give any record by its number, every record tosses its own coin in every step",
-            "give a map-style data set with __len__ and __getitem__",
-        )
-    if not hasattr(data, "__len__"):
-        raise bad_data(
-            "data", kind, "must have __len__", "add it: it says how many records can take part"
-        )
 
 
 def _columns(data: Any) -> Records | None:
@@ -106,23 +94,12 @@ def _columns(data: Any) -> Records | None:
     if type(data) is TensorDataset:
         return ColumnRecords(data.tensors)
     if type(data) is Subset and (base := _columns(data.dataset)) is not None:
-        _refuse_repeats(data)
-        return SubsetRecords(base, data.indices)
+        return SubsetRecords(base, subset_rows(data))
     return None
 
 
-def _refuse_repeats(data: Subset[Any]) -> None:
-    if len(set(data.indices)) != len(data.indices):
-        raise bad_data(
-            "data",
-            "Subset with repeated indices",
-            "must hold every record once, a record with k copies is protected k times less",
-            "remove the repeated indices",
-        )
-
-
 def _from_loader(loader: DataLoader[Any]) -> Records:
-    _require_numbered(loader.dataset)
+    require_numbered(loader.dataset)
     batches = loader.batch_sampler
     if type(batches) is not BatchSampler:
         raise _refused(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, default_collate
 
+from steppe.errors import DataError
+from steppe.sampling._form import Form, require_separate
 from steppe.sampling._records import Records, bad_data, no_records
 
 # What a user's DataLoader says about fetching. How it chooses records is not among them.
@@ -24,16 +26,28 @@ FETCH_OPTIONS = (
     "prefetch_factor",
 )
 
+# Records that a user's own collate function is tried on: enough that their lengths differ wherever
+# lengths differ commonly, few enough to be read at once.
+_TRIED = 16
+
 
 class MappedRecords(Records):
     """A map-style data set.
 
-    One record is read at once, to learn the structure of a batch. No later empty batch reaches
-    the data set or its collate function, so neither needs to be ready for one.
+    Read at once, before the first step: the first record, to learn the structure of a batch.
+    Where there is a collate function other than torch's default, up to 16 records, evenly spread,
+    which are collated alone and together. Read later: the records that are drawn, when they are.
+    No empty batch reaches the data set or its collate function, so neither needs to be ready for
+    one.
 
     Args:
         dataset: Anything with `__len__` and `__getitem__`.
         options: Keyword arguments of `DataLoader` from `FETCH_OPTIONS`.
+
+    Guarantees:
+        A batch has one row for each record drawn and rows of the same type and shape as any other
+        batch. A collate function is refused if it changed one of the tried records because of the
+        others, as one does that pads to the longest, mixes or normalises over the batch.
 
     Examples:
         >>> data = MappedRecords([(torch.ones(3), 0), (torch.zeros(3), 1)])
@@ -47,66 +61,75 @@ class MappedRecords(Records):
         if self._length == 0:
             raise no_records()
         self._options = {"collate_fn": default_collate, **(options or {})}
-        self._empty = _no_rows("data", self._collate([0]))
+        self._collate = self._options["collate_fn"]
+        if self._collate is default_collate:
+            self._form = Form(self._collate(self._fetch([0])))
+        else:
+            self._form = self._try_collate()
 
     def __len__(self) -> int:
         return self._length
 
     def take(self, rows: torch.Tensor) -> Any:
-        return self._collate(rows.tolist()) if len(rows) else copy.copy(self._empty)
+        if len(rows) == 0:
+            return self._form.empty()
+        return self._form.checked(self._collate(self._fetch(rows.tolist())), len(rows))
 
     def stream(self, batches: Iterable[torch.Tensor]) -> Iterator[Any]:
         """As `Records.stream`; worker processes, if any, read ahead."""
-        waiting: deque[bool] = deque()  # for each index tensor not yet answered: has it rows?
+        waiting: deque[int] = deque()  # the size of each index tensor not yet answered
 
         def with_rows() -> Iterator[list[int]]:
             for rows in batches:
-                waiting.append(len(rows) > 0)
+                waiting.append(len(rows))
                 if len(rows) > 0:
                     yield rows.tolist()
 
         # A DataLoader that keeps its order, whatever the user's did: in_order is left at True.
-        loader = DataLoader(self._dataset, batch_sampler=with_rows(), **self._options)
-        for batch in loader:
+        fetched = iter(DataLoader(self._dataset, batch_sampler=with_rows(), **self._options))
+        while True:
+            try:
+                batch = next(fetched)
+            except StopIteration as stop:
+                if any(waiting):
+                    raise _stopped() from stop
+                break
             # This batch answers the first index tensor with rows; empty ones came before it.
-            while not waiting.popleft():
-                yield copy.copy(self._empty)
-            yield batch
+            while not (drawn := waiting.popleft()):
+                yield self._form.empty()
+            yield self._form.checked(batch, drawn)
         for _ in waiting:
-            yield copy.copy(self._empty)
+            yield self._form.empty()
 
-    def _collate(self, rows: list[int]) -> Any:
+    def _fetch(self, rows: list[int]) -> Any:
         fetch_many = getattr(self._dataset, "__getitems__", None)
-        found = fetch_many(rows) if fetch_many else [self._dataset[row] for row in rows]
-        return self._options["collate_fn"](found)
+        try:
+            return fetch_many(rows) if fetch_many else [self._dataset[row] for row in rows]
+        except StopIteration as stop:
+            raise _stopped() from stop
+
+    def _try_collate(self) -> Form:
+        """The form of a batch, if a few records make the same rows alone and together."""
+        tried = min(_TRIED, self._length)
+        rows = [place * (self._length - 1) // max(1, tried - 1) for place in range(tried)]
+        found = self._fetch(rows)
+        if isinstance(found, list) and len(found) == tried:
+            # The same reading twice, since reading may be random. Copies, since a collate function
+            # may take its records apart.
+            singles = [self._collate([copy.deepcopy(record)]) for record in found]
+        else:  # a bulk way that gives no list of records: ask it for each alone
+            singles = [self._collate(self._fetch([row])) for row in rows]
+        form = Form(singles[0])
+        alone = [form.checked(single, 1) for single in singles]
+        require_separate(form.checked(self._collate(found), tried), alone)
+        return form
 
 
-def _no_rows(name: str, batch: Any) -> Any:
-    """The batch of one record without that record: same structure, first dimension 0."""
-    if isinstance(batch, torch.Tensor):
-        if batch.ndim == 0 or len(batch) != 1:
-            raise bad_data(
-                name,
-                f"tensor of shape {tuple(batch.shape)}",
-                "must have first dimension 1 in a batch of one record",
-                "let collate_fn stack the records along the first dimension",
-            )
-        return batch[:0]
-    if isinstance(batch, Mapping):
-        emptied = {key: _no_rows(f"{name}[{key!r}]", value) for key, value in batch.items()}
-        if not isinstance(batch, MutableMapping):
-            return emptied
-        same_kind = copy.copy(batch)
-        same_kind.update(emptied)
-        return same_kind
-    # Text that default_collate has left alone arrives as a list or tuple of str.
-    if isinstance(batch, (list, tuple)) and batch and not isinstance(batch[0], (str, bytes)):
-        parts = [_no_rows(f"{name}[{place}]", part) for place, part in enumerate(batch)]
-        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
-    kind = type(batch[0] if isinstance(batch, (list, tuple)) and batch else batch).__name__
-    raise bad_data(
-        name,
-        kind,
-        "must become a tensor in a batch",
-        "encode it as numbers in the data set or in collate_fn",
+def _stopped() -> DataError:
+    """Told apart from the end of the draws, which a StopIteration would look like."""
+    return bad_data(
+        "data",
+        "StopIteration while reading",
+        "must give every record that is asked for",
+        "raise another error in the data set or collate_fn when one cannot be read",
     )

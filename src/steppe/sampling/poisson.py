@@ -140,7 +140,8 @@ class CappedPoisson(Poisson):
 
     def __post_init__(self) -> None:
         if self.cap is not None:
-            positive_integer("cap", self.cap, "give a whole number, or None for the default")
+            cap = positive_integer("cap", self.cap, "give a whole number, or None for the default")
+            object.__setattr__(self, "cap", cap)
 
     def resolved_cap(self, population: int, batch_size: float) -> int:
         """The largest number of participants in a step.

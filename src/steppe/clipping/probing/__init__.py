@@ -20,13 +20,13 @@ from steppe.clipping.probing.agreement import (
     require_no_company,
     require_right_gradients,
 )
-from steppe.clipping.probing.isolation import Round, find_layouts, require_isolation
+from steppe.clipping.probing.isolation import Locator, first_mixing, require_isolation
 from steppe.clipping.probing.report import Report as Report
 from steppe.clipping.probing.report import Row as Row
 from steppe.clipping.probing.report import row
-from steppe.clipping.probing.sight import Subject, look
+from steppe.clipping.probing.sight import Sight, Subject, look
 from steppe.clipping.probing.synthetic import STYLES, Style, synthetic, with_other_record
-from steppe.clipping.tracing import tensors_in
+from steppe.clipping.tracing import Layouts, tensors_in
 from steppe.errors import UnsupportedModelError
 
 _RECORDS = 3
@@ -60,20 +60,39 @@ def probe(
     generator = torch.Generator().manual_seed(_SEED)
     with torch.random.fork_rng():
         style = _first_finite(subject, example, generator)
-        rounds, batches = [], []
+        batch = synthetic(example, _RECORDS, generator, style)
+        first = look(subject, batch, _SEED)
+        locator = Locator(first)
         for seed in range(_SEED, _SEED + _ROUNDS):
             batch = synthetic(example, _RECORDS, generator, style)
             others = [with_other_record(batch, i, generator, style) for i in range(_RECORDS)]
-            base = look(subject, batch, seed)
-            rounds.append(Round(base, [look(subject, other, seed) for other in others]))
-            batches.append((batch, others))
-        require_isolation(rounds)
-        layouts = find_layouts(rounds)
-        batch, others = batches[0]
+            _one_round(subject, batch, others, seed, locator)
+        layouts = locator.layouts()
         require_right_gradients(subject, batch, layouts, _SEED)
         require_alone(subject, batch, others, layouts, _SEED)
         note = require_no_company(subject, batch, layouts, _SEED)
-    sight = rounds[0].base
+    return _report(first, parameters, layouts, note)
+
+
+def _one_round(
+    subject: Subject, batch: Any, others: list[Any], seed: int, locator: Locator
+) -> None:
+    """Replace every record in turn, on the same random numbers."""
+    base = look(subject, batch, seed)
+    for which, other in enumerate(others):
+        replaced = look(subject, other, seed)
+
+        def culprit(other: Any = other, which: int = which) -> str:
+            before = look(subject, batch, seed, modules=True)
+            return first_mixing(before, look(subject, other, seed, modules=True), which)
+
+        require_isolation(base, replaced, which, culprit)
+        locator.narrow(base, replaced, which)
+
+
+def _report(
+    sight: Sight, parameters: Mapping[str, Tensor], layouts: list[Layouts], note: str | None
+) -> Report:
     names = {id(p): name for name, p in parameters.items()}
     rows = [row(c, path, names) for c, path in zip(sight.contacts, sight.paths, strict=True)]
     used = {name for line in rows for name in line.weights}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -13,151 +13,146 @@ from steppe.clipping.tracing import Layouts, leaf_ids
 from steppe.errors import IsolationError, UnsupportedModelError
 
 
-@dataclass(frozen=True)
-class Round:
-    """Runs that share their random numbers: as it is, and with one record replaced."""
+def require_isolation(base: Sight, replaced: Sight, which: int, culprit: Callable[[], str]) -> None:
+    """Nothing that belongs to one record may move when another is replaced.
 
-    base: Sight
-    replaced: Sequence[Sight]  # entry i: record i replaced
-
-    @property
-    def records(self) -> int:
-        return len(self.replaced)
-
-
-def require_isolation(rounds: Sequence[Round]) -> None:
-    """Nothing that belongs to one record may move when another is replaced."""
-    for one in rounds:
-        for which, sight in enumerate(one.replaced):
-            rest = [i for i in range(one.records) if i != which]
-            if not _same(sight.losses[rest], one.base.losses[rest]):
-                raise IsolationError(
-                    f"layer={_first_mixing(one)}: must treat every record alone, and another "
-                    "record's output moved when one was replaced; use GroupNorm or LayerNorm in "
-                    "place of batch statistics (steppe.fix(model)), and no operation across the "
-                    "batch."
-                )
-            kept = [
-                name
-                for name, value in sight.buffers.items()
-                if not _same(value, one.base.buffers.get(name, value[:0] if value.ndim else value))
-            ]
-            if kept:
-                raise IsolationError(
-                    f"buffers={kept[:3]}: must not depend on the records, because they carry one "
-                    "record's values to the next without noise; put these layers in eval mode, or "
-                    "replace batch normalisation with steppe.fix(model)."
-                )
-
-
-def find_layouts(rounds: Sequence[Round]) -> list[Layouts]:
-    """Where the records lie in every input and output of every contact."""
-    first = rounds[0].base
-    _require_one_path(rounds)
-    result = []
-    for position, contact in enumerate(first.contacts):
-        inputs, outputs = (
-            tuple(
-                _located(contact.name, [_moved(one, side, position, k) for one in rounds])
-                for k in range(len(getattr(first, side)[position]))
-            )
-            for side in ("inputs", "outputs")
-        )
-        result.append(Layouts(contact.name, inputs, outputs, leaf_ids(contact.shared)))
-    return result
-
-
-@dataclass(frozen=True)
-class _Moved:
-    """A tensor, and what became of it with each record replaced."""
-
-    before: Tensor
-    after: Sequence[Tensor]
-
-    def fits(self, layout: Layout) -> bool:
-        """Whether only rows of the replaced record changed."""
-        records = len(self.after)
-        for which, after in enumerate(self.after):
-            if after.shape != self.before.shape:
-                return False
-            changed = layout.split(_differs(self.before, after), records)
-            if any(bool(changed[i].any()) for i in range(records) if i != which):
-                return False
-        return True
-
-    def all_moved(self) -> bool:
-        return all(
-            after.shape == self.before.shape and bool(_differs(self.before, after).any())
-            for after in self.after
-        )
-
-
-def _moved(one: Round, side: str, position: int, which: int) -> _Moved:
-    def tensor(sight: Sight) -> Tensor:
-        found: Tensor = getattr(sight, side)[position][which]
-        return found
-
-    return _Moved(tensor(one.base), [tensor(sight) for sight in one.replaced])
-
-
-def _located(operation: str, seen: Sequence[_Moved]) -> Layout:
-    """The arrangement of records that explains all that moved."""
-    before, records = seen[0].before, len(seen[0].after)
-    if any(moved.before.shape != before.shape for moved in seen):
-        raise UnsupportedModelError(
-            f"operation={operation!r} on {tuple(before.shape)}: must see the same number of rows "
-            "whatever the records hold; do not pick or route rows by their values."
-        )
-    possible = [
-        Layout(axis, interleaved, before.shape[axis] // records)
-        for axis in range(before.ndim)
-        for interleaved in (False, True)
-        if before.shape[axis]
-        and before.shape[axis] % records == 0
-        and not (interleaved and before.shape[axis] == records)
-    ]
-    fitting = [layout for layout in possible if all(moved.fits(layout) for moved in seen)]
-    if not fitting:
+    Args:
+        base: the run as it is.
+        replaced: the run with record `which` replaced, on the same random numbers.
+        which: the record.
+        culprit: finds the layer to name; runs the model again, so it is asked only in need.
+    """
+    rest = [i for i in range(len(base.losses)) if i != which]
+    if not _same(replaced.losses[rest], base.losses[rest]):
         raise IsolationError(
-            f"operation={operation!r} on {tuple(before.shape)}: every row must belong to one "
-            "record, and some rows moved with two; keep the records apart until the loss."
+            f"layer={culprit()}: must treat every record alone, and another record's output moved "
+            "when one was replaced; use GroupNorm or LayerNorm in place of batch statistics "
+            "(steppe.fix(model)), and no operation across the batch."
         )
-    if len(fitting) > 1 and not any(moved.all_moved() for moved in seen):
-        raise UnsupportedModelError(
-            f"operation={operation!r} on {tuple(before.shape)}: must react to made-up records, or "
-            "it cannot be told which rows belong to which record, and it did not; check that the "
-            "initial weights let inputs from N(0, 1) through."
+    kept = [
+        name
+        for name, value in replaced.buffers.items()
+        if name not in base.buffers or not _same(value, base.buffers[name])
+    ]
+    if kept:
+        raise IsolationError(
+            f"buffers={kept[:3]}: must not depend on the records, because they carry one record's "
+            "values to the next without noise; put these layers in eval mode, or replace batch "
+            "normalisation with steppe.fix(model)."
         )
-    return fitting[0]
 
 
-def _require_one_path(rounds: Sequence[Round]) -> None:
-    """The same operations with the same weights, whatever the records and the random numbers."""
-    wanted = [(c.name, leaf_ids(c.shared)) for c in rounds[0].base.contacts]
-    for one in rounds:
-        for sight in (one.base, *one.replaced):
-            if [(c.name, leaf_ids(c.shared)) for c in sight.contacts] != wanted:
-                raise UnsupportedModelError(
-                    "forward pass=varies: must use the same weights in the same order for all "
-                    "records and random numbers; take out layers that are skipped or chosen at "
-                    "run time."
-                )
-
-
-def _first_mixing(one: Round) -> str:
+def first_mixing(base: Sight, replaced: Sight, which: int) -> str:
     """The first module whose output has no place for the records that fits what moved."""
-    for position, (name, before) in enumerate(one.base.modules):
-        after = [s.modules[position][1] for s in one.replaced if position < len(s.modules)]
-        moved = _Moved(before, after)
-        layouts = (
-            Layout(axis, interleaved)
-            for axis in range(before.ndim)
-            for interleaved in (False, True)
-            if before.shape[axis] % one.records == 0
-        )
-        if len(after) == one.records and not any(moved.fits(layout) for layout in layouts):
+    records = len(base.losses)
+    for (name, before), (_, after) in zip(base.modules, replaced.modules, strict=False):
+        place = _Place(before, records)
+        place.narrow(before, after, which)
+        if not place.possible:
             return repr(name)
     return "'the loss'"
+
+
+@dataclass
+class _Place:
+    """The arrangements of records that are still possible for one tensor."""
+
+    tensor: Tensor
+    records: int
+    possible: list[Layout] = field(init=False)
+    moved: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        shape = self.shape = tuple(self.tensor.shape)
+        self.possible = [
+            Layout(axis, interleaved, shape[axis] // self.records)
+            for axis in range(len(shape))
+            for interleaved in (False, True)
+            if shape[axis]
+            and shape[axis] % self.records == 0
+            and not (interleaved and shape[axis] == self.records)
+        ]
+        del self.tensor
+
+    def narrow(self, before: Tensor, after: Tensor, which: int) -> None:
+        """Keep what explains that only record `which` was replaced."""
+        if not tuple(before.shape) == tuple(after.shape) == self.shape:
+            raise UnsupportedModelError(
+                f"rows={tuple(after.shape)}: must be {self.shape} whatever the records hold; do "
+                "not pick or route rows by their values."
+            )
+        changed = _differs(before, after)
+        if not bool(changed.any()):
+            return
+        self.moved.add(which)
+        others = [i for i in range(self.records) if i != which]
+        self.possible = [
+            layout
+            for layout in self.possible
+            if not bool(layout.split(changed, self.records)[others].any())
+        ]
+
+
+class Locator:
+    """Finds where the records lie in every input and output of every contact.
+
+    Args:
+        base: any run; all others must take the same path.
+    """
+
+    def __init__(self, base: Sight) -> None:
+        self.records = len(base.losses)
+        self._path = _path(base)
+        self._places = [
+            tuple([_Place(t, self.records) for t in tensors] for tensors in pair)
+            for pair in zip(base.inputs, base.outputs, strict=True)
+        ]
+
+    def narrow(self, base: Sight, replaced: Sight, which: int) -> None:
+        """Take note of what moved when record `which` was replaced."""
+        if _path(base) != self._path or _path(replaced) != self._path:
+            raise UnsupportedModelError(
+                "forward pass=varies: must use the same weights in the same order for all records "
+                "and random numbers; take out layers that are skipped or chosen at run time."
+            )
+        for position, sides in enumerate(self._places):
+            for side, places in zip(("inputs", "outputs"), sides, strict=True):
+                before, after = getattr(base, side)[position], getattr(replaced, side)[position]
+                for place, a, b in zip(places, before, after, strict=True):
+                    place.narrow(a, b, which)
+
+    def layouts(self) -> list[Layouts]:
+        """One entry for each contact."""
+        return [
+            Layouts(
+                operation,
+                tuple(self._settled(operation, place) for place in inputs),
+                tuple(self._settled(operation, place) for place in outputs),
+                weights,
+            )
+            for (operation, weights), (inputs, outputs) in zip(
+                self._path, self._places, strict=True
+            )
+        ]
+
+    def _settled(self, operation: str, place: _Place) -> Layout:
+        where = f"operation={operation!r} on {place.shape}"
+        if not place.possible:
+            raise IsolationError(
+                f"{where}: every row must belong to one record, and some rows moved with two; keep "
+                "the records apart until the loss."
+            )
+        if len(place.possible) > 1 and len(place.moved) < self.records:
+            raise UnsupportedModelError(
+                f"{where}: must react to made-up records, or it cannot be told which rows belong "
+                "to which record, and it did not; check that the initial weights let inputs from "
+                "N(0, 1) through."
+            )
+        return place.possible[0]
+
+
+def _path(sight: Sight) -> list[tuple[str, tuple[int | None, ...]]]:
+    return [(contact.name, leaf_ids(contact.shared)) for contact in sight.contacts]
 
 
 def _differs(before: Tensor, after: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ class Sight:
 
     Attributes:
         contacts, paths, inputs, outputs: for each contact, in order.
-        modules: name and output of every module, in order.
+        modules: name and output of every module, in order, where asked for.
         buffers: the values of the model's buffers afterwards.
         losses: one for each record.
     """
@@ -60,8 +60,15 @@ class Sight:
     losses: Tensor = field(default_factory=lambda: torch.zeros(0))
 
 
-def look(subject: Subject, batch: Any, seed: int) -> Sight:
-    """Run the objective once, from the model's present state, and put that state back."""
+def look(subject: Subject, batch: Any, seed: int, modules: bool = False) -> Sight:
+    """Run the objective once, from the model's present state, and put that state back.
+
+    Args:
+        subject: what to run.
+        batch: on what.
+        seed: for the random numbers.
+        modules: whether to keep the output of every module too.
+    """
     sight = Sight()
     model = subject.model
     names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
@@ -79,7 +86,7 @@ def look(subject: Subject, batch: Any, seed: int) -> Sight:
     def after_module(module: nn.Module, args: Any, output: Any) -> None:
         del args
         name = inside.pop()
-        if id(module) in names:
+        if modules and id(module) in names:
             sight.modules += [(name, tensor.detach().clone()) for tensor in tensors_in(output)]
 
     records = count(batch)

@@ -45,13 +45,16 @@ class Linear(Use):
                 dots = (self._rows(grad_x, 0) * rows).sum((1, 2), dtype=x.dtype)
             self.slots.append((self.weight, outer(self.contact, rows, grad_rows, dots)))
         if self.bias is not None and self.bias.requires_grad:
-            self.slots.append((self.bias, Summed(grad_rows)))
+            beside = self.slots[-1][1] if self.weight.requires_grad else None
+            self.slots.append((self.bias, Summed(grad_rows, beside)))
         return (grad_x,)
 
     def _rows(self, tensor: Tensor, side: int) -> Tensor:
         """(B, T, features), whatever the layout."""
         contact = self.contact
         layout = contact.output_layout() if side else contact.input_layout()
+        if layout.axis == 0 and not layout.interleaved:  # also where a record owns several rows
+            return tensor.reshape(contact.records, -1, tensor.shape[-1])
         first = layout.records_first(tensor, contact.records)
         return first.reshape(contact.records, -1, tensor.shape[-1])
 

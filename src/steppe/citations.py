@@ -1,0 +1,183 @@
+"""The papers behind a run, as BibTeX.
+
+A method joins by a row in `_BY_CLASS` and, if its paper is new here, an entry in `_ENTRIES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from steppe.plan import Plan
+
+# Whatever the choices: the mechanism and the way its cost is computed.
+_ALWAYS = ("abadi2016deep", "koskela2020computing", "doroshenko2022connect")
+
+# By the name of the class, so that citing a method does not import its room.
+_BY_CLASS: dict[str, tuple[str, ...]] = {
+    "CappedPoisson": ("ganesh2025tighter",),
+    "SAM": ("foret2021sharpness", "park2023differentially"),
+    "SAT": ("park2023differentially",),
+    "SATMomentum": ("park2023differentially",),
+    "Schedule": ("yu2019differentially",),
+    "DPAdam": ("tang2024dpadambc",),
+    "SWA": ("indri2023can", "izmailov2018averaging"),
+    "EMA": ("shejwalkar2025recycling", "de2022unlocking"),
+    "Window": ("shejwalkar2025recycling",),
+    "PolynomialDecay": ("shejwalkar2025recycling",),
+    "PowerAverages": ("shejwalkar2025recycling", "karras2024analyzing"),
+    "OPA": ("shejwalkar2025recycling",),
+    "OMV": ("shejwalkar2025recycling",),
+}
+_L2 = ("guo2024differential",)
+_VIEWS = ("de2022unlocking",)
+
+_ENTRIES: dict[str, str] = {
+    "abadi2016deep": """@inproceedings{abadi2016deep,
+  title = {Deep Learning with Differential Privacy},
+  author = {Abadi, Mart{\\'i}n and Chu, Andy and Goodfellow, Ian and McMahan, H. Brendan and
+            Mironov, Ilya and Talwar, Kunal and Zhang, Li},
+  booktitle = {ACM SIGSAC Conference on Computer and Communications Security},
+  pages = {308--318},
+  year = {2016},
+}""",
+    "koskela2020computing": """@inproceedings{koskela2020computing,
+  title = {Computing Tight Differential Privacy Guarantees Using {FFT}},
+  author = {Koskela, Antti and J{\\"a}lk{\\"o}, Joonas and Honkela, Antti},
+  booktitle = {International Conference on Artificial Intelligence and Statistics},
+  year = {2020},
+}""",
+    "doroshenko2022connect": """@article{doroshenko2022connect,
+  title = {Connect the Dots: Tighter Discrete Approximations of Privacy Loss Distributions},
+  author = {Doroshenko, Vadym and Ghazi, Badih and Kamath, Pritish and Kumar, Ravi and
+            Manurangsi, Pasin},
+  journal = {Proceedings on Privacy Enhancing Technologies},
+  volume = {2022},
+  number = {4},
+  pages = {552--570},
+  year = {2022},
+}""",
+    "ganesh2025tighter": """@misc{ganesh2025tighter,
+  title = {Tighter Privacy Analysis for Truncated {P}oisson Sampling},
+  author = {Ganesh, Arun},
+  eprint = {2508.15089},
+  archivePrefix = {arXiv},
+  year = {2025},
+}""",
+    "foret2021sharpness": """@inproceedings{foret2021sharpness,
+  title = {Sharpness-Aware Minimization for Efficiently Improving Generalization},
+  author = {Foret, Pierre and Kleiner, Ariel and Mobahi, Hossein and Neyshabur, Behnam},
+  booktitle = {International Conference on Learning Representations},
+  year = {2021},
+}""",
+    "park2023differentially": """@inproceedings{park2023differentially,
+  title = {Differentially Private Sharpness-Aware Training},
+  author = {Park, Jinseong and Kim, Hoki and Choi, Yujin and Lee, Jaewook},
+  booktitle = {International Conference on Machine Learning},
+  series = {Proceedings of Machine Learning Research},
+  volume = {202},
+  pages = {27204--27224},
+  year = {2023},
+}""",
+    "yu2019differentially": """@inproceedings{yu2019differentially,
+  title = {Differentially Private Model Publishing for Deep Learning},
+  author = {Yu, Lei and Liu, Ling and Pu, Calton and Gursoy, Mehmet Emre and Truex, Stacey},
+  booktitle = {IEEE Symposium on Security and Privacy},
+  pages = {332--349},
+  year = {2019},
+}""",
+    "tang2024dpadambc": """@inproceedings{tang2024dpadambc,
+  title = {{DP-AdamBC}: Your {DP-Adam} Is Actually {DP-SGD} (Unless You Apply Bias Correction)},
+  author = {Tang, Qiaoyue and Shpilevskiy, Frederick and L{\\'e}cuyer, Mathias},
+  booktitle = {AAAI Conference on Artificial Intelligence},
+  volume = {38},
+  number = {14},
+  pages = {15276--15283},
+  year = {2024},
+}""",
+    "indri2023can": """@misc{indri2023can,
+  title = {Can Stochastic Weight Averaging Improve Generalization in Private Learning?},
+  author = {Indri, Patrick and Drucks, Tamara and G{\\"a}rtner, Thomas},
+  howpublished = {TU Wien},
+  year = {2023},
+}""",
+    "izmailov2018averaging": """@inproceedings{izmailov2018averaging,
+  title = {Averaging Weights Leads to Wider Optima and Better Generalization},
+  author = {Izmailov, Pavel and Podoprikhin, Dmitrii and Garipov, Timur and Vetrov, Dmitry and
+            Wilson, Andrew Gordon},
+  booktitle = {Conference on Uncertainty in Artificial Intelligence},
+  year = {2018},
+}""",
+    "shejwalkar2025recycling": """@article{shejwalkar2025recycling,
+  title = {Recycling Scraps: Improving Private Learning by Leveraging Checkpoints},
+  author = {Shejwalkar, Virat and Ganesh, Arun and Mathews, Rajiv and Mu, Yarong and
+            Song, Shuang and Thakkar, Om and Thakurta, Abhradeep and Zheng, Xinyi},
+  journal = {Proceedings on Privacy Enhancing Technologies},
+  volume = {2025},
+  number = {2},
+  pages = {607--628},
+  year = {2025},
+}""",
+    "de2022unlocking": """@misc{de2022unlocking,
+  title = {Unlocking High-Accuracy Differentially Private Image Classification through Scale},
+  author = {De, Soham and Berrada, Leonard and Hayes, Jamie and Smith, Samuel L. and Balle, Borja},
+  eprint = {2204.13650},
+  archivePrefix = {arXiv},
+  year = {2022},
+}""",
+    "karras2024analyzing": """@inproceedings{karras2024analyzing,
+  title = {Analyzing and Improving the Training Dynamics of Diffusion Models},
+  author = {Karras, Tero and Aittala, Miika and Lehtinen, Jaakko and Hellsten, Janne and
+            Aila, Timo and Laine, Samuli},
+  booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  year = {2024},
+}""",
+    "guo2024differential": """@misc{guo2024differential,
+  title = {Differential Privacy Meets Weight Decay: A New Optimization Approach for Deep Learning},
+  author = {Guo, Songjie},
+  howpublished = {STAT3799 report, The University of Hong Kong, supervised by Yuan Cao},
+  year = {2024},
+}""",
+}
+
+
+def citation(plan: Plan, *others: object) -> None:
+    """Print the BibTeX entries of the methods that a run uses.
+
+    Args:
+        plan: the run; its mechanism and its account are always cited.
+        *others: what the plan does not know: the optimizer, averages of weights or outputs.
+
+    Examples:
+        >>> from steppe.points import SAT
+        >>> plan = Plan(delta=1e-5, noise_multiplier=1.0, batch_size=64, steps=9, point=SAT(0.03))
+        >>> citation(plan)
+        @inproceedings{abadi2016deep,
+        ...
+        @inproceedings{park2023differentially,
+        ...
+    """
+    print(bibtex(plan, *others))
+
+
+def bibtex(plan: Plan, *others: object) -> str:
+    """The entries that `citation` prints, each once, in the order of the places."""
+    return "\n\n".join(_ENTRIES[key] for key in dict.fromkeys(_keys(plan, others)))
+
+
+def _keys(plan: Plan, others: tuple[object, ...]) -> Iterator[str]:
+    yield from _ALWAYS
+    yield from _of(plan.sampling)
+    yield from _of(plan.point)
+    if plan.l2:
+        yield from _L2
+    if plan.views > 1:
+        yield from _VIEWS
+    yield from _of(plan.clip)
+    yield from _of(plan.noise)
+    for other in others:
+        yield from _of(other)
+
+
+def _of(method: object) -> Iterator[str]:
+    for kind in type(method).__mro__:
+        yield from _BY_CLASS.get(kind.__name__, ())

@@ -1,0 +1,128 @@
+"""The form of a batch: tensors in a nest, with one row for each record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from steppe.errors import DataError
+from steppe.sampling._records import bad_data
+
+
+class Form:
+    """What all batches of a data set have in common.
+
+    Args:
+        one: A batch of one record; it shows the structure, and the type and shape of each tensor.
+    """
+
+    def __init__(self, one: Any) -> None:
+        self._columns: dict[str, tuple[torch.dtype, torch.Size]] = {}
+        for name, tensor in leaves("data", one):
+            if tensor.ndim == 0 or len(tensor) != 1:
+                raise bad_data(
+                    name,
+                    f"tensor of shape {tuple(tensor.shape)}",
+                    "must have first dimension 1 in a batch of one record",
+                    "let collate_fn stack the records along the first dimension",
+                )
+            self._columns[name] = (tensor.dtype, tensor.shape[1:])
+        # A copy: a view of no rows would keep the record in memory.
+        self._no_rows = each(lambda tensor: tensor[:0].clone(), one)
+
+    def empty(self) -> Any:
+        """A batch without records."""
+        return each(lambda tensor: tensor, self._no_rows)
+
+    def checked(self, batch: Any, records: int) -> Any:
+        """The batch with plain dicts for mappings, if it has this form.
+
+        Args:
+            batch: What was made from the records.
+            records: How many there were.
+
+        Guarantees:
+            The message says nothing about the records: no value, no number and no length.
+        """
+        found = dict(leaves("data", batch))
+        if found.keys() != self._columns.keys():
+            raise _varies("data", "structure")
+        for name, tensor in found.items():
+            if tensor.ndim == 0 or len(tensor) != records:
+                raise bad_data(
+                    name,
+                    "tensor with more or fewer rows than records",
+                    "must have one row for each record that was drawn, a record with k rows is "
+                    "protected k times less",
+                    "let collate_fn keep every record once",
+                )
+            if (tensor.dtype, tensor.shape[1:]) != self._columns[name]:
+                raise _varies(name, "shape or type")
+        return each(lambda tensor: tensor, batch)
+
+
+def require_separate(together: Any, alone: list[Any]) -> None:
+    """Refuse a collate function that lets records touch each other.
+
+    Args:
+        together: The checked batch of a few records.
+        alone: The checked batch of each of them, in the same order.
+    """
+    for place, single in enumerate(alone):
+        pairs = zip(leaves("data", together), leaves("data", single), strict=True)
+        for (name, whole), (_, own) in pairs:
+            if not _same(whole[place], own[0]):
+                raise bad_data(
+                    name,
+                    "rows that differ between a record alone and among others",
+                    "must be made by collate_fn from one record each, in the order given",
+                    "do what is random or looks at several records elsewhere: in the data set, or "
+                    "with constants that are fixed beforehand",
+                )
+
+
+def each(function: Callable[[torch.Tensor], torch.Tensor], batch: Any) -> Any:
+    """A new nest with `function` applied to every tensor; any mapping becomes a dict."""
+    if isinstance(batch, torch.Tensor):
+        return function(batch)
+    if isinstance(batch, Mapping):
+        return {key: each(function, value) for key, value in batch.items()}
+    parts = [each(function, part) for part in batch]
+    return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+
+
+def leaves(name: str, batch: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor of a nest, with the expression that leads to it."""
+    if isinstance(batch, torch.Tensor):
+        yield name, batch
+    elif isinstance(batch, Mapping) and batch:
+        for key, value in batch.items():
+            yield from leaves(f"{name}[{key!r}]", value)
+    # Text that default_collate has left alone arrives as a list or tuple of str.
+    elif isinstance(batch, (list, tuple)) and batch and not isinstance(batch[0], (str, bytes)):
+        for place, part in enumerate(batch):
+            yield from leaves(f"{name}[{place}]", part)
+    else:
+        kind = type(batch[0] if isinstance(batch, (list, tuple)) and batch else batch).__name__
+        raise bad_data(
+            name,
+            kind,
+            "must become a tensor in a batch",
+            "encode it as numbers in the data set or in collate_fn",
+        )
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    both_nan = (one != one) & (other != other)
+    return bool(((one == other) | both_nan).all())
+
+
+def _varies(name: str, what: str) -> DataError:
+    return bad_data(
+        name,
+        f"{what} that is not the same in every batch",
+        "must not depend on which records meet in a batch, a long one would change the others",
+        "pad to a fixed length in the data set or in collate_fn",
+    )

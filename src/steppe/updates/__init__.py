@@ -1,0 +1,1 @@
+from steppe.updates.dp_adam import DPAdam as DPAdam

@@ -1,0 +1,344 @@
+"""One table of methods, one battery: every row keeps the promises of a private step.
+
+A row is what a plan is given beside its constants, how often it asks a batch, the size of its noise
+step by step, and the same method without privacy, written by hand. A new method joins by adding a
+row.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.optim import Optimizer
+
+import steppe
+from steppe import accounting
+from steppe.accounting import Segment
+from steppe.noise import Source
+from steppe.points.point import Ask
+
+RECORDS, FEATURES, CLASSES, STEPS, BATCH = 24, 3, 3, 6, 8.0
+SIGMA, RADIUS = 1.5, 0.3
+
+Gradient = Callable[[], Tensor]
+Move = Callable[[Tensor], None]
+
+
+class PlainHere:
+    """The gradient where we are."""
+
+    def gradient(self, here: Tensor, go: Move, ask: Gradient) -> Tensor:
+        return ask()
+
+
+class PlainSAM(PlainHere):
+    """w → ∇f(w + ρ ∇f(w)/‖∇f(w)‖)."""
+
+    def gradient(self, here: Tensor, go: Move, ask: Gradient) -> Tensor:
+        first = ask()
+        go(here + RADIUS * first / first.norm())
+        return ask()
+
+
+class PlainSAT(PlainHere):
+    """w → ∇f(w + ρ g/‖g‖) with g the gradient of the step before."""
+
+    previous: Tensor | None = None
+
+    def gradient(self, here: Tensor, go: Move, ask: Gradient) -> Tensor:
+        if self.previous is not None:
+            go(here + RADIUS * self.previous / self.previous.norm())
+        self.previous = ask()
+        return self.previous
+
+
+class PlainSATMomentum(PlainHere):
+    """w → ∇f(w + ρ d/‖d‖) with d the previous weights minus these."""
+
+    previous: Tensor | None = None
+
+    def gradient(self, here: Tensor, go: Move, ask: Gradient) -> Tensor:
+        if self.previous is not None:
+            back = self.previous - here
+            go(here + RADIUS * back / back.norm())
+        self.previous = here
+        return ask()
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the table."""
+
+    name: str
+    choices: dict[str, Any] = field(default_factory=dict)
+    queries: int = 1
+    plain: type[PlainHere] = PlainHere
+    noise: Callable[[int], float] = lambda step: 1.0
+
+    def plan(self, **constants: Any) -> steppe.Plan:
+        values: dict[str, Any] = {
+            "delta": 1e-3,
+            "noise_multiplier": SIGMA,
+            "population": RECORDS,
+            "batch_size": BATCH,
+            "steps": STEPS,
+        }
+        return steppe.Plan(**(values | self.choices | constants))
+
+
+POINTS = [
+    Method("DP-SGD"),
+    Method("SAM", {"point": steppe.SAM(RADIUS)}, queries=2, plain=PlainSAM),
+    Method("SAT", {"point": steppe.SAT(RADIUS)}, plain=PlainSAT),
+    Method("SATMomentum", {"point": steppe.SATMomentum(RADIUS)}, plain=PlainSATMomentum),
+]
+NOISES = [
+    Method("constant"),
+    Method("grid", {"noise": steppe.Gaussian(grid=True)}),
+    Method(
+        "exponential",
+        {"noise": steppe.ExponentialSchedule(0.1, every=2)},
+        noise=lambda step: math.exp(-0.1 * (step // 2)),
+    ),
+    Method(
+        "time",
+        {"noise": steppe.TimeSchedule(0.2, every=1, grid=True)},
+        noise=lambda step: 1 / (1 + 0.2 * step),
+    ),
+    Method(
+        "step",
+        {"noise": steppe.StepSchedule(0.6, every=4)},
+        noise=lambda step: 1.0 if step < 4 else 0.6,
+    ),
+    Method(
+        "polynomial",
+        {"noise": steppe.PolynomialSchedule(0.5, every=2)},
+        noise=lambda step: 0.5 * (1 - (step // 2) / 3) ** 3 + 0.5,
+    ),
+]
+
+
+def together(first: Method, second: Method) -> Method:
+    """Two choices at different places: everything must work with everything."""
+    name = f"{first.name} + {second.name}"
+    return replace(first, name=name, choices=first.choices | second.choices, noise=second.noise)
+
+
+METHODS = [together(point, noise) for point, noise in itertools.product(POINTS, NOISES)]
+
+OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
+    "SGD": lambda weights: torch.optim.SGD(weights, lr=0.5),
+    "SGD momentum": lambda weights: torch.optim.SGD(weights, lr=0.2, momentum=0.9, nesterov=True),
+    "Adam": lambda weights: torch.optim.Adam(weights, lr=0.05),
+    "AdamW": lambda weights: torch.optim.AdamW(weights, lr=0.05, weight_decay=0.1),
+    "RMSprop": lambda weights: torch.optim.RMSprop(weights, lr=0.02),
+    "DPAdam": lambda weights: steppe.DPAdam(weights, lr=0.05, noise_std=0.01),
+}
+
+every_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+
+
+class Silent(steppe.SeededSource):
+    """Draws batches as ever, and noise that is zero; notes how large it was meant to be."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.asked_for: list[float] = []
+
+    def fill_normal_(self, tensor: Tensor, std: float) -> Tensor:
+        self.asked_for.append(std)
+        return tensor.zero_()
+
+
+def network() -> nn.Module:
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Linear(FEATURES, 4), nn.Tanh(), nn.Linear(4, CLASSES)).double()
+
+
+def records() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(6)
+    return torch.randn(RECORDS, FEATURES).double(), torch.randint(CLASSES, (RECORDS,))
+
+
+def private_run(
+    plan: steppe.Plan,
+    source: Source,
+    optimizer: str = "SGD momentum",
+    data: tuple[Tensor, Tensor] | None = None,
+    **options: Any,
+) -> steppe.Private:
+    model = network()
+    moving = OPTIMIZERS[optimizer](model.parameters())
+    options = {"loss": F.cross_entropy, "source": source} | options
+    return steppe.make_private(model, moving, data or records(), plan, **options)
+
+
+def flat(model: nn.Module) -> Tensor:
+    return parameters_to_vector(model.parameters()).detach().clone()
+
+
+def finish(private: steppe.Private) -> Tensor:
+    for batch in private:
+        private.step(batch)
+    return flat(private.model)
+
+
+@every_method
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_without_noise_and_clip_it_is_the_plain_method(method: Method, optimizer: str) -> None:
+    plan = method.plan(clip=steppe.Flat(16.0))  # more than any gradient here
+    private = private_run(plan, Silent(1), optimizer)
+    close = 1e-6 if plan.noise.grid else 1e-10
+    model, plain = copy.deepcopy(private.model), method.plain()
+    moving = OPTIMIZERS[optimizer](model.parameters())
+
+    def go(vector: Tensor) -> None:
+        vector_to_parameters(vector.clone(), model.parameters())  # which become views of it
+
+    for x, y in private:
+
+        def ask(x: Tensor = x, y: Tensor = y) -> Tensor:
+            loss = F.cross_entropy(model(x), y, reduction="sum") / BATCH
+            return parameters_to_vector(torch.autograd.grad(loss, list(model.parameters())))
+
+        here = flat(model)
+        gradient = plain.gradient(here, go, ask)
+        go(here)
+        start = 0
+        for weight in model.parameters():
+            weight.grad = gradient[start : start + weight.numel()].view_as(weight)
+            start += weight.numel()
+        moving.step()
+        private.step((x, y))
+        torch.testing.assert_close(flat(private.model), flat(model), rtol=close, atol=close)
+    assert private.steps_done == STEPS
+
+
+@every_method
+def test_the_noise_of_every_query_is_the_planned_one(method: Method) -> None:
+    source = Silent(2)
+    finish(private_run(method.plan(clip=steppe.Flat(0.3)), source))
+    expected = [SIGMA * 0.3 * method.noise(t) for t in range(STEPS) for _ in range(method.queries)]
+    # The grid adds a hair, to make up for its rounding.
+    assert source.asked_for == pytest.approx(expected, rel=1e-6)
+    assert all(a >= b * (1 - 1e-12) for a, b in zip(source.asked_for, expected, strict=True))
+
+
+@every_method
+def test_pieces_of_a_batch_are_the_batch(method: Method) -> None:
+    plan = method.plan(clip=steppe.Flat(0.3))
+    whole = finish(private_run(plan, steppe.SeededSource(3)))
+    physical = finish(private_run(plan, steppe.SeededSource(3), physical_batch=2))
+    torch.testing.assert_close(physical, whole, rtol=1e-9, atol=1e-11)
+    private = private_run(plan, steppe.SeededSource(3))
+    for x, y in private:
+        for part in zip(x.split(3), y.split(3), strict=True):
+            private.accumulate(part)
+        private.step()
+    torch.testing.assert_close(flat(private.model), whole, rtol=1e-9, atol=1e-11)
+
+
+@every_method
+def test_a_step_that_fails_leaves_the_weights_as_they_were(method: Method) -> None:
+    private = private_run(method.plan(), steppe.SeededSource(4), physical_batch=2)
+    batches = iter(private)
+    for _ in range(3):
+        private.step(next(batches))
+    before, plain = flat(private.model), private.engine.objective
+    batch = next(batches)
+    pieces = math.ceil(len(batch[1]) / 2)
+    assert pieces > 1
+    stood_at: list[Tensor] = []
+
+    def failing(piece: Any) -> Tensor:
+        stood_at.append(flat(private.model))
+        if len(stood_at) == pieces * method.queries:  # the last piece of the last query
+            raise RuntimeError("half way")
+        return plain(piece)
+
+    private.engine.objective = failing
+    with pytest.raises(RuntimeError, match="half way"):
+        private.step(batch)
+    assert stood_at[-1].equal(before) == (method.plain is PlainHere)
+    assert flat(private.model).equal(before)
+    assert all(weight.grad is None for weight in private.model.parameters())
+    assert private.steps_done == 4
+    private.engine.objective = plain
+    finish(private)
+    assert private.steps_done == STEPS
+
+
+@every_method
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_epsilon_is_the_closed_statement(method: Method, adjacency: str) -> None:
+    plan = method.plan(adjacency=adjacency)
+    accounted = SIGMA / math.sqrt(method.queries)
+    run = [Segment(plan.rate, accounted * method.noise(step), 1) for step in range(STEPS)]
+    expected = accounting.epsilon(run, plan.delta, adjacency)
+    assert plan.epsilon_spent() == pytest.approx(expected, rel=1e-4)
+    same = replace(plan, point=steppe.Here(), noise_multiplier=accounted)
+    assert plan.epsilon_spent() == same.epsilon_spent()
+
+
+@every_method
+def test_a_record_moves_every_answer_by_no_more_than_the_sensitivity(method: Method) -> None:
+    """Both runs meet the same draws and the same noise, and walk where the first was led.
+
+    One record's input is NaN in the second run, so it says nothing. That is how the account sees
+    it: each query may depend on all earlier answers, and given these it moves by at most C/B.
+    """
+    plan = method.plan(clip=steppe.Flat(0.01))
+    bound = plan.sensitivity / plan.divisor
+    x, y = records()
+    gone = torch.where(torch.arange(RECORDS)[:, None] == 7, math.nan, x)
+    with_record = answers(plan, (x, y))
+    without = answers(plan, (gone, y), lead=with_record)
+    moves = [float((a - b).norm()) for a, b in zip(with_record, without, strict=True)]
+    assert len(moves) == STEPS * method.queries
+    assert max(moves) <= bound * (1 + 1e-9)
+    assert max(moves) > 0.99 * bound  # it was drawn, and clipped
+    assert min(moves) == pytest.approx(0.0, abs=1e-9 * bound)  # and not in every step
+
+
+def answers(
+    plan: steppe.Plan, data: tuple[Tensor, Tensor], lead: Sequence[Tensor] = ()
+) -> list[Tensor]:
+    """What the batches answered to each query; the walk hears the leading run's answers."""
+    private = private_run(plan, steppe.SeededSource(11), data=data)
+    own, leading, walk = [], iter(lead), private._step._walk
+
+    def led(ask: Ask) -> Tensor:
+        def asked() -> Tensor:
+            own.append(ask().clone())
+            return next(leading, own[-1]).clone()
+
+        return walk(asked)
+
+    private._step._walk = led
+    finish(private)
+    return own
+
+
+@every_method
+def test_the_statement_names_the_method(method: Method) -> None:
+    plan = method.plan()
+    described = json.loads(json.dumps(plan.to_dict()))
+    assert described["point"]["kind"] == type(plan.point).__name__
+    assert described["noise"]["kind"] == type(plan.noise).__name__
+    assert str(plan.statement())
+    assert replace(plan).digest() == plan.digest()
+
+
+def test_every_row_is_another_mechanism() -> None:
+    assert len({method.plan().digest() for method in METHODS}) == len(METHODS)
