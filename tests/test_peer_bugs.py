@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import steppe
+from steppe import accounting
+from steppe.accounting import Segment
 from steppe.audit import Subject, sensitivity
 from steppe.clipping.reference import clipped_sum
 from steppe.errors import ConfigurationError, MisuseError
@@ -497,7 +499,9 @@ def test_b15_accountant_at_its_edges() -> None:
     assert plan().epsilon_spent(0) == 0.0
     quiet = plan(noise_multiplier=500.0, population=10**6, batch_size=1, delta=1e-7)
     assert 0.0 <= quiet.epsilon_spent() < 1e-3
-    assert plan(noise_multiplier=0.01).epsilon_spent() > 100
+    assert accounting.epsilon([Segment(0.1, 0.01, 10)], 1e-5) > 100
+    with pytest.raises(ConfigurationError, match="shows beyond the largest noise"):
+        plan(noise_multiplier=0.01)
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy], ids=["copy", "deepcopy"])

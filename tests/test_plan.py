@@ -1,14 +1,17 @@
 """The plan: every bad constant refused by name, and one set of numbers for all users of it."""
 
+import json
 import math
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError, dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import dp_accounting as dpa
 import numpy as np
 import pytest
+from torch import Tensor
 
 from steppe.accounting import Segment, epsilon
 from steppe.clipping import Flat
@@ -56,6 +59,45 @@ class Halving(Gaussian):
 
 
 @dataclass(frozen=True)
+class Levels(Gaussian):
+    """Equal stretches of noise, each with its own factor; any numbers will do."""
+
+    factors: Any = (1.0,)
+
+    def relative(self, steps: int) -> tuple[tuple[int, float], ...]:
+        each = np.int64(steps // len(self.factors))
+        return tuple((each, factor) for factor in self.factors)  # type: ignore[misc]
+
+
+@dataclass
+class Loose:
+    """A clip that can be changed behind the plan's back."""
+
+    bound: Any = 1.0
+
+    @property
+    def sensitivity(self) -> float:
+        return self.bound
+
+    def factors(self, norms: Tensor) -> Tensor:
+        return (self.bound / norms).clamp(max=1.0)
+
+
+@dataclass(frozen=True)
+class Tight:
+    """The same clip, frozen, with no checks of its own."""
+
+    bound: Any = 1.0
+
+    @property
+    def sensitivity(self) -> float:
+        return self.bound
+
+    def factors(self, norms: Tensor) -> Tensor:
+        return (self.bound / norms).clamp(max=1.0)
+
+
+@dataclass(frozen=True)
 class Short(Gaussian):
     """A schedule that leaves the last step unpaid."""
 
@@ -81,6 +123,19 @@ class Short(Gaussian):
         ({"noise_multiplier": -1}, r"noise_multiplier=-1: must be finite and above 0"),
         ({"noise_multiplier": NAN}, r"noise_multiplier=nan: must not be NaN"),
         ({"noise_multiplier": INF}, r"noise_multiplier=inf"),
+        (
+            {"noise_multiplier": 1e-200},
+            r"noise_multiplier=1e-200: must lie between 1e-06 and 1e\+06",
+        ),
+        (
+            {"noise_multiplier": 1e300},
+            r"noise_multiplier=1e\+300: must lie between 1e-06 and 1e\+06",
+        ),
+        ({"noise_multiplier": 10**400}, r"noise_multiplier=10+: must be a number that a float can"),
+        (
+            {"noise": Levels(factors=(1.0, 1e-9)), "steps": 586},
+            r"noise_multiplier=1e-09: must lie between",
+        ),
         ({"epsilon": 2.0}, r"epsilon=2\.0: give either epsilon or noise_multiplier, not both"),
         ({"noise_multiplier": None}, r"epsilon=None: give either epsilon or noise_multiplier"),
         ({"steps": 0}, r"steps=0: must be a whole number of at least 1"),
@@ -91,12 +146,22 @@ class Short(Gaussian):
         ({"epochs": 3}, r"steps=585: give either steps or epochs"),
         ({"steps": None}, r"steps=None: give either steps or epochs"),
         ({"population": 0}, r"population=0: must be a whole number of at least 1"),
+        ({"population": 10**400}, r"population=10+: must be at most 2⁵³"),
+        ({"steps": 10**400}, r"steps=10+: must be at most 2⁵³"),
+        ({"steps": None, "epochs": 1e300}, r"steps=9223372036854775808: must be at most 2⁵³"),
+        ({"steps": 10**9}, r"steps=1000000000: are more than the 100,000,000 that can be"),
+        ({"steps": 10**6, "delta": 1e-10}, r"delta=1e-10: is below 4\.5e-10, .* of 1000000 steps"),
         ({"population": 1e5}, r"population=100000\.0: must be a whole number"),
         ({"batch_size": 60_001}, r"batch_size=60001\.0: must not exceed the population of 60000"),
         ({"batch_size": 0}, r"batch_size=0: must be finite and above 0"),
         ({"batch_size": NAN}, r"batch_size=nan"),
         ({"clip": 1.0}, r"clip=1\.0: is no choice for clip; use Flat\(1\.0\)"),
         ({"clip": Flat}, r"clip=<class .*: is no choice for clip"),
+        ({"clip": Loose()}, r"clip=Loose\(.*: could change after .*; declare Loose with @datacl"),
+        ({"clip": Tight(NAN)}, r"clip\.bound=nan: cannot be written into the plan's statement"),
+        ({"clip": Tight(object())}, r"clip\.bound=<object .*: cannot be written into the plan's"),
+        ({"noise": Levels(factors=[1.0])}, r"noise\.factors=\[1\.0\]: cannot be written"),
+        ({"noise": Levels(factors=(1.0, 1j))}, r"noise\.factors\[1\]=1j: cannot be written"),
         ({"noise": None}, r"noise=None: is no choice for noise; use Gaussian\(\)"),
         ({"sampling": "shuffle"}, r"sampling='shuffle': is no choice for sampling; use Poisson"),
         ({"point": 2}, r"point=2: is no choice for point; use Here\(\)"),
@@ -301,6 +366,61 @@ def test_places_are_described_by_name_and_constants() -> None:
     assert described["clip"] == {"kind": "Flat", "bound": 0.5}
     assert described["point"] == {"kind": "Here"}
     assert described["asked"]["steps"] == 585
+
+
+@pytest.mark.parametrize("number", [np.float32(0.5), np.float64(0.5), Fraction(1, 2)])
+def test_whatever_trains_can_print_its_statement(number: Any) -> None:
+    for clip in (Flat(number), Tight(number)):
+        run = plan(clip=clip, noise=Levels(factors=(number, 1)), steps=10, noise_multiplier=2)
+        assert json.loads(run.statement().to_json())["sensitivity"] == 0.5
+        assert run.to_dict()["clip"]["bound"] == 0.5
+        assert run.to_dict()["noise"]["factors"] == [0.5, 1]
+        same = plan(clip=type(clip)(0.5), noise=Levels(factors=(0.5, 1)), steps=10)
+        assert run.digest() == replace(same, noise_multiplier=2.0).digest()
+
+
+@pytest.mark.parametrize(
+    ("changes", "probability"),
+    [
+        ({"noise_multiplier": 0.01}, "1.0e\\+00"),
+        ({"noise_multiplier": 0.2}, "1.1e-04"),
+        ({"noise_multiplier": 0.4, "delta": 1e-8}, "5.2e-11"),
+        ({"noise_multiplier": 0.6, "delta": 1e-8, "adjacency": "replace-one"}, "1.3e-08"),
+        ({"noise_multiplier": 0.8, "delta": 1e-8, "noise": Levels(factors=(1.0, 0.5))}, "5.2e-11"),
+        ({"noise_multiplier": 0.4, "delta": 4e-8, "point": Twice()}, "1.0e-10"),
+    ],
+)
+def test_noise_whose_end_would_show_a_record_is_refused(
+    changes: dict[str, Any], probability: str
+) -> None:
+    level = r"^noise_multiplier=[\d.]+: a record shows beyond the largest noise with probability "
+    with pytest.raises(ConfigurationError, match=level + probability + ", which must be below del"):
+        plan(**{"steps": 586, **changes})
+
+
+def test_the_end_of_the_noise_matters_to_nobody_else() -> None:
+    for sigma, delta in [(0.31, 1e-5), (0.45, 1e-7), (0.7, 1e-10), (1.0, 1e-12)]:
+        run = plan(noise_multiplier=sigma, delta=delta)
+        shown = run.total_steps * run.rate * math.erfc((9.4 - 1 / sigma) / math.sqrt(2)) / 2
+        assert shown < 1e-3 * delta
+
+
+def test_a_budget_that_needs_too_little_noise_is_refused() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"^noise_multiplier=0\.2\d+: a record shows beyond"
+    ):
+        _ = asked(epsilon=200.0).sigma
+
+
+def test_warnings_point_at_the_plan() -> None:
+    with pytest.warns(PrivacyWarning) as caught:
+        Plan(delta=0.1, batch_size=2, noise_multiplier=1.0, steps=3, population=60)
+    assert caught[0].filename == __file__
+
+
+def test_full_batches_cost_exactly_what_the_closed_form_says() -> None:
+    run = plan(batch_size=60_000, noise_multiplier=300.0, steps=10**6, delta=1e-12)
+    assert run.epsilon_spent() == pytest.approx(28.4672666, abs=1e-6)
 
 
 def test_statement_carries_the_numbers_of_the_plan() -> None:

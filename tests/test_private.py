@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import steppe
+from silent import Silent
 from steppe.errors import (
     BudgetExhausted,
     ConfigurationError,
@@ -55,7 +56,7 @@ def test_a_whole_run_spends_the_budget_and_no_more() -> None:
 def test_no_noise_and_no_clip_is_plain_sgd() -> None:
     """Full batches, an endless clip and noise below rounding: the plain optimizer's path."""
     model, optimizer, data, plan = parts(
-        batch_size=N, noise_multiplier=1e-12, clip=steppe.Flat(1e4), steps=3
+        batch_size=N, noise=Silent(), clip=steppe.Flat(100.0), steps=3
     )
     plain = copy.deepcopy(model)
     descent = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
@@ -71,7 +72,7 @@ def test_no_noise_and_no_clip_is_plain_sgd() -> None:
 
 def test_the_divisor_is_the_expected_batch() -> None:
     """Noise off, the same clipped sum whatever was drawn: the gradient is sum / expected batch."""
-    loop = private(noise_multiplier=1e-12, batch_size=20.5, clip=steppe.Flat(0.01))
+    loop = private(noise=Silent(), batch_size=20.5, clip=steppe.Flat(0.01))
     for batch in loop:
         total = torch.zeros(loop.engine.numel)
         loop.engine.add_(total, batch)
@@ -119,7 +120,7 @@ def test_any_optimizer(make: Any) -> None:
 def test_accumulated_parts_are_one_step() -> None:
     sums = []
     for split in (False, True):
-        model, optimizer, data, plan = parts(noise_multiplier=1e-12)
+        model, optimizer, data, plan = parts(noise=Silent())
         source = steppe.SeededSource(3)
         loop = steppe.make_private(
             model, optimizer, data, plan, loss=F.cross_entropy, source=source
@@ -175,7 +176,7 @@ def test_a_data_loader_keeps_its_collate_function() -> None:
 
 
 def test_views_are_averaged_and_do_not_raise_the_sensitivity() -> None:
-    model, optimizer, data, plan = parts(views=4, clip=steppe.Flat(0.01), noise_multiplier=1e-12)
+    model, optimizer, data, plan = parts(views=4, clip=steppe.Flat(0.01), noise=Silent())
     loop = steppe.make_private(
         model,
         optimizer,

@@ -10,18 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import warnings
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from steppe import _validate, accounting
-from steppe.accounting import ADJACENCIES, Segment, Segments, Statement
-from steppe.accounting.pld import check_delta
+from steppe import _plan_checks, _validate, accounting
+from steppe.accounting import Segment, Segments, Statement
 from steppe.clipping import Clip, Flat
-from steppe.errors import PrivacyWarning
 from steppe.noise import Gaussian, Source
 from steppe.points import Here, Point
 from steppe.sampling import CappedPoisson, Poisson
@@ -43,6 +40,15 @@ class Noise(Protocol):
 
     def finish_(self, buffer: Tensor, std: float, sensitivity: float, source: Source) -> Tensor:
         """Turn the accumulator into what may leave the step."""
+
+
+# The places that a plan chooses: the name, the protocol and a valid choice.
+_PLACES: tuple[tuple[str, type, str], ...] = (
+    ("clip", Clip, "Flat(1.0)"),
+    ("noise", Noise, "Gaussian()"),
+    ("sampling", Poisson, "Poisson()"),
+    ("point", Point, "Here()"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,21 +108,7 @@ class Plan:
     population_source: str = "declared"
 
     def __post_init__(self) -> None:
-        check_delta(self.delta)
-        self._set("delta", float(self.delta))
-        self._set("batch_size", _validate.positive("batch_size", self.batch_size))
-        self._check_noise_and_length()
-        self._check_places()
-        self._set("l2", _validate.non_negative("l2", self.l2))
-        self._set("views", _validate.positive_integer("views", self.views))
-        self._check_adjacency()
-        if not isinstance(self.unit, str) or not self.unit.strip():
-            raise _validate.fail("unit", self.unit, "must be a word", "use 'record' or 'user'")
-        _validate.one_of("population_source", self.population_source, ("declared", "data"))
-        if self.population is not None:
-            self._check_population()
-        if self.population is not None or self.steps is not None:
-            _ = self._schedule  # a schedule that runs out of noise is refused here
+        _plan_checks.settle(self, _PLACES)
 
     def for_population(self, records: int) -> Plan:
         """This plan with its population read from a data set.
@@ -139,13 +131,13 @@ class Plan:
     @property
     def rate(self) -> float:
         """The probability with which a record takes part in a step, exactly as it is drawn."""
-        return self.sampling.realised_rate(self._known_population, self.batch_size)
+        return float(self.sampling.realised_rate(self._known_population, self.batch_size))
 
     @property
     def cap(self) -> int | None:
         """The largest number of records in a step, or None."""
         if isinstance(self.sampling, CappedPoisson):
-            return self.sampling.resolved_cap(self._known_population, self.batch_size)
+            return int(self.sampling.resolved_cap(self._known_population, self.batch_size))
         return None
 
     @property
@@ -154,10 +146,12 @@ class Plan:
         if self.steps is not None:
             return self.steps
         if self.epochs is None:
-            raise _length_error(self.epochs)
+            raise _plan_checks.length_error(self.epochs)
         # The small factor keeps products that are whole numbers on paper from falling below them.
         rounds = self.epochs * self._known_population / self.batch_size * (1 + 1e-12)
-        return max(1, math.floor(rounds))
+        if rounds < 1:
+            return 1
+        return _plan_checks.count("steps", math.floor(min(rounds, 2.0**63)))
 
     @cached_property
     def sigma(self) -> float:
@@ -165,13 +159,15 @@ class Plan:
         if self.noise_multiplier is not None:
             return self.noise_multiplier
         if self.epsilon is None:
-            raise _noise_error(self.epsilon)
-        return accounting.calibrate(self._segments_at, self.epsilon, self.delta, self.adjacency)
+            raise _plan_checks.noise_error(self.epsilon)
+        sigma = accounting.calibrate(self.segments_at, self.epsilon, self.delta, self.adjacency)
+        _plan_checks.check_noise(self, sigma)
+        return sigma
 
     @property
     def sensitivity(self) -> float:
         """The largest l2 change of one query's clipped sum when one record comes or goes."""
-        return self.clip.sensitivity
+        return float(self.clip.sensitivity)
 
     @property
     def noise_std(self) -> float:
@@ -181,7 +177,7 @@ class Plan:
     def noise_std_at(self, step: int) -> float:
         """Standard deviation of the noise on the sum of each query in one step, counted from 0."""
         left = step
-        for count, factor in self._schedule:
+        for count, factor in self.schedule:
             if 0 <= left < count:
                 return self.noise_std * factor
             left -= count
@@ -196,7 +192,7 @@ class Plan:
 
     def segments(self, steps_done: int | None = None) -> Segments:
         """The run, or its first `steps_done` steps, in the accountant's terms."""
-        run = self._segments_at(self.sigma)
+        run = self.segments_at(self.sigma)
         if steps_done is None:
             return run
         if steps_done != 0:
@@ -260,10 +256,7 @@ class Plan:
             "steps": self.total_steps,
             "noise_multiplier": self.sigma,
             "sensitivity": self.sensitivity,
-            "clip": _described(self.clip),
-            "noise": _described(self.noise),
-            "sampling": _described(self.sampling),
-            "point": _described(self.point),
+            **{name: _plan_checks.described(name, getattr(self, name)) for name, _, _ in _PLACES},
             "l2": self.l2,
             "views": self.views,
             "adjacency": self.adjacency,
@@ -298,15 +291,16 @@ class Plan:
             population_source=self.population_source,
             noise_multiplier=self.sigma,
             sensitivity=self.sensitivity,
-            queries=self.point.queries,
-            rounded_noise=self.noise.grid,
+            queries=self.queries,
+            rounded_noise=bool(self.noise.grid),
             digest=self.digest(),
             not_private_reason=not_private_reason,
         )
 
-    def _segments_at(self, sigma: float) -> Segments:
+    def segments_at(self, sigma: float) -> Segments:
+        """The run in the accountant's terms at another noise multiplier."""
         # k Gaussian answers at σ about one batch tell as much as one answer at σ/√k.
-        accounted = sigma / math.sqrt(self.point.queries)
+        accounted = sigma / math.sqrt(self.queries)
         rate, cap, population = self.rate, self.cap, self._known_population
         return tuple(
             Segment(
@@ -316,15 +310,19 @@ class Plan:
                 cap=cap,
                 population=population if cap is not None else None,
             )
-            for count, factor in self._schedule
+            for count, factor in self.schedule
         )
 
     @cached_property
-    def _schedule(self) -> tuple[tuple[int, float], ...]:
-        schedule = self.noise.relative(self.total_steps)
-        for count, factor in schedule:
-            _validate.positive_integer("noise schedule's steps", count)
-            _validate.positive("noise schedule's factor", factor)
+    def schedule(self) -> tuple[tuple[int, float], ...]:
+        """The noise over the run: (number of steps, factor on the noise multiplier) in order."""
+        schedule = tuple(
+            (
+                _validate.positive_integer("noise schedule's steps", count),
+                _validate.positive("noise schedule's factor", factor),
+            )
+            for count, factor in self.noise.relative(self.total_steps)
+        )
         if sum(count for count, _ in schedule) != self.total_steps:
             raise _validate.fail(
                 "noise",
@@ -333,6 +331,11 @@ class Plan:
                 "give a schedule of that length",
             )
         return schedule
+
+    @property
+    def queries(self) -> int:
+        """How often a step asks the same batch."""
+        return int(self.point.queries)
 
     @property
     def _known_population(self) -> int:
@@ -344,89 +347,3 @@ class Plan:
                 "declare it, or call for_population(len(data))",
             )
         return self.population
-
-    def _set(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
-
-    def _check_noise_and_length(self) -> None:
-        if (self.epsilon is None) == (self.noise_multiplier is None):
-            raise _noise_error(self.epsilon)
-        if self.epsilon is not None:
-            hint = "a common range is 0.5 to 8"
-            self._set("epsilon", _validate.positive("epsilon", self.epsilon, hint))
-        if self.noise_multiplier is not None:
-            hint = "without noise nothing is private; a common range is 0.5 to 5"
-            sigma = _validate.positive("noise_multiplier", self.noise_multiplier, hint)
-            self._set("noise_multiplier", sigma)
-        if (self.steps is None) == (self.epochs is None):
-            raise _length_error(self.steps)
-        if self.steps is not None:
-            self._set("steps", _validate.positive_integer("steps", self.steps))
-        if self.epochs is not None:
-            self._set("epochs", _validate.positive("epochs", self.epochs))
-
-    def _check_places(self) -> None:
-        places = (
-            ("clip", Clip, "Flat(1.0)"),
-            ("noise", Noise, "Gaussian()"),
-            ("sampling", Poisson, "Poisson()"),
-            ("point", Point, "Here()"),
-        )
-        for name, kind, example in places:
-            value = getattr(self, name)
-            if isinstance(value, type) or not isinstance(value, kind) or not is_dataclass(value):
-                raise _validate.fail(name, value, f"is no choice for {name}", f"use {example}")
-        _validate.positive("clip.sensitivity", self.clip.sensitivity)
-        _validate.positive_integer("point.queries", self.point.queries)
-
-    def _check_adjacency(self) -> None:
-        _validate.one_of("adjacency", self.adjacency, ADJACENCIES)
-        if isinstance(self.sampling, CappedPoisson) and self.adjacency != "zero-out":
-            raise _validate.fail(
-                "adjacency",
-                self.adjacency,
-                "a capped batch is private only if the population is public",
-                "set adjacency='zero-out', which says so, or use Poisson()",
-            )
-
-    def _check_population(self) -> None:
-        population = _validate.positive_integer("population", self.population)
-        self._set("population", population)
-        if self.batch_size > population:
-            raise _validate.fail(
-                "batch_size",
-                self.batch_size,
-                f"must not exceed the population of {population}",
-                "use a smaller batch",
-            )
-        if self.delta * population >= 1:
-            warnings.warn(
-                f"delta={self.delta!r}: is not below 1/population={1 / population:.3g}, so it "
-                f"allows to publish some {self.unit}s as they are; use a smaller delta.",
-                PrivacyWarning,
-                stacklevel=4,
-            )
-
-
-def _noise_error(epsilon: float | None) -> Exception:
-    return _validate.fail(
-        "epsilon",
-        epsilon,
-        "give either epsilon or noise_multiplier, not both and not neither",
-        "epsilon calibrates the noise, noise_multiplier fixes it",
-    )
-
-
-def _length_error(steps: float | None) -> Exception:
-    return _validate.fail(
-        "steps",
-        steps,
-        "give either steps or epochs, not both and not neither",
-        "epochs are turned into floor(epochs * population / batch_size) steps",
-    )
-
-
-def _described(place: Any) -> dict[str, Any]:
-    """A place by its class and its fields, in terms of JSON."""
-    constants = {item.name: getattr(place, item.name) for item in fields(place)}
-    return {"kind": type(place).__name__, **constants}

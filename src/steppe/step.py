@@ -66,7 +66,7 @@ class PrivateStep:
         self.steps_done = 0
         self._source = source
         self._parameters = list(engine.parameters.values())
-        self._padding = {id(engine.parameters[n]): row for n, row in (padding or {}).items()}
+        self._padding = dict(padding or {})
         self._walk = plan.point.begin(Weights(self._parameters))
 
     def take(self, parts: Sequence[Any]) -> None:
@@ -85,7 +85,8 @@ class PrivateStep:
             total = noise.start_(self._buffer(), std, source)  # 5: the sum starts as its noise
             for part in parts:
                 self.engine.add_(total, part)  # 3 and 4
-            return noise.finish_(total, std, plan.sensitivity, source).div_(plan.divisor)
+            answer = noise.finish_(total, std, plan.sensitivity, source).div_(plan.divisor)
+            return self._without_padding(answer)
 
         self._hand_over(self._walk(ask))  # 2
         self.optimizer.step()  # 6
@@ -112,15 +113,16 @@ class PrivateStep:
         dtype = torch.float64 if double else torch.float32
         return torch.empty(self.engine.numel, dtype=dtype, device=self._parameters[0].device)
 
+    def _without_padding(self, gradient: Tensor) -> Tensor:
+        for name, row in self._padding.items():
+            self.engine.part_of(gradient, name)[row] = 0.0
+        return gradient
+
     def _hand_over(self, gradient: Tensor) -> None:
         """Give every weight its piece of the private gradient."""
-        start = 0
-        for parameter in self._parameters:
-            piece = gradient[start : start + parameter.numel()].view_as(parameter)
-            if id(parameter) in self._padding:
-                piece[self._padding[id(parameter)]] = 0.0
+        for name, parameter in self.engine.parameters.items():
+            piece = self.engine.part_of(gradient, name)
             parameter.grad = piece.to(parameter.dtype) if parameter.requires_grad else None
-            start += parameter.numel()
 
 
 def _too_many_questions(point: Point) -> MisuseError:

@@ -8,8 +8,8 @@ from dp_accounting.pld import PLDAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steppe.accounting import Segment, delta, epsilon, epsilon_curve, event
-from steppe.accounting.segment import relation
+from steppe.accounting import Segment, delta, epsilon, epsilon_curve, event, pld, rdp_epsilon
+from steppe.accounting.segment import merged, relation
 from steppe.errors import ConfigurationError
 
 RATE = 2048 / 60_000
@@ -87,6 +87,60 @@ def test_limits() -> None:
     assert delta([Segment(0.1, 0.0, 1)], 1.0) == 1.0
     # A loss too small to matter at this δ costs nothing, and never less than nothing.
     assert epsilon([Segment(1e-4, 50.0, 1)], 0.5) == 0.0
+
+
+@pytest.mark.parametrize("rate", [0.5, 1.0])
+def test_noise_beyond_the_range_of_floats_has_a_bound(rate: float) -> None:
+    assert epsilon([Segment(rate, 1e-200, 10)], 1e-5) == math.inf
+    assert delta([Segment(rate, 1e-200, 10)], 1.0) == 1.0
+    assert 0.0 <= epsilon([Segment(rate, 1e300, 10)], 1e-5) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("steps", "delta", "gdp"), [(10_000, 1.4e-11, 0.2), (30_000, 1.5e-11, 0.2), (10**6, 1.4e-9, 1)]
+)
+def test_rounding_of_the_transforms_never_lowers_epsilon(
+    steps: int, delta: float, gdp: float
+) -> None:
+    # A rate this close to 1 goes through the grid, but its true value is the closed form's.
+    value = epsilon([Segment(1 - 1e-12, math.sqrt(steps) / gdp, steps)], delta)
+    exact = dpa.get_epsilon_gaussian(1 / gdp, delta)
+    assert exact * (1 - 1e-9) <= value <= exact * 1.02
+
+
+def test_delta_covers_the_rounding_too() -> None:
+    # A million steps at σ = 1000 tell as much as one at σ = 1.
+    run, budget = [Segment(1 - 1e-12, 1000.0, 10**6)], 6.3
+    exact = (math.erfc((budget - 0.5) / math.sqrt(2)) / 2) - math.exp(budget) * (
+        math.erfc((budget + 0.5) / math.sqrt(2)) / 2
+    )
+    assert exact <= delta(run, budget) <= exact + 3e-10
+
+
+def test_a_delta_below_the_rounding_of_the_run_is_refused() -> None:
+    run = [Segment(0.06, 35.0, 630_000)]
+    message = (
+        r"^delta=3\.6e-11: is below 2\.8e-10, where rounding hides the tail of the privacy loss of "
+        r"630000 steps; use 2\.8e-10 or more, or fewer steps\.$"
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        epsilon(run, 3.6e-11)
+    assert epsilon(run, 2.8e-10) < math.inf
+    with pytest.raises(ConfigurationError, match=r"^steps=1000000000: are more than the 100,000,0"):
+        epsilon([Segment(1e-6, 1.0, 10**9)], 1e-5)
+
+
+def test_a_hundred_million_steps_fit_into_memory() -> None:
+    run = merged([Segment(0.999, 1e4, 10**8)])
+    composed = pld._composed(run, "add-remove", pld.GRID_POINTS)
+    assert composed._pmf_remove.size < 2**23
+    exact = dpa.get_epsilon_gaussian(1 / 0.999, 1e-6)
+    assert exact * 0.999 <= epsilon(run, 1e-6) <= exact * 1.03
+
+
+def test_very_many_rare_steps_are_not_drowned_by_the_grid() -> None:
+    run = [Segment(1e-3, 1.0, 10**6)]
+    assert 0.9 * rdp_epsilon(run, 1e-7) <= epsilon(run, 1e-7) <= rdp_epsilon(run, 1e-7)
 
 
 @pytest.mark.parametrize("sigma", [1e-4, 1e-2, 0.1])

@@ -31,6 +31,8 @@ def test_agrees_with_opacus_on_a_schedule() -> None:
 def test_limits() -> None:
     assert rdp_epsilon([], 1e-5) == 0.0
     assert rdp_epsilon([Segment(0.1, 0.0, 1)], 1e-5) == math.inf
+    assert rdp_epsilon([Segment(0.1, 1e-200, 1)], 1e-5) == math.inf
+    assert 0.0 <= rdp_epsilon([Segment(0.1, 1e300, 1)], 1e-5) < 1e-3
     # dp-accounting and Opacus alike go below zero here without a clamp.
     assert rdp_epsilon([Segment(1e-4, 50.0, 1)], 0.1) == 0.0
 

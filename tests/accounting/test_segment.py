@@ -1,6 +1,9 @@
 """Runs in the accountant's terms: validation, merging, events."""
 
+from fractions import Fraction
+
 import dp_accounting as dpa
+import numpy as np
 import pytest
 
 from steppe.accounting import Segment, event
@@ -26,6 +29,13 @@ def test_bad_segments_are_refused_by_name(arguments: dict[str, float], message: 
     valid = {"rate": 0.1, "noise_multiplier": 1.0, "steps": 1}
     with pytest.raises(ConfigurationError, match=message):
         Segment(**{**valid, **arguments})
+
+
+def test_numbers_are_stored_as_plain_ones() -> None:
+    given = Segment(np.float32(0.5), Fraction(3, 2), np.int64(3), np.int64(4), np.int64(9))  # type: ignore[arg-type]
+    plain = [given.rate, given.noise_multiplier, given.steps, given.cap, given.population]
+    assert [type(value) for value in plain] == [float, float, int, int, int]
+    assert given == Segment(0.5, 1.5, 3, 4, 9)
 
 
 def test_merging_keeps_the_steps_of_every_mechanism() -> None:

@@ -46,7 +46,8 @@ def test_nine_items(statement: Statement) -> None:
     [
         "all checkpoints",
         "Not covered: choosing hyper-parameters",
-        "synthetic inputs",
+        "outside the account: the structure (shapes, types) of one record; a few records at set-up",
+        "the labels where classes were declared; the time that kernels take on the first batch",
         "dp-accounting 0.6",
         "by RDP: ε = ",
         "one patient is added to or removed",
@@ -55,7 +56,7 @@ def test_nine_items(statement: Statement) -> None:
         "Floating-point defence off",
         "δ is 0.01 of 1 over the population",
         "15 steps",
-        "a schedule of 2 levels",
+        "σ = 2.0 for 10 steps, 1.5 for 5 steps, rate 0.1; with δ",
         "SHA-256 ab12",
     ],
 )
@@ -98,3 +99,49 @@ def test_printed_epsilon_is_rounded_up() -> None:
     assert _up(1.00001) == "1.0001"
     assert _up(2.5) == "2.5000"
     assert _up(float("inf")) == "∞"
+
+
+def test_numbers_are_printed_in_full(statement: Statement) -> None:
+    exact = replace(
+        statement, run=(Segment(1 / 3, 1.23456789, 10),), delta=1.23456e-5, sensitivity=1.0000001
+    )
+    text = str(exact)
+    assert "σ = 1.23456789 for 10 steps, rate 0.3333333333333333;" in text
+    assert "own coin of rate 0.3333333333333333." in text
+    assert ", 1.23456e-05)" in text
+    assert "at most 1.0000001." in text
+
+
+def test_long_schedules_are_cut_and_left_to_the_json(statement: Statement) -> None:
+    levels = tuple(Segment(0.1, 2.0 - i / 16, 3) for i in range(10))
+    long = replace(statement, run=levels)
+    assert "1.5625 for 3 steps, … and 2 more levels, see the JSON, rate 0.1" in str(long)
+    assert "1.5 for 3 steps" not in str(long)
+    assert len(long.to_dict()["accounted"]) == 10
+
+
+def test_queries_and_caps_are_part_of_the_numbers(statement: Statement) -> None:
+    asked = replace(statement, run=(Segment(0.1, 1.5, 5, 20, 100),), population=100, queries=4)
+    words = "σ = 1.5 for 5 steps, which is 4 queries a step at √4 times as much each, rate 0.1, "
+    assert words + "at most 20 of 100;" in str(asked)
+
+
+def test_the_accountant_in_use_is_named(statement: Statement) -> None:
+    assert "privacy loss distributions rounded up" in statement.items["accountant"]
+    full = replace(statement, run=(Segment(1.0, 2.0, 10),))
+    assert "closed form of the Gaussian mechanism" in full.items["accountant"]
+
+
+def test_the_curve_stops_where_rounding_begins() -> None:
+    facts = {
+        "unit": "record",
+        "population": 10**9,
+        "population_source": "declared",
+        "noise_multiplier": 1.0,
+        "sensitivity": 1.0,
+        "queries": 1,
+        "rounded_noise": False,
+        "digest": "ab12",
+    }
+    long = Statement.of((Segment(1e-4, 1.0, 100_000),), 1e-9, "add-remove", **facts)
+    assert [delta for delta, _ in long.curve] == [1e-10]

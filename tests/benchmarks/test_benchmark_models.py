@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from benchmarks.cases import CASES, Case, mean_loss, record_losses, select
 from benchmarks.models import VOCABULARY
-
 from steppe.errors import ConfigurationError
 
 PARAMETERS = {

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from benchmarks import engines, settings, timing
 from benchmarks.bars import Row, evaluate
 from benchmarks.cases import CASES
 from benchmarks.clipping import main
 from benchmarks.memory import PeakMemoryUnavailable, measure
-
-from benchmarks import engines, settings, timing
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from benchmarks.cases import CASES, Case, record_losses
 from torch import Tensor, nn
 
 from benchmarks import engines, settings
+from benchmarks.cases import CASES, Case, record_losses
 from steppe.errors import ConfigurationError
 
 RECORDS = 6

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import multiprocessing
 from collections.abc import Callable
 from typing import Any
 
@@ -229,7 +231,7 @@ def test_what_is_read_at_set_up(collate: Collate | None, most: int) -> None:
 
 
 class Flaky(Dataset[Any]):
-    """Fails on some rows until told otherwise."""
+    """Fails on a row that is not read at set-up, until told otherwise."""
 
     def __init__(self, error: BaseException) -> None:
         self.error, self.broken = error, torch.ones(()).share_memory_()
@@ -238,12 +240,12 @@ class Flaky(Dataset[Any]):
         return N
 
     def __getitem__(self, row: int) -> Any:
-        if row == 7 and self.broken:
+        if row == 8 and self.broken:
             raise self.error
         return torch.full((3,), float(row)), row
 
 
-DRAWS = [torch.tensor(rows, dtype=torch.int64) for rows in ([1], [], [2, 7], [], [3], [7], [])]
+DRAWS = [torch.tensor(rows, dtype=torch.int64) for rows in ([1], [], [2, 8], [], [3], [8], [])]
 
 
 @WORKERS
@@ -254,23 +256,29 @@ def test_reading_goes_on_after_an_error(
 ) -> None:
     source = Flaky(error)
     data = loaded(source, collate, workers)
-    pending, found = list(DRAWS), []
+    found: list[Any] = []
     wanted = DataError if isinstance(error, StopIteration) else type(error)
     for attempt in range(3):
         if attempt == 2:
             source.broken.zero_()
-        stream = data.stream(iter(pending))
-        try:
-            for batch in stream:
-                found.append(batch[1].tolist())
-                pending.pop(0)
-        except wanted as caught:
-            assert attempt < 2
-            assert "row" not in str(caught)
-            assert len(found) == 1 or found == [[1], []]
-        else:
-            assert attempt == 2
+        stream = data.stream(iter(DRAWS[len(found) :]))
+        expected = contextlib.nullcontext() if attempt == 2 else pytest.raises(wanted)
+        with expected:
+            found.extend(batch[1].tolist() for batch in stream)
     assert found == [rows.tolist() for rows in DRAWS]
+
+
+def test_workers_end_with_an_error_that_is_kept() -> None:
+    data = loaded(Flaky(OSError("no disk")), None, 2)
+    with pytest.raises(OSError, match="no disk") as kept:
+        list(data.stream(DRAWS))
+    assert multiprocessing.active_children() == []
+    assert kept.value.__traceback__ is not None
+    data = loaded(Sequences(EQUAL), OnlyLarge(doubled), 2)
+    with pytest.raises(DataError, match="more or fewer rows") as kept_too:
+        list(data.stream([torch.arange(30)]))
+    assert multiprocessing.active_children() == []
+    assert kept_too.value.__traceback__ is not None
 
 
 @WORKERS

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from steppe import _validate
 from steppe.accounting import pld
-from steppe.accounting.segment import LARGEST_NOISE, Segment, relation, with_few_levels
+from steppe.accounting.segment import LARGEST_NOISE, Segment, with_few_levels
 from steppe.errors import ConfigurationError
 
 # The calibrated run spends between (1 - tolerance) times the target and the target.
@@ -54,14 +54,13 @@ def calibrate(
         1.15
     """
     _validate.positive("epsilon", epsilon, "a common range is 0.5 to 8")
-    pld.check_delta(delta)
-    relation(adjacency)
+    pld.check_delta(delta, pld.checked(make_segments(1.0), adjacency))
 
     def exact(sigma: float) -> float:
         return pld.epsilon(make_segments(sigma), delta, adjacency)
 
     def rough(sigma: float) -> float:
-        run = pld.checked(make_segments(sigma), delta, adjacency)
+        run = pld.checked(make_segments(sigma), adjacency)
         few = with_few_levels(run, _ROUGH_LEVELS, _typical)
         return pld.epsilon_on_grid(few, delta, adjacency, _ROUGH_POINTS)
 

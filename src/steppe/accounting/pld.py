@@ -17,6 +17,7 @@ from typing import Any
 
 from steppe import _validate
 from steppe.accounting import full_batch
+from steppe.accounting.grid import grid_width
 from steppe.accounting.segment import (
     Segment,
     Segments,
@@ -27,24 +28,13 @@ from steppe.accounting.segment import (
     within_range,
 )
 
-# Rounding up on a grid of width h adds about h²/6 to the variance s² of one step's privacy loss,
-# hence a relative h²/(12 s²) to ε: at h = s/100 this is 1e-5.
-_GRID_PER_SPREAD = 0.01
 # Grid points of all single-step distributions together: about half a second of work.
 GRID_POINTS = 2**16
-# Grid points of the composed distribution, near its mean and within its tails: both bound the
-# memory, the first at absurd ε, the second for more than a million steps.
-_COMPOSED_POINTS = 2**19
-_LARGEST_GRID = 2**21
+# Above it the loss of a single step spans tens of thousands: nothing is protected any more.
+_COARSEST_GRID = 0.5
 # dp-accounting finds the range of a composition by a Chernoff bound whose orders suit this many
 # times one step; for more, range and memory grow with the number of steps and not with its root.
 _AT_ONCE = 2**16
-# Below this width the differences of neighbouring hockey-stick values are rounding noise.
-_FINEST_GRID = 2.0**-20
-# Above it the loss of a single step spans tens of thousands: nothing is protected any more.
-_COARSEST_GRID = 0.5
-# dp-accounting cuts the noise where its remaining mass is exp(-50): 9.7 standard deviations.
-_TAIL = 9.7
 # Each distinct noise multiplier costs some 50 ms. A schedule with more of them is rounded down to
 # this many, which overstates ε by less than a hundredth if σ varies no more than twofold.
 _MOST_LEVELS = 64
@@ -53,6 +43,8 @@ SMALLEST_DELTA = 1e-12
 # A transform is right to some 1e-16, and its n-th power, which is n steps, to n times that. The
 # largest error seen is 5e-17 n in probability; each further distinct mechanism is one transform.
 _ROUNDING_PER_STEP, _TRANSFORM = 2.0**-52, 32
+# Beyond this many steps the rounding inside a single one adds up to more than the answer.
+_MOST_STEPS = 10**8
 
 
 def epsilon(segments: Iterable[Segment], delta: float, adjacency: str = "add-remove") -> float:
@@ -97,9 +89,9 @@ def epsilon_curve(
         >>> [round(e, 2) for e in epsilon_curve([Segment(0.01, 1.1, 2000)], (1e-5, 1e-6))]
         [2.16, 2.47]
     """
+    run = checked(segments, adjacency)
     for value in deltas:
-        check_delta(value)
-    run = checked(segments, min(deltas, default=None), adjacency)
+        check_delta(value, run)
     return tuple(epsilon_on_grid(run, value, adjacency, GRID_POINTS) for value in deltas)
 
 
@@ -122,7 +114,7 @@ def delta(segments: Iterable[Segment], epsilon: float, adjacency: str = "add-rem
         True
     """
     _validate.non_negative("epsilon", epsilon)
-    run = checked(segments, None, adjacency)
+    run = checked(segments, adjacency)
     if not run:
         return 0.0
     if full_batch.is_full_batch(run):
@@ -152,27 +144,38 @@ def smallest_delta(run: Segments) -> float:
 
 
 def check_delta(value: float, run: Segments = ()) -> None:
-    """Refuse a δ outside (0, 1), or too small to be told from rounding."""
+    """Refuse a δ outside (0, 1), or too small to be told from the rounding of this run."""
     _validate.open_unit("delta", value, "use less than 1 over the population, such as 1e-5")
     limit = smallest_delta(run)
     if value < limit:
-        steps = sum(part.steps for part in run)
+        long = limit > SMALLEST_DELTA
+        of_run = f" of {sum(part.steps for part in run)} steps" if long else ""
         raise _validate.fail(
             "delta",
             value,
-            f"is below {limit:g}, where rounding hides the tail of the privacy loss"
-            + (f" of {steps} steps" if limit > SMALLEST_DELTA else ""),
-            f"use {limit:g} or more" + (", or fewer steps" if limit > SMALLEST_DELTA else ""),
+            f"is below {limit:g}, where rounding hides the tail of the privacy loss{of_run}",
+            f"use {limit:g} or more" + (", or fewer steps" if long else ""),
         )
 
 
-def checked(segments: Iterable[Segment], delta: float | None, adjacency: str) -> Segments:
-    """The run as this accountant takes it, or why it cannot: merged, in range, not too varied."""
+def check_steps(run: Segments) -> None:
+    """Refuse a run too long for its grid."""
+    steps = sum(part.steps for part in run)
+    if steps > _MOST_STEPS and not full_batch.is_full_batch(run):
+        raise _validate.fail(
+            "steps",
+            steps,
+            f"are more than the {_MOST_STEPS:,} that can be accounted where records are sampled",
+            "take fewer and larger steps",
+        )
+
+
+def checked(segments: Iterable[Segment], adjacency: str) -> Segments:
+    """The run as this accountant takes it, or why it cannot: merged, in range, few levels."""
     relation(adjacency)
     run = merged(segments)
     check_cap(run, adjacency)
-    if delta is not None:
-        check_delta(delta, run)
+    check_steps(run)
     run = within_range(run)
     return run if full_batch.is_full_batch(run) else with_few_levels(run, _MOST_LEVELS, min)
 
@@ -204,7 +207,7 @@ def _composed(run: Segments, adjacency: str, points: int) -> Any:
     """The privacy loss distribution of the whole run; None if nothing is protected."""
     if any(segment.noise_multiplier == 0 for segment in run):
         return None
-    width = _grid_width(run, adjacency, points)
+    width = grid_width(run, adjacency, points)
     if width > _COARSEST_GRID:
         return None
     total = None
@@ -253,39 +256,3 @@ def _single_step(
         value_discretization_interval=width,
         neighboring_relation=relation(adjacency),
     )
-
-
-def _grid_width(run: Segments, adjacency: str, points: int) -> float:
-    """A grid fine enough not to matter and coarse enough to be quick; a power of two.
-
-    Powers of two let a run and its beginning share the cached distributions of their steps.
-    """
-    steps = sum(part.steps for part in run)
-    total = sum(part.steps * _spread(part) ** 2 for part in run)
-    span = sum(_span(part, adjacency) for part in run)
-    width = max(
-        _GRID_PER_SPREAD * math.sqrt(total / steps),
-        span / points,
-        0.5 * total / _COMPOSED_POINTS,  # the mean is half the variance, as for one Gaussian
-        2 * _TAIL * math.sqrt(total) / _LARGEST_GRID,
-        _FINEST_GRID,
-    )
-    return float(2.0 ** math.floor(math.log2(width)))
-
-
-def _spread(part: Segment) -> float:
-    """About the standard deviation of one step's privacy loss."""
-    exponent = part.noise_multiplier**-2
-    amplified = part.rate * math.sqrt(math.expm1(exponent)) if exponent < 700 else math.inf
-    return min(amplified, 1 / part.noise_multiplier)
-
-
-def _span(part: Segment, adjacency: str) -> float:
-    """The range of one step's privacy loss that dp-accounting puts on the grid."""
-    # A capped batch is analysed as if one record could change it by twice the replace-one change.
-    shift = 4.0 if part.cap is not None else 2.0 if adjacency == "replace-one" else 1.0
-    scale = part.noise_multiplier / shift
-    largest = 0.5 / scale**2 + _TAIL / scale
-    if largest > 700:
-        return largest
-    return math.log1p(part.rate * math.expm1(largest))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
+from steppe.accounting.full_batch import is_full_batch
 from steppe.accounting.pld import epsilon_curve, smallest_delta
 from steppe.accounting.rdp import rdp_epsilon
 from steppe.accounting.segment import Segments
@@ -21,6 +22,8 @@ _RELATION_TEXT = {
     "zero-out": "one {unit} is replaced by an empty one; the number of them is public",
     "replace-one": "one {unit} is replaced by any other",
 }
+# Levels of a noise schedule that are printed; to_json() has them all.
+_LISTED = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,23 +121,24 @@ class Statement:
             "data accesses": (
                 f"The {self.steps} steps of this run. Not covered: choosing hyper-parameters, "
                 "architecture or checkpoint with the help of the same data, and other runs on it. "
-                f"Probes of the model's structure use synthetic inputs. {self._population_text}"
+                "Also read, outside the account: the structure (shapes, types) of one record; a "
+                "few records at set-up where a custom function collates them; the labels where "
+                "classes were declared; the time that kernels take on the first batch. "
+                f"{self._population_text}"
             ),
             "release": (
                 "The weights after every step, so all checkpoints, the optimizer's state, and "
                 "whatever is computed from them alone, averages included. Not covered: losses, "
                 "accuracies or batch sizes measured on the private data."
             ),
-            "unit": f"One {self.unit}; its part in one step's sum is at most {self.sensitivity:g}.",
+            "unit": f"One {self.unit}; its part in a step's sum is at most {self.sensitivity!r}.",
             "neighbours": f"{self.adjacency}: {self._neighbours_text}.",
-            "accountant": f"{self.accountant}, privacy loss distributions rounded up. {self._rdp}",
+            "accountant": f"{self.accountant}, {self._method}. {self._rdp}",
             "assumptions": self._assumptions,
             "guarantee": self._guarantee,
             "verification": (
-                f"Plan SHA-256 {self.digest}. σ = {self.noise_multiplier:g}{self._schedule}, rate "
-                f"{self.rate:.6g}, {self.steps} steps, {self.queries} "
-                f"{'query' if self.queries == 1 else 'queries'} a step; with δ these numbers "
-                "suffice to recompute ε, and the code that adds the noise is open."
+                f"Plan SHA-256 {self.digest}. {self._mechanism}; with δ these numbers suffice to "
+                "recompute ε, and the code that adds the noise is open."
             ),
         }
 
@@ -188,7 +192,7 @@ class Statement:
     @property
     def _population_text(self) -> str:
         if self.population_source == "declared":
-            return f"The population {self.population} is a declared constant, not read from them."
+            return f"The population {self.population} is a declared constant, not read."
         shielded = (
             "which this relation makes public"
             if self.adjacency != "add-remove"
@@ -201,19 +205,36 @@ class Statement:
         return _RELATION_TEXT[self.adjacency].format(unit=self.unit)
 
     @property
+    def _method(self) -> str:
+        if is_full_batch(self.run):
+            return "closed form of the Gaussian mechanism"
+        return "privacy loss distributions rounded up"
+
+    @property
     def _rdp(self) -> str:
         if self.rdp_epsilon is None:
             return "No second opinion: the RDP accountant does not apply here."
         return f"Second opinion, by RDP: ε = {_up(self.rdp_epsilon)}."
 
     @property
-    def _schedule(self) -> str:
-        levels = {segment.noise_multiplier for segment in self.run}
-        return "" if len(levels) == 1 else f" on a schedule of {len(levels)} levels"
+    def _mechanism(self) -> str:
+        """The accountant's input, every number in full."""
+        parts = [f"{part.noise_multiplier!r} for {part.steps} steps" for part in self.run]
+        if len(parts) > _LISTED:
+            parts[_LISTED:] = [f"… and {len(parts) - _LISTED} more levels, see the JSON"]
+        rate = f"rate {self.rate!r}"
+        if self.cap is not None:
+            rate += f", at most {self.cap} of {self.population}"
+        several = (
+            f", which is {self.queries} queries a step at √{self.queries} times as much each"
+            if self.queries > 1
+            else ""
+        )
+        return f"σ = {', '.join(parts)}{several}, {rate}"
 
     @property
     def _assumptions(self) -> str:
-        coin = f"each {self.unit} joins each step by its own coin of rate {self.rate:.6g}"
+        coin = f"each {self.unit} joins each step by its own coin of rate {self.rate!r}"
         capped = "" if self.cap is None else f", at random at most {self.cap} of them"
         held = (
             "It holds because the plan itself makes the sampler."
@@ -238,7 +259,7 @@ class Statement:
         if ratio >= 1:
             against += f", which allows to publish some whole {self.unit}s: too large"
         pairs = ((self.delta, self.epsilon), *self.curve)
-        bounds = ", ".join(f"({_up(epsilon)}, {delta:.3g})" for delta, epsilon in pairs)
+        bounds = ", ".join(f"({_up(epsilon)}, {delta!r})" for delta, epsilon in pairs)
         return f"(ε, δ) = {bounds}; the first {against}."
 
 

@@ -69,7 +69,7 @@ class Subject:
 
     def first(self, count: int) -> Records:
         """The first records, at most `count` of them."""
-        return SubsetRecords(self.records, range(min(count, len(self.records))))
+        return SubsetRecords(self.records, torch.arange(min(count, len(self.records))))
 
     def private(
         self,

@@ -70,6 +70,12 @@ class ClippedSum:
             self._slices[id(parameter)] = (start, start + parameter.numel())
             start += parameter.numel()
 
+    def part_of(self, flat: Tensor, name: str) -> Tensor:
+        """The piece of a flat vector that belongs to a weight, in its shape."""
+        parameter = self.parameters[name]
+        start, end = self._slices[id(parameter)]
+        return flat[start:end].view_as(parameter)
+
     @torch.no_grad()
     def add_(self, out: Tensor, batch: Any) -> Tensor:
         """Add the clipped sum of `batch` to the flat buffer `out`.

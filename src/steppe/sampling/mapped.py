@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -87,19 +88,28 @@ class MappedRecords(Records):
 
         # A DataLoader that keeps its order, whatever the user's did: in_order is left at True.
         fetched = iter(DataLoader(self._dataset, batch_sampler=with_rows(), **self._options))
-        while True:
-            try:
-                batch = next(fetched)
-            except StopIteration as stop:
-                if any(waiting):
-                    raise _stopped() from stop
-                break
-            # This batch answers the first index tensor with rows; empty ones came before it.
-            while not (drawn := waiting.popleft()):
+        try:
+            while True:
+                try:
+                    batch = next(fetched)
+                except StopIteration as stop:
+                    if any(waiting):
+                        raise _stopped() from stop
+                    break
+                # This batch answers the first index tensor with rows; empty ones came before it.
+                while not (drawn := waiting.popleft()):
+                    yield self._form.empty()
+                yield self._form.checked(batch, drawn)
+            for _ in waiting:
                 yield self._form.empty()
-            yield self._form.checked(batch, drawn)
-        for _ in waiting:
-            yield self._form.empty()
+        except BaseException as error:
+            # The workers end with `fetched`. The frames of the error must not keep them, or those
+            # of the next call would be forked beside them and each would wait for the other.
+            if self._options.get("num_workers"):
+                _forget_frames(error)
+            raise
+        finally:
+            del fetched
 
     def _fetch(self, rows: list[int]) -> Any:
         fetch_many = getattr(self._dataset, "__getitems__", None)
@@ -115,14 +125,20 @@ class MappedRecords(Records):
         found = self._fetch(rows)
         if isinstance(found, list) and len(found) == tried:
             # The same reading twice, since reading may be random. Copies, since a collate function
-            # may take its records apart.
+            # may take apart what it is given.
             singles = [self._collate([copy.deepcopy(record)]) for record in found]
         else:  # a bulk way that gives no list of records: ask it for each alone
             singles = [self._collate(self._fetch([row])) for row in rows]
         form = Form(singles[0])
         alone = [form.checked(single, 1) for single in singles]
-        require_separate(form.checked(self._collate(found), tried), alone)
+        require_separate(form.checked(self._collate(copy.deepcopy(found)), tried), alone)
         return form
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__
 
 
 def _stopped() -> DataError:

@@ -1,0 +1,252 @@
+"""What a plan must satisfy before any budget is spent, and its places in terms of JSON."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+from steppe import _validate
+from steppe.accounting import ADJACENCIES
+from steppe.accounting.pld import check_delta, check_steps
+from steppe.accounting.segment import LARGEST_NOISE, SMALLEST_NOISE
+from steppe.errors import ConfigurationError, PrivacyWarning
+from steppe.sampling import CappedPoisson
+
+if TYPE_CHECKING:
+    from steppe.plan import Plan
+
+# Counts beyond this are not whole numbers any more once they meet a float.
+_LARGEST_COUNT = 2**53
+# The noise is cut off this many standard deviations out, where its generator runs out of bits.
+_NOISE_REACH = 9.4
+# The part of δ that the cut may cost. What is left over pays for shifts that are spread over many
+# coordinates: they add √d · φ(9.4) · shift, with d = 1e9 some 1e-15 a step.
+_CUT_SHARE = 1e-3
+
+
+def settle(plan: Plan, places: Iterable[tuple[str, type, str]]) -> None:
+    """Check every constant of a plan and store the plain number it stands for.
+
+    Args:
+        plan: the plan, while it is being made.
+        places: its places, each with the protocol to follow and a valid choice.
+    """
+    check_delta(plan.delta)
+    _store(plan, "delta", float(plan.delta))
+    _store(plan, "batch_size", _validate.positive("batch_size", plan.batch_size))
+    _settle_noise(plan)
+    _settle_length(plan)
+    for name, kind, example in places:
+        check_place(name, getattr(plan, name), kind, example)
+    _validate.positive("clip.sensitivity", plan.clip.sensitivity)
+    _validate.positive_integer("point.queries", plan.point.queries)
+    _store(plan, "l2", _validate.non_negative("l2", plan.l2))
+    _store(plan, "views", _validate.positive_integer("views", plan.views))
+    _check_adjacency(plan)
+    if not isinstance(plan.unit, str) or not plan.unit.strip():
+        raise _validate.fail("unit", plan.unit, "must be a word", "use 'record' or 'user'")
+    _validate.one_of("population_source", plan.population_source, ("declared", "data"))
+    if plan.population is not None:
+        _settle_population(plan, count("population", plan.population))
+
+
+def check_noise(plan: Plan, sigma: float) -> None:
+    """Refuse a level of the noise that cannot be drawn as it is accounted.
+
+    Args:
+        plan: the plan, with its population.
+        sigma: the noise multiplier it is to use.
+    """
+    levels = [noise_multiplier("noise_multiplier", sigma * factor) for _, factor in plan.schedule]
+    participations = plan.total_steps * plan.rate * plan.queries
+    check_noise_tail(min(levels), participations, plan.delta, plan.adjacency)
+
+
+def noise_error(epsilon: float | None) -> ConfigurationError:
+    """Why a plan needs exactly one of budget and noise."""
+    return _validate.fail(
+        "epsilon",
+        epsilon,
+        "give either epsilon or noise_multiplier, not both and not neither",
+        "epsilon calibrates the noise, noise_multiplier fixes it",
+    )
+
+
+def length_error(steps: float | None) -> ConfigurationError:
+    """Why a plan needs exactly one of steps and epochs."""
+    return _validate.fail(
+        "steps",
+        steps,
+        "give either steps or epochs, not both and not neither",
+        "epochs are turned into floor(epochs * population / batch_size) steps",
+    )
+
+
+def count(name: str, value: Any) -> int:
+    """A whole number above zero that floats can hold."""
+    number = _validate.positive_integer(name, value)
+    if number > _LARGEST_COUNT:
+        raise _validate.fail(name, value, "must be at most 2⁵³", "give a smaller number")
+    return number
+
+
+def noise_multiplier(name: str, value: Any) -> float:
+    """A noise multiplier inside the range that can be drawn and accounted."""
+    remedy = "without noise nothing is private; a common range is 0.5 to 5"
+    sigma = _validate.positive(name, value, remedy)
+    if not SMALLEST_NOISE <= sigma <= LARGEST_NOISE:
+        rule = f"must lie between {SMALLEST_NOISE:g} and {LARGEST_NOISE:g}"
+        raise _validate.fail(name, value, rule, "a common range is 0.5 to 5")
+    return sigma
+
+
+def check_place(name: str, value: Any, kind: type, example: str) -> None:
+    """Refuse what does not follow a place's protocol, may change later or cannot be written down.
+
+    Args:
+        name: the field of the plan.
+        value: what it was given.
+        kind: the protocol of the place.
+        example: a choice that is valid.
+    """
+    if isinstance(value, type) or not isinstance(value, kind) or not is_dataclass(value):
+        raise _validate.fail(name, value, f"is no choice for {name}", f"use {example}")
+    kept: Any = type(value)
+    if not kept.__dataclass_params__.frozen:
+        raise _validate.fail(
+            name,
+            value,
+            "could change after the plan is made",
+            f"declare {kept.__name__} with @dataclass(frozen=True)",
+        )
+    described(name, value)
+
+
+def described(name: str, place: Any) -> dict[str, Any]:
+    """A place by its class and its fields, in terms of JSON.
+
+    Examples:
+        >>> from steppe.clipping import Flat
+        >>> described("clip", Flat(0.5))
+        {'kind': 'Flat', 'bound': 0.5}
+    """
+    constants = {
+        item.name: _plain(f"{name}.{item.name}", getattr(place, item.name))
+        for item in fields(place)
+    }
+    return {"kind": type(place).__name__, **constants}
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A constant as JSON knows it; tuples become lists."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        with suppress(OverflowError):
+            if math.isfinite(number := float(value)):
+                return number
+    if isinstance(value, tuple):
+        return [_plain(f"{name}[{index}]", item) for index, item in enumerate(value)]
+    raise _validate.fail(
+        name,
+        value,
+        "cannot be written into the plan's statement and digest",
+        "use finite numbers, booleans, text, None, or tuples of these",
+    )
+
+
+def _store(plan: Plan, name: str, value: Any) -> None:
+    object.__setattr__(plan, name, value)
+
+
+def _settle_noise(plan: Plan) -> None:
+    if (plan.epsilon is None) == (plan.noise_multiplier is None):
+        raise noise_error(plan.epsilon)
+    if plan.epsilon is not None:
+        hint = "a common range is 0.5 to 8"
+        _store(plan, "epsilon", _validate.positive("epsilon", plan.epsilon, hint))
+    if plan.noise_multiplier is not None:
+        sigma = noise_multiplier("noise_multiplier", plan.noise_multiplier)
+        _store(plan, "noise_multiplier", sigma)
+
+
+def _settle_length(plan: Plan) -> None:
+    if (plan.steps is None) == (plan.epochs is None):
+        raise length_error(plan.steps)
+    if plan.steps is not None:
+        _store(plan, "steps", count("steps", plan.steps))
+    if plan.epochs is not None:
+        _store(plan, "epochs", _validate.positive("epochs", plan.epochs))
+
+
+def _check_adjacency(plan: Plan) -> None:
+    _validate.one_of("adjacency", plan.adjacency, ADJACENCIES)
+    if isinstance(plan.sampling, CappedPoisson) and plan.adjacency != "zero-out":
+        raise _validate.fail(
+            "adjacency",
+            plan.adjacency,
+            "a capped batch is private only if the population is public",
+            "set adjacency='zero-out', which says so, or use Poisson()",
+        )
+
+
+def _settle_population(plan: Plan, population: int) -> None:
+    """Everything that depends on the sampling rate, so that no run ends without its ε."""
+    _store(plan, "population", population)
+    if plan.batch_size > population:
+        raise _validate.fail(
+            "batch_size",
+            plan.batch_size,
+            f"must not exceed the population of {population}",
+            "use a smaller batch",
+        )
+    run = plan.segments_at(1.0)
+    check_steps(run)
+    check_delta(plan.delta, run)
+    if plan.noise_multiplier is not None:
+        check_noise(plan, plan.noise_multiplier)
+    if plan.delta * population >= 1:
+        warnings.warn(
+            f"delta={plan.delta!r}: is not below 1/population={1 / population:.3g}, so it "
+            f"allows to publish some {plan.unit}s as they are; use a smaller delta.",
+            PrivacyWarning,
+            stacklevel=5,
+        )
+
+
+def check_noise_tail(
+    noise_multiplier: float, participations: float, delta: float, adjacency: str
+) -> None:
+    """Refuse noise so small, for its δ, that the end of its range gives a record away.
+
+    Drawn noise ends at some distance where a Gaussian goes on. A record that pushes a sum beyond
+    the end is seen to be there, whatever ε says; the chance of that must be a negligible part of δ.
+
+    Args:
+        noise_multiplier: the smallest σ of one query.
+        participations: expected number of queries that a record takes part in.
+        delta: the plan's δ.
+        adjacency: `replace-one` moves a sum twice as far as the others.
+    """
+    shift = (2.0 if adjacency == "replace-one" else 1.0) / noise_multiplier
+    seen = participations * (_tail(_NOISE_REACH - shift) - _tail(_NOISE_REACH))
+    if not seen < _CUT_SHARE * delta:
+        raise _validate.fail(
+            "noise_multiplier",
+            noise_multiplier,
+            f"a record shows beyond the largest noise with probability {min(seen, 1.0):.1e}, which "
+            f"must be below delta/1000={_CUT_SHARE * delta:.1e}",
+            "use more noise, a larger delta or fewer steps",
+        )
+
+
+def _tail(x: float) -> float:
+    """The probability that a standard normal variate exceeds x."""
+    return 0.5 * math.erfc(x / math.sqrt(2.0))
