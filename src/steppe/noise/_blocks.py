@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 BLOCK = 1 << 17
 # What is left over is cut from blocks this large: a model of a few thousand weights should not hold
 # megabytes of noise to come.
-SPARE = 1 << 14
+SPARE = 1 << 15
 
 Keystream = Callable[[NDArray[np.uint8]], None]
 
