@@ -9,6 +9,9 @@ from torch import Tensor
 
 from benchmarks import settings
 from benchmarks.cases import Case, record_losses
+from steppe import Flat, Gaussian, Plan, SecureSource
+from steppe.clipping import ClippedSum, objective_of, probe
+from steppe.step import PrivateStep
 
 
 def whole(case: Case, batch: tuple[Tensor, Tensor]) -> Callable[[], None]:
@@ -21,20 +24,21 @@ def micro(case: Case, batch: tuple[Tensor, Tensor]) -> Callable[[], None]:
     return _setup(case, batch, case.micro)
 
 
+def noise() -> Gaussian:
+    """The noise that users get by default; a test puts none in its place."""
+    return Gaussian()
+
+
 def _setup(
     case: Case, batch: tuple[Tensor, Tensor], physical_batch: int | None
 ) -> Callable[[], None]:
-    # Imported late so that the peers can be measured where the engine cannot be built.
-    from steppe import Flat, Plan, SecureSource
-    from steppe.clipping import ClippedSum, objective_of, probe
-    from steppe.step import PrivateStep
-
     model = case.new_model()
     parameters = dict(model.named_parameters())
     objective = objective_of(model, record_losses)
     size = len(batch[1])
     plan = Plan(
         noise_multiplier=settings.NOISE_MULTIPLIER,
+        noise=noise(),
         delta=1e-9,
         population=1000 * size,
         batch_size=size,
