@@ -11,9 +11,10 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
+from steppe._modes import evaluating
 from steppe._validate import fail, positive, positive_integer
 from steppe.averaging.average import AveragedWeights
-from steppe.averaging.outputs import Ensemble, evaluating
+from steppe.averaging.outputs import Ensemble
 from steppe.averaging.permute_and_flip import permute_and_flip
 from steppe.noise import Source, as_source
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from steppe._modes import evaluating
 from steppe._validate import fail, positive_integer
 from steppe.averaging.uncertainty import Prediction, prediction
 
@@ -208,15 +208,3 @@ def _groups(
         {name: tensor.to(device) for name, tensor in one.items()} for one in islice(iterator, size)
     ]:
         yield group
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside the block; every module's own mode comes back."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training

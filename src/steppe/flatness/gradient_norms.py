@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from steppe import _validate
+from steppe._modes import evaluating
 from steppe.clipping.batches import each
 from steppe.flatness.figures import new_figure
-from steppe.flatness.surface import Progress, Surface, at_rest
+from steppe.flatness.surface import Progress, Surface
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,7 +68,7 @@ def record_gradient_norms(
 
     found: list[Tensor] = []
     # Fused attention cannot run over records by vmap; the plain formula can.
-    with at_rest(surface.model), sdpa_kernel(SDPBackend.MATH):
+    with evaluating(surface.model), sdpa_kernel(SDPBackend.MATH):
         for inputs, target in surface.batches():
             norms = torch.func.vmap(norm, chunk_size=chunk)(*inputs, target)
             found.append(norms.detach().cpu())

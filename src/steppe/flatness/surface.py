@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from steppe._modes import evaluating
 from steppe._validate import fail
 from steppe.clipping import per_record
 from steppe.clipping.batches import each
@@ -121,7 +121,7 @@ class Surface:
         parameters = self.split(weights)
         records, loss, right = 0, 0.0, 0.0
         classes = True
-        with torch.no_grad(), at_rest(self.model):
+        with torch.no_grad(), evaluating(self.model):
             for inputs, target in self.batches():
                 output = torch.func.functional_call(self.model, parameters, inputs)
                 losses = self.loss(output, target)
@@ -158,7 +158,7 @@ class Surface:
         records = 0
         leaves = {name: p.detach().requires_grad_() for name, p in self._own.items()}
         # Fused attention has no second derivative; the plain formula has.
-        with torch.enable_grad(), at_rest(self.model), sdpa_kernel(SDPBackend.MATH):
+        with torch.enable_grad(), evaluating(self.model), sdpa_kernel(SDPBackend.MATH):
             for inputs, target in self.batches():
                 output = torch.func.functional_call(self.model, leaves, inputs)
                 losses = self.loss(output, target)
@@ -186,18 +186,6 @@ def rademacher(surface: Surface, generator: torch.Generator) -> Tensor:
     """One fair sign for each weight."""
     signs = torch.randint(2, (surface.dimension,), generator=generator, dtype=torch.int8)
     return signs.double().mul(2).sub(1)
-
-
-@contextmanager
-def at_rest(model: nn.Module) -> Iterator[None]:
-    """The model in `eval` mode inside, every module's own mode again afterwards."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
 
 def _gradients(

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steppe.clipping.rules.arguments import only_input
 from steppe.clipping.rules.convolution_geometry import Geometry
 from steppe.clipping.rules.convolution_slots import candidates
 from steppe.clipping.slots import Kept, Slot, wide_dtype
@@ -159,7 +160,7 @@ def transposed_convolution(contact: Contact) -> Use | None:
 def _images(contact: Contact, arguments: dict[str, Any]) -> bool:
     """Whether records are images with an axis of their own, and weights are weights."""
     x, weight = arguments.get("input"), arguments.get("weight")
-    if len(contact.inputs) != 1 or contact.inputs[0] is not x or not isinstance(weight, Tensor):
+    if x is None or not only_input(contact, x) or not isinstance(weight, Tensor):
         return False
     layouts = (contact.input_layout(), contact.output_layout())
     return (

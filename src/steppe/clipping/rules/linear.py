@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from steppe.clipping.kernels import Candidate
+from steppe.clipping.rules.arguments import named, only_input
 from steppe.clipping.slots import Kept, Outer, Slot, Summed, wide_dtype
 from steppe.clipping.tracing import Contact, Gradients, Output, Use
 
@@ -88,10 +89,8 @@ def outer(contact: Contact, x: Tensor, g: Tensor, dots: Tensor | None = None) ->
 
 def linear(contact: Contact) -> Use | None:
     """Rule for `F.linear(x, weight, bias)`; declines where the record is the weight."""
-    names = ("input", "weight", "bias")
-    arguments = dict(zip(names, contact.args, strict=False)) | contact.kwargs
-    x, weight, bias = (arguments.get(name) for name in names)
-    if len(contact.inputs) != 1 or contact.inputs[0] is not x or x is None or x.ndim < 2:
+    x, weight, bias = named(contact, "input", "weight", "bias").values()
+    if not only_input(contact, x) or x.ndim < 2:
         return None
     if weight is None or weight.ndim != 2:
         return None
