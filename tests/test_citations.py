@@ -37,7 +37,12 @@ def test_dp_sgd_and_its_account_are_always_cited() -> None:
         ({"point": steppe.SAT(0.1)}, ["park2023differentially"]),
         ({"point": steppe.SATMomentum(0.1)}, ["park2023differentially"]),
         ({"noise": steppe.TimeSchedule(0.1, every=3)}, ["yu2019differentially"]),
+        ({"clip": steppe.Quantile()}, ["andrew2021differentially"]),
+        ({"clip": steppe.Automatic()}, ["bu2023automatic"]),
+        ({"clip": steppe.PerLayer()}, ["mcmahan2018learning"]),
+        ({"clip": steppe.GEP()}, ["yu2021not"]),
         ({"l2": 0.1}, ["guo2024differential"]),
+        ({"l2": {"head": 0.1}}, ["guo2024differential"]),
         ({"views": 4}, ["de2022unlocking"]),
         (
             {"sampling": steppe.CappedPoisson(9), "adjacency": "zero-out"},

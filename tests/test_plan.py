@@ -11,7 +11,6 @@ from typing import Any
 import dp_accounting as dpa
 import numpy as np
 import pytest
-from torch import Tensor
 
 from steppe.accounting import Segment, epsilon
 from steppe.clipping import Flat
@@ -79,8 +78,8 @@ class Loose:
     def sensitivity(self) -> float:
         return self.bound
 
-    def factors(self, norms: Tensor) -> Tensor:
-        return (self.bound / norms).clamp(max=1.0)
+    def begin(self, parameters: Any, anchors: Any = None) -> Any:
+        return Flat(self.bound).begin(parameters)
 
 
 @dataclass(frozen=True)
@@ -93,8 +92,8 @@ class Tight:
     def sensitivity(self) -> float:
         return self.bound
 
-    def factors(self, norms: Tensor) -> Tensor:
-        return (self.bound / norms).clamp(max=1.0)
+    def begin(self, parameters: Any, anchors: Any = None) -> Any:
+        return Flat(self.bound).begin(parameters)
 
 
 @dataclass(frozen=True)

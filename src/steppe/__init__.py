@@ -1,24 +1,98 @@
-"""Steppe: differentially private training with the most accuracy a privacy budget can buy."""
+"""Steppe: differentially private training with the most accuracy a privacy budget can buy.
 
-from steppe.citations import citation as citation
-from steppe.clipping import Flat as Flat
-from steppe.clipping import Kernels as Kernels
-from steppe.clipping import fix as fix
-from steppe.clipping import inspect as inspect
-from steppe.noise import ExponentialSchedule as ExponentialSchedule
-from steppe.noise import Gaussian as Gaussian
-from steppe.noise import PolynomialSchedule as PolynomialSchedule
-from steppe.noise import SecureSource as SecureSource
-from steppe.noise import SeededSource as SeededSource
-from steppe.noise import StepSchedule as StepSchedule
-from steppe.noise import TimeSchedule as TimeSchedule
-from steppe.plan import Plan as Plan
-from steppe.points import SAM as SAM
-from steppe.points import SAT as SAT
-from steppe.points import Here as Here
-from steppe.points import SATMomentum as SATMomentum
-from steppe.private import Private as Private
-from steppe.private import make_private as make_private
-from steppe.sampling import CappedPoisson as CappedPoisson
-from steppe.sampling import Poisson as Poisson
-from steppe.updates import DPAdam as DPAdam
+A public name is loaded when it is first used, so that `import steppe` and `steppe --help` do not
+wait for torch. It is written twice: as an import for type checkers, and with its home in `_HOMES`.
+"""
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from steppe.averaging import EMA as EMA
+    from steppe.averaging import OMV as OMV
+    from steppe.averaging import OPA as OPA
+    from steppe.averaging import SWA as SWA
+    from steppe.averaging import Averages as Averages
+    from steppe.averaging import CheckpointStore as CheckpointStore
+    from steppe.averaging import PolynomialDecay as PolynomialDecay
+    from steppe.averaging import PowerAverages as PowerAverages
+    from steppe.averaging import Window as Window
+    from steppe.citations import citation as citation
+    from steppe.clipping import GEP as GEP
+    from steppe.clipping import Automatic as Automatic
+    from steppe.clipping import Flat as Flat
+    from steppe.clipping import Kernels as Kernels
+    from steppe.clipping import PerLayer as PerLayer
+    from steppe.clipping import Quantile as Quantile
+    from steppe.clipping import fix as fix
+    from steppe.clipping import inspect as inspect
+    from steppe.noise import ExponentialSchedule as ExponentialSchedule
+    from steppe.noise import Gaussian as Gaussian
+    from steppe.noise import PolynomialSchedule as PolynomialSchedule
+    from steppe.noise import SecureSource as SecureSource
+    from steppe.noise import SeededSource as SeededSource
+    from steppe.noise import StepSchedule as StepSchedule
+    from steppe.noise import TimeSchedule as TimeSchedule
+    from steppe.plan import Plan as Plan
+    from steppe.points import SAM as SAM
+    from steppe.points import SAT as SAT
+    from steppe.points import Here as Here
+    from steppe.points import SATMomentum as SATMomentum
+    from steppe.private import Private as Private
+    from steppe.private import make_private as make_private
+    from steppe.sampling import CappedPoisson as CappedPoisson
+    from steppe.sampling import Periodic as Periodic
+    from steppe.sampling import Poisson as Poisson
+    from steppe.updates import DecoupledDecay as DecoupledDecay
+    from steppe.updates import DPAdam as DPAdam
+
+_HOMES = {
+    "EMA": "steppe.averaging",
+    "OMV": "steppe.averaging",
+    "OPA": "steppe.averaging",
+    "SWA": "steppe.averaging",
+    "Averages": "steppe.averaging",
+    "CheckpointStore": "steppe.averaging",
+    "PolynomialDecay": "steppe.averaging",
+    "PowerAverages": "steppe.averaging",
+    "Window": "steppe.averaging",
+    "citation": "steppe.citations",
+    "GEP": "steppe.clipping",
+    "Automatic": "steppe.clipping",
+    "Flat": "steppe.clipping",
+    "Kernels": "steppe.clipping",
+    "PerLayer": "steppe.clipping",
+    "Quantile": "steppe.clipping",
+    "fix": "steppe.clipping",
+    "inspect": "steppe.clipping",
+    "ExponentialSchedule": "steppe.noise",
+    "Gaussian": "steppe.noise",
+    "PolynomialSchedule": "steppe.noise",
+    "SecureSource": "steppe.noise",
+    "SeededSource": "steppe.noise",
+    "StepSchedule": "steppe.noise",
+    "TimeSchedule": "steppe.noise",
+    "Plan": "steppe.plan",
+    "SAM": "steppe.points",
+    "SAT": "steppe.points",
+    "Here": "steppe.points",
+    "SATMomentum": "steppe.points",
+    "Private": "steppe.private",
+    "make_private": "steppe.private",
+    "CappedPoisson": "steppe.sampling",
+    "Periodic": "steppe.sampling",
+    "Poisson": "steppe.sampling",
+    "DecoupledDecay": "steppe.updates",
+    "DPAdam": "steppe.updates",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'steppe' has no attribute {name!r}")
+    value = globals()[name] = getattr(_import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from numbers import Integral, Real
@@ -14,6 +14,7 @@ from steppe import _validate
 from steppe.accounting import ADJACENCIES
 from steppe.accounting.pld import check_delta, check_steps
 from steppe.accounting.segment import LARGEST_NOISE, SMALLEST_NOISE
+from steppe.clipping.prefixes import Pairs, pairs
 from steppe.errors import ConfigurationError, PrivacyWarning
 from steppe.sampling import CappedPoisson
 
@@ -45,7 +46,7 @@ def settle(plan: Plan, places: Iterable[tuple[str, type, str]]) -> None:
         check_place(name, getattr(plan, name), kind, example)
     _validate.positive("clip.sensitivity", plan.clip.sensitivity)
     _validate.positive_integer("point.queries", plan.point.queries)
-    _store(plan, "l2", _validate.non_negative("l2", plan.l2))
+    _store(plan, "l2", _settled_l2(plan.l2))
     _store(plan, "views", _validate.positive_integer("views", plan.views))
     _check_adjacency(plan)
     if not isinstance(plan.unit, str) or not plan.unit.strip():
@@ -63,7 +64,9 @@ def check_noise(plan: Plan, sigma: float) -> None:
         sigma: the noise multiplier it is to use.
     """
     levels = [noise_multiplier("noise_multiplier", sigma * factor) for _, factor in plan.schedule]
-    participations = plan.total_steps * plan.rate * plan.queries
+    participations = plan.queries * max(
+        sum(part.steps * part.rate for part in run) for run in plan.segments_at(sigma)
+    )
     check_noise_tail(min(levels), participations, plan.delta, plan.adjacency)
 
 
@@ -162,6 +165,13 @@ def _plain(name: str, value: Any) -> Any:
     )
 
 
+def _settled_l2(l2: Any) -> float | Pairs:
+    """One λ, or the pairs of a mapping from name prefixes to λ."""
+    if isinstance(l2, Mapping | tuple | list):
+        return pairs("l2", l2, _validate.non_negative)
+    return _validate.non_negative("l2", l2)
+
+
 def _store(plan: Plan, name: str, value: Any) -> None:
     object.__setattr__(plan, name, value)
 
@@ -195,6 +205,13 @@ def _check_adjacency(plan: Plan) -> None:
             "a capped batch is private only if the population is public",
             "set adjacency='zero-out', which says so, or use Poisson()",
         )
+    if plan.sampling.groups > 1 and plan.adjacency == "replace-one":
+        raise _validate.fail(
+            "adjacency",
+            plan.adjacency,
+            "a replaced record may change its group and with it its rates, which has no account",
+            "use 'add-remove' or 'zero-out', or sample by Poisson()",
+        )
 
 
 def _settle_population(plan: Plan, population: int) -> None:
@@ -207,9 +224,9 @@ def _settle_population(plan: Plan, population: int) -> None:
             f"must not exceed the population of {population}",
             "use a smaller batch",
         )
-    run = plan.segments_at(1.0)
-    check_steps(run)
-    check_delta(plan.delta, run)
+    for run in plan.segments_at(1.0):
+        check_steps(run)
+        check_delta(plan.delta, run)
     if plan.noise_multiplier is not None:
         check_noise(plan, plan.noise_multiplier)
     if plan.delta * population >= 1:

@@ -5,8 +5,9 @@ A method joins by a row in `_BY_CLASS` and, if its paper is new here, an entry i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from steppe import _validate
 from steppe.plan import Plan
 
 # Whatever the choices: the mechanism and the way its cost is computed.
@@ -15,11 +16,17 @@ _ALWAYS = ("abadi2016deep", "koskela2020computing", "doroshenko2022connect")
 # By the name of the class, so that citing a method does not import its room.
 _BY_CLASS: dict[str, tuple[str, ...]] = {
     "CappedPoisson": ("ganesh2025tighter",),
+    "Periodic": ("shejwalkar2025recycling", "zhu2022diurnal"),
     "SAM": ("foret2021sharpness", "park2023differentially"),
     "SAT": ("park2023differentially",),
     "SATMomentum": ("park2023differentially",),
+    "Quantile": ("andrew2021differentially",),
+    "Automatic": ("bu2023automatic",),
+    "PerLayer": ("mcmahan2018learning",),
+    "GEP": ("yu2021not",),
     "Schedule": ("yu2019differentially",),
     "DPAdam": ("tang2024dpadambc",),
+    "DecoupledDecay": ("loshchilov2019decoupled",),
     "SWA": ("indri2023can", "izmailov2018averaging"),
     "EMA": ("shejwalkar2025recycling", "de2022unlocking"),
     "Window": ("shejwalkar2025recycling",),
@@ -63,6 +70,14 @@ _ENTRIES: dict[str, str] = {
   archivePrefix = {arXiv},
   year = {2025},
 }""",
+    "zhu2022diurnal": """@inproceedings{zhu2022diurnal,
+  title = {Diurnal or Nocturnal? {F}ederated Learning of Multi-branch Networks from Periodically
+           Shifting Distributions},
+  author = {Zhu, Chen and Xu, Zheng and Chen, Mingqing and Kone{\\v{c}}n{\\'y}, Jakub and
+            Hard, Andrew and Goldstein, Tom},
+  booktitle = {International Conference on Learning Representations},
+  year = {2022},
+}""",
     "foret2021sharpness": """@inproceedings{foret2021sharpness,
   title = {Sharpness-Aware Minimization for Efficiently Improving Generalization},
   author = {Foret, Pierre and Kleiner, Ariel and Mobahi, Hossein and Neyshabur, Behnam},
@@ -83,6 +98,39 @@ _ENTRIES: dict[str, str] = {
   author = {Yu, Lei and Liu, Ling and Pu, Calton and Gursoy, Mehmet Emre and Truex, Stacey},
   booktitle = {IEEE Symposium on Security and Privacy},
   pages = {332--349},
+  year = {2019},
+}""",
+    "andrew2021differentially": """@inproceedings{andrew2021differentially,
+  title = {Differentially Private Learning with Adaptive Clipping},
+  author = {Andrew, Galen and Thakkar, Om and McMahan, H. Brendan and Ramaswamy, Swaroop},
+  booktitle = {Advances in Neural Information Processing Systems},
+  volume = {34},
+  year = {2021},
+}""",
+    "bu2023automatic": """@inproceedings{bu2023automatic,
+  title = {Automatic Clipping: Differentially Private Deep Learning Made Easier and Stronger},
+  author = {Bu, Zhiqi and Wang, Yu-Xiang and Zha, Sheng and Karypis, George},
+  booktitle = {Advances in Neural Information Processing Systems},
+  volume = {36},
+  year = {2023},
+}""",
+    "mcmahan2018learning": """@inproceedings{mcmahan2018learning,
+  title = {Learning Differentially Private Recurrent Language Models},
+  author = {McMahan, H. Brendan and Ramage, Daniel and Talwar, Kunal and Zhang, Li},
+  booktitle = {International Conference on Learning Representations},
+  year = {2018},
+}""",
+    "yu2021not": """@inproceedings{yu2021not,
+  title = {Do Not Let Privacy Overbill Utility: Gradient Embedding Perturbation for Private
+           Learning},
+  author = {Yu, Da and Zhang, Huishuai and Chen, Wei and Liu, Tie-Yan},
+  booktitle = {International Conference on Learning Representations},
+  year = {2021},
+}""",
+    "loshchilov2019decoupled": """@inproceedings{loshchilov2019decoupled,
+  title = {Decoupled Weight Decay Regularization},
+  author = {Loshchilov, Ilya and Hutter, Frank},
+  booktitle = {International Conference on Learning Representations},
   year = {2019},
 }""",
     "tang2024dpadambc": """@inproceedings{tang2024dpadambc,
@@ -164,6 +212,26 @@ def bibtex(plan: Plan, *others: object) -> str:
     return "\n\n".join(_ENTRIES[key] for key in dict.fromkeys(_keys(plan, others)))
 
 
+def bibtex_of(methods: Iterable[str]) -> str:
+    """The entries of methods by the names of their classes, after those of every private run.
+
+    Args:
+        methods: such as "SAT" or "EMA".
+
+    Returns:
+        The entries, each once.
+
+    Examples:
+        >>> bibtex_of(["SAT"]).count("@inproceedings{park2023differentially")
+        1
+    """
+    keys = list(_ALWAYS)
+    for name in methods:
+        listed = tuple(_BY_CLASS)
+        keys += _BY_CLASS[_validate.one_of("methods", name, listed, "spell it as the class")]
+    return "\n\n".join(_ENTRIES[key] for key in dict.fromkeys(keys))
+
+
 def _keys(plan: Plan, others: tuple[object, ...]) -> Iterator[str]:
     yield from _ALWAYS
     yield from _of(plan.sampling)
@@ -179,5 +247,5 @@ def _keys(plan: Plan, others: tuple[object, ...]) -> Iterator[str]:
 
 
 def _of(method: object) -> Iterator[str]:
-    for kind in type(method).__mro__:
+    for kind in (method if isinstance(method, type) else type(method)).__mro__:
         yield from _BY_CLASS.get(kind.__name__, ())

@@ -35,5 +35,9 @@ class MisuseError(SteppeError, RuntimeError):
     """Calls in an order that would void the guarantee."""
 
 
+class StorageError(SteppeError, RuntimeError):
+    """A file of the run cannot be written; what was written before is whole."""
+
+
 class PrivacyWarning(UserWarning):
     """The run is allowed, but its guarantee is weaker than its reader may think."""

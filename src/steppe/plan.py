@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -19,9 +21,10 @@ from torch import Tensor
 from steppe import _plan_checks, _validate, accounting
 from steppe.accounting import Segment, Segments, Statement
 from steppe.clipping import Clip, Flat
+from steppe.clipping.prefixes import Pairs
 from steppe.noise import Gaussian, Source
 from steppe.points import Here, Point
-from steppe.sampling import CappedPoisson, Poisson
+from steppe.sampling import CappedPoisson, Poisson, Sampler
 
 
 @runtime_checkable
@@ -46,7 +49,7 @@ class Noise(Protocol):
 _PLACES: tuple[tuple[str, type, str], ...] = (
     ("clip", Clip, "Flat(1.0)"),
     ("noise", Noise, "Gaussian()"),
-    ("sampling", Poisson, "Poisson()"),
+    ("sampling", Sampler, "Poisson()"),
     ("point", Point, "Here()"),
 )
 
@@ -70,7 +73,8 @@ class Plan:
         noise: what hides it.
         sampling: who takes part.
         point: at which weights the gradient is taken.
-        l2: λ of the term λθ that joins every record's gradient before the clip.
+        l2: λ of the term λθ that joins every record's gradient before the clip; a mapping from name
+            prefixes to λ gives parts of the model their own, and 0 to the rest.
         views: augmented views of a record, averaged before the clip.
         adjacency: `add-remove`, `zero-out` or `replace-one`. A capped batch is refused unless
             `zero-out` is asked for by name, since that changes what is promised.
@@ -78,7 +82,7 @@ class Plan:
         population_source: "declared", or "data" where `for_population` filled it in.
 
     Guarantees:
-        A run that samples at `rate` (and `cap`), bounds every record's part in each query's sum by
+        A run that samples by `sampling`, bounds every record's part in each query's sum by
         `sensitivity`, adds Gaussian noise of `noise_std` (times the schedule's factor) to each
         query and takes at most `total_steps` steps costs at most `epsilon_spent()` at δ.
 
@@ -99,9 +103,9 @@ class Plan:
     population: int | None = None
     clip: Clip = field(default_factory=Flat)
     noise: Noise = field(default_factory=Gaussian)
-    sampling: Poisson = field(default_factory=Poisson)
+    sampling: Sampler = field(default_factory=Poisson)
     point: Point = field(default_factory=Here)
-    l2: float = 0.0
+    l2: float | Mapping[str, float] | Pairs = 0.0
     views: int = 1
     adjacency: str = "add-remove"
     unit: str = "record"
@@ -130,8 +134,9 @@ class Plan:
 
     @property
     def rate(self) -> float:
-        """The probability with which a record takes part in a step, exactly as it is drawn."""
-        return float(self.sampling.realised_rate(self._known_population, self.batch_size))
+        """The largest probability with which a record takes part in a step, exactly as drawn."""
+        rates = self.sampling.rates(self._known_population, self.batch_size, 0, self.total_steps)
+        return max(max(of_groups) for _, of_groups in rates)
 
     @property
     def cap(self) -> int | None:
@@ -160,7 +165,9 @@ class Plan:
             return self.noise_multiplier
         if self.epsilon is None:
             raise _plan_checks.noise_error(self.epsilon)
-        sigma = accounting.calibrate(self.segments_at, self.epsilon, self.delta, self.adjacency)
+        sigma = accounting.calibrate_worst(
+            self.segments_at, self.epsilon, self.delta, self.adjacency
+        )
         _plan_checks.check_noise(self, sigma)
         return sigma
 
@@ -191,10 +198,20 @@ class Plan:
         return self.batch_size
 
     def segments(self, steps_done: int | None = None) -> Segments:
-        """The run, or its first `steps_done` steps, in the accountant's terms."""
-        run = self.segments_at(self.sigma)
+        """The run, or its first `steps_done` steps, in the accountant's terms.
+
+        Where groups of records have rates of their own, every step counts at the largest of them:
+        a bound for all records, also in composition with other runs. `segments_by_group` is tight.
+        """
+        return self._segments(self.sigma, self._counted(steps_done), max)
+
+    def segments_by_group(self, steps_done: int | None = None) -> tuple[Segments, ...]:
+        """The run as each group of records meets it; one group for most samplers."""
+        return self.segments_at(self.sigma, self._counted(steps_done))
+
+    def _counted(self, steps_done: int | None) -> int:
         if steps_done is None:
-            return run
+            return self.total_steps
         if steps_done != 0:
             _validate.positive_integer("steps_done", steps_done, "count the steps taken so far")
         if steps_done > self.total_steps:
@@ -204,15 +221,10 @@ class Plan:
                 f"exceeds the {self.total_steps} steps of the plan",
                 "stop there, or plan a longer run before it starts",
             )
-        first, left = [], steps_done
-        for segment in run:
-            taken = min(left, segment.steps)
-            first.append(replace(segment, steps=taken))
-            left -= taken
-        return tuple(segment for segment in first if segment.steps)
+        return steps_done
 
     def event(self) -> Any:
-        """The run as a dp-accounting `DpEvent`."""
+        """The run as a dp-accounting `DpEvent`, of `segments()`."""
         return accounting.event(self.segments())
 
     def epsilon_spent(self, steps_done: int | None = None) -> float:
@@ -225,9 +237,11 @@ class Plan:
             ε ≥ 0.
 
         Guarantees:
-            An upper bound; for the whole run it is not above the budget that was asked for.
+            An upper bound for every record, whichever group it belongs to; for the whole run it is
+            not above the budget that was asked for.
         """
-        return accounting.epsilon(self.segments(steps_done), self.delta, self.adjacency)
+        runs = self.segments_by_group(steps_done)
+        return max(accounting.epsilon(run, self.delta, self.adjacency) for run in runs)
 
     def calibrate(self, epsilon: float | None = None) -> Plan:
         """The plan with its noise fixed, so that it no longer depends on a search.
@@ -257,7 +271,7 @@ class Plan:
             "noise_multiplier": self.sigma,
             "sensitivity": self.sensitivity,
             **{name: _plan_checks.described(name, getattr(self, name)) for name, _, _ in _PLACES},
-            "l2": self.l2,
+            "l2": dict(self.l2) if isinstance(self.l2, tuple) else self.l2,
             "views": self.views,
             "adjacency": self.adjacency,
             "unit": self.unit,
@@ -283,7 +297,7 @@ class Plan:
             The statement: `str()` for reading, `to_json()` for machines.
         """
         return Statement.of(
-            self.segments(),
+            self.segments_by_group(),
             self.delta,
             self.adjacency,
             unit=self.unit,
@@ -297,21 +311,37 @@ class Plan:
             not_private_reason=not_private_reason,
         )
 
-    def segments_at(self, sigma: float) -> Segments:
-        """The run in the accountant's terms at another noise multiplier."""
+    def segments_at(self, sigma: float, steps: int | None = None) -> tuple[Segments, ...]:
+        """`segments_by_group` at another noise multiplier, of all steps or the first ones."""
+        steps = self.total_steps if steps is None else steps
+        return tuple(
+            self._segments(sigma, steps, itemgetter(group)) for group in range(self.sampling.groups)
+        )
+
+    def _segments(
+        self, sigma: float, steps: int, rate_of: Callable[[tuple[float, ...]], float]
+    ) -> Segments:
+        """The first steps, at the rate that is chosen from those of the groups."""
         # k Gaussian answers at σ about one batch tell as much as one answer at σ/√k.
         accounted = sigma / math.sqrt(self.queries)
-        rate, cap, population = self.rate, self.cap, self._known_population
-        return tuple(
-            Segment(
-                rate=rate,
-                noise_multiplier=accounted * factor,
-                steps=count,
-                cap=cap,
-                population=population if cap is not None else None,
-            )
-            for count, factor in self.schedule
-        )
+        cap, population, start = self.cap, self._known_population, 0
+        segments = []
+        for count, factor in self.schedule:
+            stop = min(start + count, steps)
+            if stop <= start:
+                break
+            segments += [
+                Segment(
+                    rate=rate_of(rates),
+                    noise_multiplier=accounted * factor,
+                    steps=times,
+                    cap=cap,
+                    population=population if cap is not None else None,
+                )
+                for times, rates in self.sampling.rates(population, self.batch_size, start, stop)
+            ]
+            start = stop
+        return tuple(segments)
 
     @cached_property
     def schedule(self) -> tuple[tuple[int, float], ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,16 +16,14 @@ from steppe import _validate
 from steppe.accounting import Statement
 from steppe.clipping import ClippedSum, Kernels, objective_of
 from steppe.clipping.batches import count
+from steppe.clipping.physical import fitting_physical_batch
 from steppe.clipping.probing import Report, probe
 from steppe.clipping.tracing import is_marked
 from steppe.errors import ConfigurationError, IsolationError, MisuseError
 from steppe.noise import Source, as_source
 from steppe.plan import Plan
-from steppe.sampling import Records, check_labels, records
+from steppe.sampling import Draw, Records, check_labels, records
 from steppe.step import PrivateStep
-
-# Activations of one physical batch; larger batches fall out of cache and are slower per record.
-_WORKSPACE = 192 * 2**20
 
 
 def make_private(
@@ -41,6 +39,8 @@ def make_private(
     kernels: Kernels | None = None,
     source: Source | None = None,
     classes: int | None = None,
+    groups: Sequence[Any] | None = None,
+    public: Any = None,
 ) -> Private:
     """Make a plain PyTorch loop private.
 
@@ -64,6 +64,9 @@ def make_private(
             one marks everything NOT PRIVATE.
         classes: the declared number of classes. The labels are then checked before the first step,
             by the data's owner and outside the guarantee, because an error in a step would tell.
+        groups: for samplers that treat groups of records differently (`Periodic`): the rows of
+            each group, every record in exactly one.
+        public: a batch of records that need no protection, for clips that learn from them (`GEP`).
 
     Returns:
         An object that yields batches and takes steps.
@@ -96,14 +99,21 @@ def make_private(
             "must be the data's length where batches are capped, since the cap is drawn from it",
             "declare the true number, or use Poisson()",
         )
+    _draw(plan, len(rows), groups)  # refuses groups that do not fit before anything else is done
     parameters = trained_parameters(model, optimizer)
     losses = _losses(model, plan, loss, objective, augment)
     if physical_batch is not None:
         _validate.positive_integer("physical_batch", physical_batch)
     engine = ClippedSum(
-        parameters, losses, plan.clip, l2=plan.l2, physical_batch=physical_batch, kernels=kernels
+        parameters,
+        losses,
+        plan.clip,
+        l2=plan.l2,
+        physical_batch=physical_batch,
+        kernels=kernels,
+        public=public,
     )
-    return Private(model, optimizer, rows, plan, engine, noise)
+    return Private(model, optimizer, rows, plan, engine, noise, groups)
 
 
 class Private:
@@ -113,6 +123,7 @@ class Private:
         model, optimizer: yours, unchanged.
         plan: the public constants in use.
         engine: the clipped sum.
+        groups: the rows of each group of records, where the sampler asks for groups.
 
     Guarantees:
         Every batch that is drawn must be stepped, empty ones too; a batch can be stepped once; the
@@ -127,8 +138,10 @@ class Private:
         plan: Plan,
         engine: ClippedSum,
         source: Source,
+        groups: Sequence[Any] | None = None,
     ) -> None:
         self.model, self.optimizer, self.plan, self.engine = model, optimizer, plan, engine
+        self.groups = groups
         self._not_private_reason = source.not_private_reason
         self._own_physical_batch = engine.physical_batch is None
         self._example = rows.take(torch.zeros(0, dtype=torch.long))
@@ -137,6 +150,7 @@ class Private:
         self._drawn: int | None = None
         self._draws_made = 0
         self._expect(self._report())
+        engine.rehearse()
         self._step = PrivateStep(plan, engine, optimizer, source, self._padding_rows())
         self._rows, self._source = rows, source
         self._pending: deque[Tensor] = deque()
@@ -170,10 +184,10 @@ class Private:
 
     def _draws(self) -> Iterator[Tensor]:
         plan, rows = self.plan, len(self._rows)
-        threshold = plan.sampling.threshold(plan.population or rows, plan.batch_size)
-        while self._draws_made < plan.total_steps:
+        draw = _draw(plan, rows, self.groups)
+        while (step := self._draws_made) < plan.total_steps:
             self._draws_made += 1
-            self._pending.append(plan.sampling.draw(rows, threshold, self._source))
+            self._pending.append(draw(step, self._source))
             yield self._pending[-1]
 
     def __len__(self) -> int:
@@ -219,6 +233,25 @@ class Private:
         """How many steps were taken."""
         return self._step.steps_done
 
+    def state_dict(self) -> dict[str, Any]:
+        """What the next step depends on besides model and optimizer; see `PrivateStep`."""
+        return self._step.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` returned, with fresh randomness, before any batch is drawn.
+
+        Args:
+            state: of a run of the same plan. Its `steps_done` may be raised to count steps that
+                were charged and lost.
+        """
+        if self._draws_made:
+            raise MisuseError(
+                f"state_dict after {self._draws_made} draws: must be loaded before the first one; "
+                "make a new private object and load it there."
+            )
+        self._step.load_state_dict(state)
+        self._draws_made = self.steps_done
+
     def epsilon(self) -> float:
         """ε at the plan's δ for the steps taken so far, by PLD."""
         return self.plan.epsilon_spent(self.steps_done)
@@ -242,7 +275,9 @@ class Private:
     def _expect(self, report: Report) -> None:
         self.engine.layouts = report.layouts
         if self._own_physical_batch:
-            self.engine.physical_batch = max(1, _WORKSPACE // report.bytes_per_record)
+            bytes_per_record = report.bytes_per_record + self.engine.bytes_written_out
+            weights = sum(p.numel() * p.element_size() for p in self.engine.parameters.values())
+            self.engine.physical_batch = fitting_physical_batch(bytes_per_record, weights)
 
     def _padding_rows(self) -> dict[str, int]:
         """Rows of embedding tables that only ever stand for padding."""
@@ -296,6 +331,10 @@ class Private:
                 f"parameters={still[:3]}: must move in the first step, and did not; check that "
                 "this optimizer trains them and that its learning rate reaches them."
             )
+
+
+def _draw(plan: Plan, rows: int, groups: Sequence[Any] | None) -> Draw:
+    return plan.sampling.begin(rows, plan.population or rows, plan.batch_size, groups)
 
 
 def trained_parameters(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:

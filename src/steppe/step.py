@@ -11,7 +11,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from steppe.clipping import ClippedSum
 from steppe.errors import BudgetExhausted, MisuseError
 from steppe.noise import Source
 from steppe.plan import Plan
-from steppe.points import Point, Weights
+from steppe.points import Point, Remembering, Weights
 
 
 class PrivateStep:
@@ -44,7 +45,7 @@ class PrivateStep:
         A step releases (clipped sum + noise of the planned size) / expected batch, `point.queries`
         times, and nothing else. It is charged before the data is touched, and refused once the
         plan's steps are used up. An empty batch takes the same path as any other. A step that fails
-        leaves no gradient behind.
+        leaves no gradient behind and the clip as it was.
     """
 
     def __init__(
@@ -76,20 +77,64 @@ class PrivateStep:
             parts: batches of records that together are the drawn batch, each record once.
         """
         std = self._charge()
-        plan, noise, source = self.plan, self.plan.noise, self._source
+        plan, noise, source, engine = self.plan, self.plan.noise, self._source, self.engine
         questions = iter(range(plan.point.queries))
 
         def ask() -> Tensor:
             if next(questions, None) is None:
                 raise _too_many_questions(plan.point)
+            engine.prepare()
             total = noise.start_(self._buffer(), std, source)  # 5: the sum starts as its noise
             for part in parts:
-                self.engine.add_(total, part)  # 3 and 4
+                engine.add_(total, part)  # 3 and 4
             answer = noise.finish_(total, std, plan.sensitivity, source).div_(plan.divisor)
-            return self._without_padding(answer)
+            return self._without_padding(engine.decode(answer))
 
-        self._hand_over(self._walk(ask))  # 2
-        self.optimizer.step()  # 6
+        with self._clip_kept_on_failure():
+            self._hand_over(self._walk(ask))  # 2
+            self.optimizer.step()  # 6
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the next step depends on besides model and optimizer: numbers and tensors.
+
+        Guarantees:
+            All of it is public, made from what earlier steps released.
+        """
+        memory = _memory(self._walk)
+        return {
+            "steps_done": self.steps_done,
+            "clip": self.engine.clipper.state(),
+            "walk": {} if memory is None else memory.state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` returned.
+
+        Guarantees:
+            Steps that were charged stay charged: a state from before them is refused.
+        """
+        done = state["steps_done"]
+        if type(done) is not int or not self.steps_done <= done <= self.plan.total_steps:
+            raise _validate.fail(
+                "steps_done",
+                done,
+                f"must be a number of steps from {self.steps_done}, which are spent, to "
+                f"{self.plan.total_steps}, which are paid for",
+                "load the newest state of a run of this plan",
+            )
+        self.engine.clipper.load(dict(state["clip"]))
+        if (memory := _memory(self._walk)) is not None:
+            memory.load(dict(state["walk"]))
+        self.steps_done = done
+
+    @contextmanager
+    def _clip_kept_on_failure(self) -> Iterator[None]:
+        before = self.engine.clipper.state()
+        try:
+            yield
+        except BaseException:
+            self.engine.clipper.load(before)
+            raise
 
     def _charge(self) -> float:
         """Count the step before it is taken; the standard deviation of its noise."""
@@ -111,7 +156,7 @@ class PrivateStep:
         """
         double = self.plan.noise.grid or all(p.dtype == torch.float64 for p in self._parameters)
         dtype = torch.float64 if double else torch.float32
-        return torch.empty(self.engine.numel, dtype=dtype, device=self._parameters[0].device)
+        return torch.empty(self.engine.width, dtype=dtype, device=self._parameters[0].device)
 
     def _without_padding(self, gradient: Tensor) -> Tensor:
         for name, row in self._padding.items():
@@ -123,6 +168,11 @@ class PrivateStep:
         for name, parameter in self.engine.parameters.items():
             piece = self.engine.part_of(gradient, name)
             parameter.grad = piece.to(parameter.dtype) if parameter.requires_grad else None
+
+
+def _memory(walk: object) -> Remembering | None:
+    """The walk, if it remembers something from step to step."""
+    return walk if isinstance(walk, Remembering) else None
 
 
 def _too_many_questions(point: Point) -> MisuseError:

@@ -14,7 +14,7 @@ from steppe.errors import ConfigurationError
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rate": 0.0}, r"rate=0\.0: must be finite and above 0; use batch size over population\."),
+        ({"rate": -0.1}, r"rate=-0\.1: must be finite and not negative; use batch size over pop"),
         ({"rate": 1.5}, r"rate=1\.5: must be at most 1; use a smaller batch\."),
         ({"rate": float("nan")}, r"rate=nan: must not be NaN"),
         ({"noise_multiplier": -1.0}, r"noise_multiplier=-1\.0: must be finite and not negative"),

@@ -12,7 +12,7 @@ from steppe.accounting.statement import _up
 @pytest.fixture(scope="module")
 def statement() -> Statement:
     return Statement.of(
-        (Segment(0.1, 2.0, 10), Segment(0.1, 1.5, 5)),
+        ((Segment(0.1, 2.0, 10), Segment(0.1, 1.5, 5)),),
         1e-5,
         "add-remove",
         unit="patient",
@@ -81,7 +81,7 @@ def test_json_round_trip(statement: Statement) -> None:
     assert data["private"] is True
     assert data["epsilon"] == statement.epsilon
     assert data["items"] == statement.items
-    assert data["accounted"][1] == {"steps": 5, "noise_multiplier": 1.5}
+    assert data["accounted"][1] == {"steps": 5, "noise_multiplier": 1.5, "rate": 0.1}
     assert [pair["delta"] for pair in data["curve"]] == [1e-6, 1e-7]
 
 
@@ -143,5 +143,5 @@ def test_the_curve_stops_where_rounding_begins() -> None:
         "rounded_noise": False,
         "digest": "ab12",
     }
-    long = Statement.of((Segment(1e-4, 1.0, 100_000),), 1e-9, "add-remove", **facts)
+    long = Statement.of(((Segment(1e-4, 1.0, 100_000),),), 1e-9, "add-remove", **facts)
     assert [delta for delta, _ in long.curve] == [1e-10]

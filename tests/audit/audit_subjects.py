@@ -26,7 +26,7 @@ def subject_of(
     **constants: Any,
 ) -> Subject:
     """A subject that starts every run from a copy of the same model."""
-    kernels = constants.pop("kernels", None)
+    kernels, public = constants.pop("kernels", None), constants.pop("public", None)
     settings: dict[str, Any] = {
         "delta": 1e-5,
         "noise_multiplier": 1.3,
@@ -48,6 +48,7 @@ def subject_of(
             objective=objective,
             source=source,
             kernels=kernels,
+            public=public,
         )
         if sabotage is not None:
             sabotage(private, len(records))
@@ -177,6 +178,43 @@ def decayed(**more: Any) -> Subject:
     return mlp(l2=0.05, **more)
 
 
+def decayed_by_part(**more: Any) -> Subject:
+    return cnn(l2={"0": 0.05, "5.weight": 0.5}, **more)
+
+
+def quantile(**more: Any) -> Subject:
+    """A bound above the start of most gradients, and a large part of the budget for the count."""
+    clip = steppe.Quantile(start=2.0, count_share=0.3)
+    return mlp(**({"clip": clip} | more))
+
+
+def automatic(**more: Any) -> Subject:
+    return cnn(clip=steppe.Automatic(CLIP), **more)
+
+
+def per_layer(**more: Any) -> Subject:
+    return mlp(**({"clip": steppe.PerLayer(CLIP, "size")} | more))
+
+
+def gep(**more: Any) -> Subject:
+    clip = steppe.GEP(12, embedding_bound=0.5, residual_bound=0.2)
+    return cnn(**({"clip": clip, "public": images()} | more))
+
+
 FAMILIES = {
-    family.__name__: family for family in (mlp, cnn, lstm, transformer, bare, alternating, decayed)
+    family.__name__: family
+    for family in (
+        mlp,
+        cnn,
+        lstm,
+        transformer,
+        bare,
+        alternating,
+        decayed,
+        decayed_by_part,
+        quantile,
+        automatic,
+        per_layer,
+        gep,
+    )
 }

@@ -182,7 +182,7 @@ class _ClipsPieces(_OwnFactors):
 
 
 def _bound_ignored(private: Private, records: int) -> None:
-    private.engine.clip = steppe.Flat(1.0)
+    private.engine.clipper = steppe.Flat(1.0).begin(private.engine.parameters)
 
 
 # --- place 5: the noise ----------------------------------------------------------------------

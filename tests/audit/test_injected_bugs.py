@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from audit_subjects import alternating, mlp
 from injected_bugs import BUGS
+from injected_clip_bugs import CLIP_BUGS
 
 from steppe.audit import battery, sensitivity
 from steppe.audit.battery import checked
@@ -17,6 +18,14 @@ def test_every_check_that_should_notice_does(bug: str) -> None:
     subject = mlp(sabotage=sabotage)
     for check in checks:
         results = checked("check", lambda check=check: check(subject))
+        assert not all(result.passed for result in results), [str(result) for result in results]
+
+
+@pytest.mark.parametrize("bug", CLIP_BUGS)
+def test_every_check_notices_the_bugs_of_clips(bug: str) -> None:
+    build, checks = CLIP_BUGS[bug]
+    for check in checks:
+        results = checked("check", lambda check=check: check(build()))
         assert not all(result.passed for result in results), [str(result) for result in results]
 
 

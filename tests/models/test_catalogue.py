@@ -23,6 +23,7 @@ GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 KNOWN = (
     Known("linear", (256,), 257),
     Known("logistic", GREY, 7_850),
+    Known("scattering-linear", GREY, 39_700),
     Known("cnn-relu-26k", GREY, 26_010),
     Known("cnn-tanh-26k", GREY, 26_010),
     Known("cnn-tanh-26k-ftrl", GREY, 26_010),
@@ -90,6 +91,7 @@ def test_records_do_not_see_each_other(known: Known) -> None:
     ("name", "shape", "options"),
     [
         ("logistic", GREY, {}),
+        ("scattering-linear", GREY, {}),
         ("cnn-tanh-26k", GREY, {}),
         ("cnn-opacus-cifar", COLOUR, {}),
         ("resnet-20", (3, 8, 8), {}),

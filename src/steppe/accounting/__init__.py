@@ -1,6 +1,7 @@
 """Events to ε, calibration and the privacy statement, on dp-accounting."""
 
 from steppe.accounting.calibration import calibrate as calibrate
+from steppe.accounting.calibration import calibrate_worst as calibrate_worst
 from steppe.accounting.pld import delta as delta
 from steppe.accounting.pld import epsilon as epsilon
 from steppe.accounting.pld import epsilon_curve as epsilon_curve

@@ -28,7 +28,7 @@ class Segment:
     """Some steps of one and the same sub-sampled Gaussian mechanism.
 
     Args:
-        rate: probability that a record takes part in a step.
+        rate: probability that a record takes part in a step; at 0 a step tells nothing about it.
         noise_multiplier: standard deviation of the noise on the sum over what one record can
             change it by when it comes or goes (for `replace-one` too: the accountant doubles).
         steps: how many such steps.
@@ -47,7 +47,7 @@ class Segment:
     population: int | None = None
 
     def __post_init__(self) -> None:
-        if self._keep("rate", _validate.positive, "use batch size over population") > 1:
+        if self._keep("rate", _validate.non_negative, "use batch size over population") > 1:
             raise _validate.fail("rate", self.rate, "must be at most 1", "use a smaller batch")
         self._keep("noise_multiplier", _validate.non_negative, "give a finite value, 0 or more")
         if self.steps != 0:
@@ -67,10 +67,11 @@ Segments: TypeAlias = tuple[Segment, ...]
 
 
 def merged(segments: Iterable[Segment]) -> Segments:
-    """Equal mechanisms put together and empty segments dropped.
+    """Equal mechanisms put together, in a fixed order, without those that tell nothing.
 
     Composition does not depend on order, so equal segments may be counted as one wherever they
-    stand; the accountant then works once per distinct mechanism.
+    stand; the accountant then works once per distinct mechanism, and runs that differ in order
+    alone are one and the same to it.
 
     Examples:
         >>> merged([Segment(0.1, 1.0, 3), Segment(0.1, 2.0, 1), Segment(0.1, 1.0, 2)])[0].steps
@@ -78,10 +79,11 @@ def merged(segments: Iterable[Segment]) -> Segments:
     """
     counts: dict[Segment, int] = {}
     for segment in segments:
-        if segment.steps:
+        if segment.steps and segment.rate:
             mechanism = replace(segment, steps=1)
             counts[mechanism] = counts.get(mechanism, 0) + segment.steps
-    return tuple(replace(mechanism, steps=count) for mechanism, count in counts.items())
+    found = (replace(mechanism, steps=count) for mechanism, count in counts.items())
+    return tuple(sorted(found, key=lambda part: (part.rate, part.noise_multiplier, part.cap or 0)))
 
 
 def with_few_levels(
@@ -95,15 +97,37 @@ def with_few_levels(
     Examples:
         >>> run = tuple(Segment(0.1, sigma, 1) for sigma in (4.0, 3.0, 2.0, 1.0))
         >>> [(part.noise_multiplier, part.steps) for part in with_few_levels(run, 2, min)]
-        [(3.0, 2), (1.0, 2)]
+        [(1.0, 2), (3.0, 2)]
     """
-    levels = sorted({part.noise_multiplier for part in run})
-    if len(levels) <= count:
-        return run
-    size = math.ceil(len(levels) / count)
-    groups = [levels[start : start + size] for start in range(0, len(levels), size)]
-    shared = {member: level(group) for group in groups for member in group}
+    shared = _shared({part.noise_multiplier for part in run}, count, level)
     return merged(replace(part, noise_multiplier=shared[part.noise_multiplier]) for part in run)
+
+
+def with_few_rates(
+    run: Segments, count: int, level: Callable[[Sequence[float]], float]
+) -> Segments:
+    """The run with at most `count` distinct rates.
+
+    As `with_few_levels`. Taking part more often costs more, so with `max` the ε of the result
+    bounds that of the run from above.
+
+    Examples:
+        >>> run = tuple(Segment(rate, 1.0, 1) for rate in (0.1, 0.2, 0.3, 0.4))
+        >>> [(part.rate, part.steps) for part in with_few_rates(run, 2, max)]
+        [(0.2, 2), (0.4, 2)]
+    """
+    shared = _shared({part.rate for part in run}, count, level)
+    return merged(replace(part, rate=shared[part.rate]) for part in run)
+
+
+def _shared(
+    values: set[float], count: int, level: Callable[[Sequence[float]], float]
+) -> dict[float, float]:
+    """What each value is replaced by, so that at most `count` are left."""
+    ordered = sorted(values)
+    size = math.ceil(len(ordered) / count) or 1
+    groups = [ordered[start : start + size] for start in range(0, len(ordered), size)]
+    return {member: member if size == 1 else level(group) for group in groups for member in group}
 
 
 def within_range(run: Segments) -> Segments:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from steppe.accounting.full_batch import is_full_batch
 from steppe.accounting.pld import epsilon_curve, smallest_delta
 from steppe.accounting.rdp import rdp_epsilon
-from steppe.accounting.segment import Segments
+from steppe.accounting.segment import Segment, Segments
 
 _RELATION_TEXT = {
     "add-remove": "one {unit} is added to or removed from the data set",
@@ -40,7 +41,8 @@ class Statement:
         unit: what one neighbour differs by, such as "record".
         population: number of units that sets the sampling rate.
         population_source: "declared" or "data".
-        run: the mechanisms covered, at least one, all with one rate and cap.
+        run: the mechanisms covered, at least one; those of the group of units that pays most.
+        groups: the mechanisms of every group of units, where groups have rates of their own.
         noise_multiplier: σ of one query, at its base level if it follows a schedule.
         sensitivity: the bound on one unit's part in the sum.
         queries: how often a step asks the same batch.
@@ -65,40 +67,46 @@ class Statement:
     rounded_noise: bool
     digest: str
     not_private_reason: str | None = None
+    groups: tuple[Segments, ...] = ()
 
     @classmethod
-    def of(cls, run: Segments, delta: float, adjacency: str, **facts: Any) -> Statement:
+    def of(cls, runs: Sequence[Segments], delta: float, adjacency: str, **facts: Any) -> Statement:
         """The statement of a run, with everything computed that the segments determine.
 
         Args:
-            run: the mechanisms covered, at least one, all with one rate and cap.
+            runs: for each group of units the mechanisms covered, at least one.
             delta: δ.
             adjacency: which data sets are neighbours.
             facts: the fields that segments do not know.
 
         Returns:
-            The statement.
+            The statement. Every ε in it is that of the group which pays most.
         """
         # Through text, so that a tenth of 1e-5 reads 1e-6.
         tenths = (float(f"{delta / divisor:.6g}") for divisor in (10, 100))
-        others = tuple(smaller for smaller in tenths if smaller >= smallest_delta(run))
-        first, *further = epsilon_curve(run, (delta, *others), adjacency)
+        others = tuple(small for small in tenths if small >= max(map(smallest_delta, runs)))
+        curves = [epsilon_curve(run, (delta, *others), adjacency) for run in runs]
+        worst, run = max(zip(curves, runs, strict=True), key=lambda pair: pair[0][0])
+        further = [max(values) for values in list(zip(*curves, strict=True))[1:]]
         comparable = adjacency != "replace-one" and run[0].cap is None
         return cls(
-            epsilon=first,
+            epsilon=worst[0],
             delta=delta,
             curve=tuple(zip(others, further, strict=True)),
-            rdp_epsilon=rdp_epsilon(run, delta, adjacency) if comparable else None,
+            rdp_epsilon=max(rdp_epsilon(one, delta, adjacency) for one in runs)
+            if comparable
+            else None,
             accountant=f"dp-accounting {version('dp-accounting')}",
             adjacency=adjacency,
             run=run,
+            groups=tuple(runs) if len(runs) > 1 else (),
             **facts,
         )
 
     @property
     def rate(self) -> float:
-        """The probability that a unit takes part in a step."""
-        return self.run[0].rate
+        """The largest probability that a unit takes part in a step."""
+        return max(part.rate for run in (self.run, *self.groups) for part in run)
 
     @property
     def cap(self) -> int | None:
@@ -124,7 +132,7 @@ class Statement:
                 "Also read, outside the account: the structure (shapes, types) of one record; a "
                 "few records at set-up where a custom function collates them; the labels where "
                 "classes were declared; the time that kernels take on the first batch. "
-                f"{self._population_text}"
+                f"{self._population_text}{self._groups_text}"
             ),
             "release": (
                 "The weights after every step, so all checkpoints, the optimizer's state, and "
@@ -165,10 +173,8 @@ class Statement:
             "noise_multiplier": self.noise_multiplier,
             "sensitivity": self.sensitivity,
             "queries": self.queries,
-            "accounted": [
-                {"steps": segment.steps, "noise_multiplier": segment.noise_multiplier}
-                for segment in self.run
-            ],
+            "accounted": [_numbers(segment) for segment in self.run],
+            "groups": [[_numbers(segment) for segment in run] for run in self.groups],
             "rounded_noise": self.rounded_noise,
             "digest": self.digest,
             "items": self.items,
@@ -201,6 +207,16 @@ class Statement:
         return f"The population {self.population} was read once, the data's length, {shielded}."
 
     @property
+    def _groups_text(self) -> str:
+        if not self.groups:
+            return ""
+        return (
+            f" The {len(self.groups)} groups that have rates of their own are of declared size; "
+            f"which of them a {self.unit} belongs to was handed over with the data, counts as a "
+            "part of it and is protected like the rest."
+        )
+
+    @property
     def _neighbours_text(self) -> str:
         return _RELATION_TEXT[self.adjacency].format(unit=self.unit)
 
@@ -219,10 +235,15 @@ class Statement:
     @property
     def _mechanism(self) -> str:
         """The accountant's input, every number in full."""
-        parts = [f"{part.noise_multiplier!r} for {part.steps} steps" for part in self.run]
+        varied = bool(self.groups)
+        parts = [
+            f"{part.noise_multiplier!r} for {part.steps} steps"
+            + (f" at rate {part.rate!r}" if varied else "")
+            for part in self.run
+        ]
         if len(parts) > _LISTED:
             parts[_LISTED:] = [f"… and {len(parts) - _LISTED} more levels, see the JSON"]
-        rate = f"rate {self.rate!r}"
+        rate = "in the group that pays most" if varied else f"rate {self.rate!r}"
         if self.cap is not None:
             rate += f", at most {self.cap} of {self.population}"
         several = (
@@ -235,6 +256,10 @@ class Statement:
     @property
     def _assumptions(self) -> str:
         coin = f"each {self.unit} joins each step by its own coin of rate {self.rate!r}"
+        if self.groups:
+            coin += (
+                f" at most, which changes with the step and differs between groups of {self.unit}s"
+            )
         capped = "" if self.cap is None else f", at random at most {self.cap} of them"
         held = (
             "It holds because the plan itself makes the sampler."
@@ -260,7 +285,16 @@ class Statement:
             against += f", which allows to publish some whole {self.unit}s: too large"
         pairs = ((self.delta, self.epsilon), *self.curve)
         bounds = ", ".join(f"({_up(epsilon)}, {delta!r})" for delta, epsilon in pairs)
-        return f"(ε, δ) = {bounds}; the first {against}."
+        whose = " in the group that pays most, less in the others" if self.groups else ""
+        return f"(ε, δ) = {bounds}{whose}; the first {against}."
+
+
+def _numbers(segment: Segment) -> dict[str, float]:
+    return {
+        "steps": segment.steps,
+        "noise_multiplier": segment.noise_multiplier,
+        "rate": segment.rate,
+    }
 
 
 def _up(epsilon: float) -> str:

@@ -14,6 +14,7 @@ from steppe.audit.replay import ROUNDING
 from steppe.audit.result import Result
 from steppe.audit.subject import Scripted, Subject, released, without_dropout
 from steppe.clipping.batches import rows
+from steppe.clipping.clip import State
 from steppe.noise import SeededSource
 
 _BATCH = 6
@@ -40,7 +41,8 @@ def control_flow(subject: Subject) -> Result:
 
     Returns:
         The largest difference of two releases in units of the noise; infinite where a public number
-        differs (rate, divisor, steps, noise, cap, shapes, digest of the plan) or a run stops.
+        differs (rate, divisor, steps, noise, cap, shapes, digest of the plan, what the clip has
+        learnt) or a run stops.
     """
     length = len(subject.records)
     batch = subject.records.take(torch.arange(min(_BATCH, length)))
@@ -108,12 +110,14 @@ def _run(subject: Subject, script: Sequence[Any], length: int, scale: float) -> 
     engine, plain, plan = private.engine, private.engine.objective, private.plan
     engine.objective = lambda batch: plain(batch) * scale
     releases: list[Tensor] = []
+    learnt: list[dict[str, float]] = []
     outcome = "finished"
     with without_dropout(private.model):
         try:
             for batch in private:
                 private.step(batch)
                 releases.append(released(private))
+                learnt.append(_numbers(engine.clipper.state()))
         except Exception as error:  # an error that depends on a record is a release like any other
             outcome = f"{type(error).__name__} in step {private.steps_done}"
     steps = range(plan.total_steps)
@@ -128,5 +132,14 @@ def _run(subject: Subject, script: Sequence[Any], length: int, scale: float) -> 
         "steps": (plan.total_steps, private.steps_done, len(releases), len(private)),
         "shapes": (shapes, [len(vector) for vector in releases]),
         "physical batch": engine.physical_batch,
+        "what the clip learnt": learnt,
     }
     return _Trace(public, releases)
+
+
+def _numbers(state: State) -> dict[str, float]:
+    """A clip's state in numbers that differ where the state does."""
+    return {
+        name: float(value.double().sum() if isinstance(value, Tensor) else value)
+        for name, value in state.items()
+    }

@@ -34,7 +34,7 @@ def noise_law(subject: Subject, draws: int = 200_000) -> list[Result]:
     from scipy import stats
 
     private = subject.private(Nobody(subject.records), steps=1)
-    steps = max(1, math.ceil(draws / private.engine.numel))
+    steps = max(1, math.ceil(draws / private.engine.width))
     private = subject.private(Nobody(subject.records), steps=steps)
     plan = private.plan
     pieces = [

@@ -106,7 +106,7 @@ def clipped_sum(engine: ClippedSum, batch: Any) -> Tensor:
 
 def _sum_and_norms(engine: ClippedSum, batch: Any) -> tuple[Tensor, Tensor]:
     double = all(p.dtype == torch.float64 for p in engine.parameters.values())
-    buffer = torch.zeros(engine.numel, dtype=torch.float64 if double else torch.float32)
+    buffer = torch.zeros(engine.width, dtype=torch.float64 if double else torch.float32)
     norms = engine.add_(buffer, batch)
     return buffer.double(), norms
 

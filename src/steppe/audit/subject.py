@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from steppe import _validate
+from steppe.clipping.clip import Clipper
+from steppe.errors import MisuseError
 from steppe.noise import SecureSource, Source
 from steppe.plan import Plan
 from steppe.private import Private
@@ -88,7 +90,9 @@ class Subject:
             constants["epochs"] = None
         plan = replace(self.plan, **constants)
         data = self.records if data is None else data
-        return self.build(plan, data, source or SecureSource())
+        private = self.build(plan, data, source or SecureSource())
+        private.engine.clipper = _Overheard(private.engine.clipper)
+        return private
 
 
 class Nobody(Records):
@@ -149,14 +153,45 @@ class Noted(Records):
         return self._given[id(batch)][1]
 
 
+class _Overheard:
+    """A clip at work that notes the last vector it was given to decode, and what it made of it."""
+
+    def __init__(self, clipper: Clipper) -> None:
+        self._clipper = clipper
+        self.answer = self.gradient = torch.zeros(0)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clipper, name)
+
+    def decode(self, answer: Tensor) -> Tensor:
+        self.answer = answer.double().clone()
+        gradient = self._clipper.decode(answer)
+        self.gradient = gradient.double().clone()
+        return gradient
+
+
 def released(private: Private) -> Tensor:
-    """The private gradient as the optimizer saw it in the last step, flat and in float64."""
-    pieces = [
+    """What the last step released, flat and in float64.
+
+    That is the private gradient as the optimizer saw it, where clips hand the noised mean on as it
+    is. Others decode it: then it is the vector before, and the optimizer must have seen exactly
+    what was decoded from it.
+    """
+    seen = [
         parameter.grad.flatten().double()
         for parameter in private.engine.parameters.values()
         if parameter.grad is not None
     ]
-    return torch.cat(pieces) if pieces else torch.zeros(0, dtype=torch.float64)
+    gradient = torch.cat(seen) if seen else torch.zeros(0, dtype=torch.float64)
+    clipper = private.engine.clipper
+    if not isinstance(clipper, _Overheard) or torch.equal(clipper.answer, clipper.gradient):
+        return gradient
+    if not torch.allclose(gradient, clipper.gradient, rtol=1e-6, atol=0.0):
+        raise MisuseError(
+            "gradient=changed: the optimizer must get what was decoded from the released vector; "
+            "take out what happens to it in between."
+        )
+    return clipper.answer
 
 
 @contextmanager

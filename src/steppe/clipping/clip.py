@@ -1,23 +1,154 @@
-"""Place 4: the protocol of a clip."""
+"""Place 4: the protocol of a clip.
+
+A query of a batch releases one vector under one Gaussian. A clip says what a record's part of that
+vector is, how long it can be, and how the noised mean of the parts becomes a gradient again. What
+it learns on the way, it learns from released vectors only.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
+
+from steppe import _validate
+from steppe.clipping.captured import Captured
+
+State = dict[str, Tensor | float]
+"""What a run remembers between steps; public, since it is made from released numbers."""
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """Gradients of public records at the current weights.
+
+    Attributes:
+        records: how many public records there are.
+        gradients: yields them as `(some, weights)` matrices; every call starts anew.
+    """
+
+    records: int
+    gradients: Callable[[], Iterator[Tensor]]
+
+
+class Clipper(Protocol):
+    """A clip at work in one run.
+
+    Guarantees:
+        Adding or removing one record moves what `add_` adds by at most the clip's sensitivity in l2
+        norm, up to rounding; a record whose gradient is not finite adds exactly zero. `decode` and
+        `prepare` see nothing but released vectors, weights and public records.
+    """
+
+    @property
+    def width(self) -> int:
+        """How many numbers a query releases."""
+
+    @property
+    def writes_out(self) -> bool:
+        """Whether `add_` needs memory for every record's whole gradient."""
+
+    def prepare(self) -> None:
+        """Called before every query, at the weights that it asks at."""
+
+    def add_(self, out: Tensor, gradients: Captured) -> Tensor:
+        """Add the records' parts to a buffer of `width` numbers; return the records' norms."""
+
+    def encode(self, gradients: Tensor) -> Tensor:
+        """The parts one by one, `(B, weights)` to `(B, width)`: slow, obvious, what `add_` adds."""
+
+    def decode(self, answer: Tensor) -> Tensor:
+        """The gradient in the noised sum of all parts over the expected batch."""
+
+    def state(self) -> State:
+        """What later queries depend on."""
+
+    def load(self, state: State) -> None:
+        """Go on from what `state` returned."""
 
 
 @runtime_checkable
 class Clip(Protocol):
-    """How much a record may say.
+    """How much a record may say: the public constants.
 
     Guarantees:
-        For any norms, adding or removing one record moves Σᵢ factorᵢ gᵢ by at most `sensitivity`.
+        Adding or removing one record moves the vector that a query releases by at most
+        `sensitivity` in l2 norm, before its noise, whatever was released before.
     """
 
     @property
     def sensitivity(self) -> float:
-        """The largest l2 change of the clipped sum when one record comes or goes."""
+        """The largest l2 change of the released vector when one record comes or goes."""
 
-    def factors(self, norms: Tensor) -> Tensor:
-        """What each record's gradient is multiplied by; 0 where the norm is not finite."""
+    def begin(self, parameters: Mapping[str, Tensor], anchors: Anchors | None = None) -> Clipper:
+        """Start a run over these weights; `anchors` where public records were given."""
+
+
+class Scaled:
+    """Multiply every record's gradient by a factor that depends on its norm alone.
+
+    Args:
+        width: the number of weights.
+        factors: from norms to factors, 0 where the norm is not finite.
+    """
+
+    writes_out = False
+
+    def __init__(self, width: int, factors: Callable[[Tensor], Tensor]) -> None:
+        self.width = width
+        self.factors = factors
+
+    def prepare(self) -> None:
+        """Nothing depends on the weights."""
+
+    def add_(self, out: Tensor, gradients: Captured) -> Tensor:
+        """Add Σᵢ factorᵢ gᵢ; return the norms."""
+        norms = gradients.squared_norms().sqrt()
+        gradients.add_(out, self.factors(norms))
+        return norms
+
+    def encode(self, gradients: Tensor) -> Tensor:
+        """factorᵢ gᵢ, row by row."""
+        norms = row_norms(gradients)
+        factors = self.factors(norms).to(gradients.dtype)
+        return finite_rows(gradients, norms) * factors[:, None]
+
+    def decode(self, answer: Tensor) -> Tensor:
+        """The answer is the gradient."""
+        return answer
+
+    def state(self) -> State:
+        """Nothing is remembered."""
+        return {}
+
+    def load(self, state: State) -> None:
+        """Nothing is remembered."""
+
+
+def row_norms(gradients: Tensor) -> Tensor:
+    """The l2 norm of every row, in float64."""
+    return torch.linalg.vector_norm(gradients.double(), dim=1)
+
+
+def finite_rows(gradients: Tensor, norms: Tensor) -> Tensor:
+    """The rows, with zeros where the norm is not finite: a factor of 0 does not silence NaN."""
+    return torch.where(torch.isfinite(norms)[:, None], gradients, 0.0)
+
+
+def count_weights(parameters: Mapping[str, Tensor]) -> int:
+    """How many numbers the weights have together."""
+    return sum(parameter.numel() for parameter in parameters.values())
+
+
+def refuse_anchors(anchors: Anchors | None) -> None:
+    """Public records that a clip does not look at were meant for another one."""
+    if anchors is not None:
+        raise _validate.fail(
+            "public",
+            f"{anchors.records} records",
+            "this clip learns nothing from public records",
+            "use GEP, or leave `public` out",
+        )

@@ -8,36 +8,40 @@ Per-record gradients are written out only where that is the cheapest way.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from steppe import _validate
 from steppe.clipping.batches import count, each, rows
-from steppe.clipping.clip import Clip
+from steppe.clipping.captured import Captured, Found, Packing, Strengths
+from steppe.clipping.clip import Anchors, Clip
 from steppe.clipping.kernels import Kernels
 from steppe.clipping.pullback import pulled_back, shortened
 from steppe.clipping.rules import RULES
-from steppe.clipping.slots import GUARD, Slot, added, squared_rows, wide_dtype
+from steppe.clipping.slots import added
 from steppe.clipping.tracing import ANCHOR, Layouts, Tracer, is_marked, mark
-from steppe.errors import MisuseError, UnsupportedModelError
+from steppe.errors import MisuseError, SteppeError, UnsupportedModelError
 
 Objective = Callable[[Any], Tensor]
 
 
 class ClippedSum:
-    """Adds a batch's clipped per-record gradients to one flat buffer.
+    """Adds what a batch's records may say to one flat buffer, and reads the noised answer.
 
     Args:
         parameters: the weights to train, by name; their order is the order in the buffer.
         objective: maps a batch to one loss for each record.
         clip: how much a record may say.
-        l2: λ of the term λθ that joins every record's gradient before the clip.
+        l2: λ of the term λθ that joins every record's gradient before the clip; a mapping from name
+            prefixes gives parts of the model their own.
         physical_batch: how many records go through the model at once; None takes all.
         layouts: where the records lie in each operation, as the probe found them; None means
             record axis first everywhere.
         kernels: which way each layer shape takes; measured on the first batch unless pinned.
+        public: a batch of public records, for clips that learn directions from them.
 
     Guarantees:
         Adding or removing one record moves the sum by at most `clip.sensitivity` in l2 norm, up to
@@ -51,43 +55,82 @@ class ClippedSum:
         objective: Objective,
         clip: Clip,
         *,
-        l2: float = 0.0,
+        l2: float | Strengths = 0.0,
         physical_batch: int | None = None,
         layouts: list[Layouts] | None = None,
         kernels: Kernels | None = None,
+        public: Any = None,
     ) -> None:
-        self.parameters = dict(parameters)
+        self.packing = Packing(parameters, l2)
+        self.parameters = self.packing.parameters
         self.objective = objective
         self.clip = clip
         self.l2 = l2
         self.physical_batch = physical_batch
         self.layouts = layouts
         self.kernels = kernels or Kernels()
-        self.numel = sum(p.numel() for p in self.parameters.values())
-        self._slices: dict[int, tuple[int, int]] = {}
-        start = 0
-        for parameter in self.parameters.values():
-            self._slices[id(parameter)] = (start, start + parameter.numel())
-            start += parameter.numel()
+        anchors = None if public is None else Anchors(count(public), self._anchors(public))
+        self.clipper = clip.begin(self.parameters, anchors)
+
+    @property
+    def numel(self) -> int:
+        """How many numbers the trained weights have together."""
+        return self.packing.numel
+
+    @property
+    def width(self) -> int:
+        """How many numbers a query releases, and so the length of its buffer."""
+        return self.clipper.width
 
     def part_of(self, flat: Tensor, name: str) -> Tensor:
         """The piece of a flat vector that belongs to a weight, in its shape."""
-        parameter = self.parameters[name]
-        start, end = self._slices[id(parameter)]
-        return flat[start:end].view_as(parameter)
+        return self.packing.part_of(flat, name)
+
+    @torch.no_grad()
+    def prepare(self) -> None:
+        """Make the clip ready for a query at the weights as they are."""
+        self.clipper.prepare()
+
+    def rehearse(self) -> None:
+        """Prepare once and forget it, so that public records that do not fit fail at set-up."""
+        before = self.clipper.state()
+        try:
+            self.prepare()
+        except SteppeError:
+            raise
+        except Exception as error:  # whatever the model or the loss says about another form
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise _validate.fail(
+                "public",
+                "a batch",
+                f"must go through model and loss like a batch of the data, but: {reason}",
+                "give it the same form",
+            ) from error
+        self.clipper.load(before)
+
+    @property
+    def bytes_written_out(self) -> int:
+        """Memory that the clip needs for each record of a physical batch."""
+        copies = 3 if self.clipper.writes_out else 0  # the gradient, a part of it, a product
+        return copies * self.numel * 4
+
+    @torch.no_grad()
+    def decode(self, answer: Tensor) -> Tensor:
+        """The flat gradient in a noised sum that was divided by the expected batch."""
+        return self.clipper.decode(answer)
 
     @torch.no_grad()
     def add_(self, out: Tensor, batch: Any) -> Tensor:
-        """Add the clipped sum of `batch` to the flat buffer `out`.
+        """Add the clipped sum of `batch` to a buffer of `width` numbers.
 
         Returns:
             The norms before clipping, one for each record. They are private: nothing may be
             published from them without noise of its own.
         """
-        if out.shape != (self.numel,) or out.dtype not in (torch.float32, torch.float64):
+        if out.shape != (self.width,) or out.dtype not in (torch.float32, torch.float64):
             raise MisuseError(
                 f"out={tuple(out.shape)} {out.dtype}: must be a flat float32 or float64 buffer of "
-                f"{self.numel} numbers; make it with torch.zeros(engine.numel)."
+                f"{self.width} numbers; make it with torch.zeros(engine.width)."
             )
         total = count(batch)
         step = self.physical_batch or max(total, 1)
@@ -100,9 +143,7 @@ class ClippedSum:
             norms.append(self.add_slots_(out, piece, size))
         return torch.cat(norms) if norms else torch.zeros(0)
 
-    def add_slots_(
-        self, out: Tensor, found: list[tuple[Tensor, Slot]], records: int, scale: float = 1.0
-    ) -> Tensor:
+    def add_slots_(self, out: Tensor, found: Found, records: int, scale: float = 1.0) -> Tensor:
         """Add the clipped sum of per-record gradients that were captured already.
 
         Args:
@@ -115,59 +156,37 @@ class ClippedSum:
         Returns:
             The norms before clipping, as for `add_`.
         """
-        squared = self._squared_norms(found, records, scale)
-        norms = squared.sqrt()
-        factors = self.clip.factors(norms).to(out.dtype)
-        bad = torch.nonzero(factors == 0).flatten()  # non-finite records, by the clip's contract
-        weights = factors if scale == 1.0 else factors * scale
-        for leaf, slot in found:
-            start, end = self._slices[id(leaf)]
-            if out.dtype == wide_dtype(leaf):
-                slot.add_(out[start:end], weights, bad)
-            else:  # float64 weights beside float32 ones
-                part = torch.zeros(end - start, dtype=wide_dtype(leaf))
-                slot.add_(part, weights.to(part.dtype), bad)
-                out[start:end] += part
-        if self.l2:
-            weight = self.l2 * float(factors.sum(dtype=torch.float64))
-            for parameter in self.parameters.values():
-                start, end = self._slices[id(parameter)]
-                out[start:end].add_(parameter.detach().flatten(), alpha=weight)
-        return norms
+        return self.clipper.add_(out, Captured(found, records, scale, self.packing))
 
-    def _squared_norms(
-        self, found: list[tuple[Tensor, Slot]], records: int, scale: float
-    ) -> Tensor:
-        parts = [slot.squared_norms() for _, slot in found] or [torch.zeros(records)]
-        squared = parts[0].double()  # many small terms: add them in float64
-        for part in parts[1:]:
-            squared += part
-        if scale != 1.0:
-            squared *= scale**2
-        if self.l2:
-            plain = squared.clone()
-            for leaf, slot in found:
-                squared += (2 * self.l2 * scale) * slot.dots(leaf.detach())
-            weights = sum(float(squared_rows(p.detach()[None])) for p in self.parameters.values())
-            # The three terms may cancel; as in the slots, the rounding they leave is added on top.
-            guard = GUARD * torch.finfo(torch.float32).eps * (plain + self.l2**2 * weights)
-            squared = (squared + self.l2**2 * weights).clamp_(min=0.0) + guard
-        return squared
+    def _anchors(self, public: Any) -> Callable[[], Iterator[Tensor]]:
+        """Gradients of public records, a physical batch at a time, by the objective given now."""
+        objective = self.objective
 
-    def slots(self, batch: Any, records: int | None = None) -> list[tuple[Tensor, Slot]]:
+        def gradients() -> Iterator[Tensor]:
+            total = count(public)
+            step = self.physical_batch or total
+            for start in range(0, total, step):
+                size = min(step, total - start)
+                tracer = self.trace(rows(public, slice(start, start + size)), size, objective)
+                found = Captured(self.collected(tracer), size, 1.0, self.packing)
+                yield found.written_out(torch.float32)
+
+        return gradients
+
+    def slots(self, batch: Any, records: int | None = None) -> Found:
         """One slot for each trained weight that the batch used."""
         return self.collected(self.trace(batch, records))
 
-    def collected(self, tracer: Tracer) -> list[tuple[Tensor, Slot]]:
+    def collected(self, tracer: Tracer) -> Found:
         """What the backward passes since the last call left at the tracer, by trained weight."""
-        uses: dict[int, list[tuple[Tensor, Slot]]] = defaultdict(list)
+        uses: dict[int, Found] = defaultdict(list)
         for use in tracer.uses:
             for pair in use.slots:
                 shared, slot = shortened(*pair)
                 uses[id(shared)].append((shared, slot))
             use.slots = []
-        plain: list[tuple[Tensor, Slot]] = []
-        derived: list[tuple[Tensor, Slot]] = []
+        plain: Found = []
+        derived: Found = []
         for pairs in uses.values():
             shared = pairs[0][0]
             slot = pairs[0][1] if len(pairs) == 1 else added([s for _, s in pairs])
@@ -178,8 +197,8 @@ class ClippedSum:
         self._require_known(plain)
         return plain
 
-    def _require_known(self, found: list[tuple[Tensor, Slot]]) -> None:
-        strangers = [tuple(leaf.shape) for leaf, _ in found if id(leaf) not in self._slices]
+    def _require_known(self, found: Found) -> None:
+        strangers = [tuple(leaf.shape) for leaf, _ in found if id(leaf) not in self.packing.slices]
         if strangers:
             raise MisuseError(
                 f"weights of shapes={strangers[:3]}: must be among the trained ones, and need a "
@@ -189,17 +208,22 @@ class ClippedSum:
 
     def tracer(self, records: int) -> Tracer:
         """A tracer for one forward pass of so many records."""
-        return Tracer(records, RULES, self.layouts, self.kernels, want_dots=bool(self.l2))
+        return Tracer(
+            records, RULES, self.layouts, self.kernels, want_dots=bool(self.packing.pulls)
+        )
 
-    def trace(self, batch: Any, records: int | None = None) -> Tracer:
+    def trace(
+        self, batch: Any, records: int | None = None, objective: Objective | None = None
+    ) -> Tracer:
         """Run the objective on one physical batch and its backward pass to the activations."""
+        objective = objective or self.objective
         records = count(batch) if records is None else records
         alias = each(Tensor.detach, batch)  # marks stay off the caller's tensors
         mark(alias)
         tracer = self.tracer(records)
         with torch.enable_grad():
             with tracer:
-                losses = self.objective(alias)
+                losses = objective(alias)
             check_losses(losses, records)
             tracer.require_whole()
             if tracer.uses:

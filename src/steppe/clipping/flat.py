@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from steppe import _validate
+from steppe.clipping.clip import Anchors, Scaled, count_weights, refuse_anchors
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class Flat:
     def sensitivity(self) -> float:
         """The largest l2 change of the clipped sum when one record comes or goes."""
         return self.bound
+
+    def begin(self, parameters: Mapping[str, Tensor], anchors: Anchors | None = None) -> Scaled:
+        """Start a run; it remembers nothing from step to step."""
+        refuse_anchors(anchors)
+        return Scaled(count_weights(parameters), self.factors)
 
     def factors(self, norms: Tensor) -> Tensor:
         """What each record's gradient is multiplied by, from its norm."""

@@ -5,13 +5,14 @@ Every fast path is tested equal to this one. It asks nothing of the model but au
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from steppe.clipping.batches import count, rows
+from steppe.clipping.captured import Strengths, strengths
 from steppe.clipping.clip import Clip
 
 
@@ -43,23 +44,31 @@ def record_gradients(
 
 def clipped_sum(
     objective: Callable[[Any], Tensor],
-    parameters: Sequence[Tensor],
+    parameters: Mapping[str, Tensor] | Sequence[Tensor],
     batch: Any,
     clip: Clip,
-    l2: float = 0.0,
+    l2: float | Strengths = 0.0,
 ) -> Tensor:
-    """Σᵢ clip(gᵢ + λθ), one record at a time.
+    """Σᵢ clip(gᵢ + λθ), one record at a time, as a clip's first query sees it.
+
+    Args:
+        objective: as for `record_gradients`.
+        parameters: by name; a sequence where no name matters.
+        batch: as for `record_gradients`.
+        clip: how much a record may say.
+        l2: one λ, or λ by name prefix.
 
     Guarantees:
         A record whose gradient is not finite contributes zero.
     """
-    gradients = record_gradients(objective, parameters, batch)
-    weights = torch.cat([p.detach().flatten().to(_wide(p)) for p in parameters])
-    gradients = gradients + l2 * weights
-    norms = torch.linalg.vector_norm(gradients.double(), dim=1)
-    factors = clip.factors(norms).to(gradients.dtype)
-    finite = torch.isfinite(norms)[:, None]
-    return (torch.where(finite, gradients, 0.0) * factors[:, None]).sum(0)
+    if not isinstance(parameters, Mapping):
+        parameters = {str(index): parameter for index, parameter in enumerate(parameters)}
+    gradients = record_gradients(objective, list(parameters.values()), batch)
+    pulls = [
+        strength * parameters[name].detach().flatten().to(_wide(parameters[name]))
+        for name, strength in strengths(l2, parameters).items()
+    ]
+    return clip.begin(parameters).encode(gradients + torch.cat(pulls)).sum(0)
 
 
 def _wide(tensor: Tensor) -> torch.dtype:

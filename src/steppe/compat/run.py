@@ -170,7 +170,8 @@ class Run:
             self._total, self._std, self.constants.max_grad_norm, self.source
         )
         self._total = None
-        self._hand_over(total.div_(self.constants.expected_batch_size))
+        answer = total.div_(self.constants.expected_batch_size)
+        self._hand_over(self._engine.decode(answer))
 
     def _captured(self) -> tuple[Piece, list[tuple[Tensor, Slot]]]:
         """The batch that waits for its step, with its per-record gradients."""
@@ -226,7 +227,7 @@ class Run:
         parameters = list(self._engine.parameters.values())
         double = all(p.dtype == torch.float64 for p in parameters)
         total = torch.empty(
-            self._engine.numel,
+            self._engine.width,
             dtype=torch.float64 if double else torch.float32,
             device=parameters[0].device,
         )

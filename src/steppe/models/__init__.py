@@ -18,6 +18,9 @@ from steppe.models.resnet import gn_resnet10 as gn_resnet10
 from steppe.models.resnet import gn_resnet18 as gn_resnet18
 from steppe.models.resnet import gn_resnet50 as gn_resnet50
 from steppe.models.resnet20 import resnet20 as resnet20
+from steppe.models.scattering import Scattering as Scattering
+from steppe.models.scattering import ScatteringLinear as ScatteringLinear
+from steppe.models.scattering import scattering_linear as scattering_linear
 from steppe.models.vision_transformer import VisionTransformer as VisionTransformer
 from steppe.models.wide_resnet import wrn_16_4 as wrn_16_4
 from steppe.models.wide_resnet import wrn_28_10 as wrn_28_10

@@ -10,12 +10,13 @@ from typing import Any
 from torch import nn
 
 from steppe import _validate
-from steppe.models import dpnas, plain_cnn, regression, resnet, resnet20, wide_resnet
+from steppe.models import dpnas, plain_cnn, regression, resnet, resnet20, scattering, wide_resnet
 from steppe.models.vision_transformer import VisionTransformer
 
 _CONSTRUCTORS: dict[str, Callable[..., nn.Module]] = {
     "linear": regression.linear_regression,
     "logistic": regression.logistic_regression,
+    "scattering-linear": scattering.scattering_linear,
     "cnn-relu-26k": plain_cnn.cnn_relu_26k,
     "cnn-tanh-26k": plain_cnn.cnn_tanh_26k,
     "cnn-tanh-26k-ftrl": plain_cnn.cnn_tanh_26k_ftrl,
@@ -41,7 +42,7 @@ def names() -> tuple[str, ...]:
 
     Examples:
         >>> names()[:3]
-        ('linear', 'logistic', 'cnn-relu-26k')
+        ('linear', 'logistic', 'scattering-linear')
     """
     return tuple(_CONSTRUCTORS)
 

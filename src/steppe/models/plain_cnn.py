@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 
-from torch import nn
+from torch import Tensor, nn
 
 from steppe import _validate
 
@@ -95,6 +95,17 @@ def cnn_opacus_cifar(channels: int = 3, classes: int = 10) -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(widths[-1], classes))
 
 
+class _ChannelsLastMaxPool(nn.MaxPool2d):
+    """The same maxima with channels side by side in memory.
+
+    torch's CPU kernel compares neighbouring channels in one instruction and neighbouring pixels one
+    by one; with the copy this makes a training step of the 26k networks 1.3 to 1.5 times as fast.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2))
+
+
 def _two_convolutions(
     channels: int, classes: int, padding: int, activation: type[nn.Module]
 ) -> nn.Module:
@@ -102,10 +113,10 @@ def _two_convolutions(
     return nn.Sequential(
         nn.Conv2d(channels, 16, 8, stride=2, padding=padding),
         activation(),
-        nn.MaxPool2d(2, stride=1),
+        _ChannelsLastMaxPool(2, stride=1),
         nn.Conv2d(16, 32, 4, stride=2),
         activation(),
-        nn.MaxPool2d(2, stride=1),
+        _ChannelsLastMaxPool(2, stride=1),
         nn.Flatten(),
         nn.Linear(32 * 4 * 4, 32),
         activation(),

@@ -17,6 +17,7 @@ from torch import Tensor
 
 Ask = Callable[[], Tensor]
 Walk = Callable[[Ask], Tensor]
+"""Makes one step's private gradient; one that remembers something is `Remembering` too."""
 
 # Shorter vectors have no direction worth the name, and radius / length would leave float32.
 _SHORTEST = 1e-30
@@ -85,6 +86,17 @@ class Weights:
         for parameter in self._parameters:
             yield parameter, vector[start : start + parameter.numel()].view_as(parameter)
             start += parameter.numel()
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A walk whose next step depends on earlier ones, so that a run can be taken up again."""
+
+    def state(self) -> dict[str, Tensor]:
+        """What the next step depends on; public, since it is made from released numbers."""
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Go on from what `state` returned."""
 
 
 @runtime_checkable

@@ -60,3 +60,9 @@ class _Climb:
         # A copy of its own: the optimizer and the user may do to `.grad` what they like.
         self._next = self._weights.scaled(gradient, self._radius)
         return gradient
+
+    def state(self) -> dict[str, Tensor]:
+        return {} if self._next is None else {"climb": self._next.clone()}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        self._next = state["climb"].clone() if "climb" in state else None

@@ -65,3 +65,9 @@ class _Return:
             gradient = ask()
         self._previous = here  # only now: a step that failed has moved nothing
         return gradient
+
+    def state(self) -> dict[str, Tensor]:
+        return {} if self._previous is None else {"previous": self._previous.clone()}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        self._previous = state["previous"].clone() if "previous" in state else None

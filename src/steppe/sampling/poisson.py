@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from steppe._validate import fail, positive, positive_integer
 from steppe.sampling._exact import ONE, Words, binomial, uniform_subset
+from steppe.sampling.sampler import Draw, Rates, Sampler
 
 
 @dataclass(frozen=True)
-class Poisson:
+class Poisson(Sampler):
     """Each record joins each step independently with the plan's rate.
 
     Guarantees:
@@ -75,6 +77,20 @@ class Poisson:
             0.25
         """
         return math.ldexp(self.threshold(population, batch_size), -64)
+
+    def rates(self, population: int, batch_size: float, start: int, stop: int) -> Rates:
+        """The same rate in every step; see `Sampler.rates`."""
+        return ((stop - start, (self.realised_rate(population, batch_size),)),)
+
+    def begin(
+        self, records: int, population: int, batch_size: float, groups: Sequence[Any] | None
+    ) -> Draw:
+        """Draws at one rate; see `Sampler.begin`."""
+        if groups is not None:
+            rule = f"{type(self).__name__} has one rate for all records"
+            raise fail("groups", f"{len(groups)} arrays", rule, "leave them out, or use Periodic")
+        threshold = self.threshold(population, batch_size)
+        return lambda step, source: self.draw(records, threshold, source)
 
     def draw(self, population: int, threshold: int, source: Words) -> torch.Tensor:
         """The participants of one step.

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from steppe._validate import fail, non_negative, positive, positive_integer
+from steppe.clipping import GEP, Quantile
 
 if TYPE_CHECKING:
     from steppe.plan import Plan
@@ -100,6 +101,13 @@ class DPAdam(Optimizer):
             >>> optimizer.param_groups[0]["noise_std"]
             ((5, 0.05),)
         """
+        if isinstance(plan.clip, Quantile | GEP):
+            raise fail(
+                "clip",
+                plan.clip,
+                "leaves noise in the gradient whose size is no constant of the plan",
+                "use Flat, Automatic or PerLayer with DPAdam, or torch.optim.Adam with this clip",
+            )
         levels = tuple(
             (steps, plan.noise_std * factor / plan.divisor)
             for steps, factor in plan.noise.relative(plan.total_steps)

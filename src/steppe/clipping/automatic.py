@@ -1,0 +1,64 @@
+"""Place 4: every record's gradient is brought to one length, whatever it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from steppe import _validate
+from steppe.clipping.clip import Anchors, Scaled, count_weights, refuse_anchors
+
+# Beyond this a factor would leave float32, and the gradient it belongs to is zero for all purposes.
+_LARGEST_FACTOR = 1e30
+
+
+@dataclass(frozen=True)
+class Automatic:
+    """Multiply a record's gradient by bound / (norm + gamma).
+
+    No threshold is left to tune: with SGD the bound is a factor on the learning rate, with Adam it
+    has no effect at all. Bu et al., Automatic Clipping: Differentially Private Deep Learning Made
+    Easier and Stronger, 2023.
+
+    Args:
+        bound: the length that long gradients are brought to, and the l2 sensitivity.
+        gamma: how long a gradient must be to count in full (the paper's AUTO-S). It keeps the
+            size of small gradients, so that training can come to rest; 0 brings all of them to the
+            bound (AUTO-V).
+
+    Guarantees:
+        Adding or removing one record moves the clipped sum by at most `sensitivity` in l2 norm.
+        A record whose gradient is zero or not finite adds zero.
+
+    Examples:
+        >>> import torch
+        >>> Automatic(1.0, gamma=0.5).factors(torch.tensor([0.0, 0.5, 9.5, float("nan")]))
+        tensor([2.0000, 1.0000, 0.1000, 0.0000])
+    """
+
+    bound: float = 1.0
+    gamma: float = 0.01
+
+    def __post_init__(self) -> None:
+        bound = _validate.positive("Automatic.bound", self.bound, "a common choice is 1")
+        gamma = _validate.non_negative("Automatic.gamma", self.gamma, "a common choice is 0.01")
+        object.__setattr__(self, "bound", bound)
+        object.__setattr__(self, "gamma", gamma)
+
+    @property
+    def sensitivity(self) -> float:
+        """The largest l2 change of the clipped sum when one record comes or goes."""
+        return self.bound
+
+    def begin(self, parameters: Mapping[str, Tensor], anchors: Anchors | None = None) -> Scaled:
+        """Start a run; it remembers nothing from step to step."""
+        refuse_anchors(anchors)
+        return Scaled(count_weights(parameters), self.factors)
+
+    def factors(self, norms: Tensor) -> Tensor:
+        """What each record's gradient is multiplied by, from its norm."""
+        # An infinite norm gives 0, NaN stays NaN until the end, norm 0 without gamma gives the cap.
+        factors = self.bound / (norms + self.gamma)
+        return factors.clamp_(max=_LARGEST_FACTOR).nan_to_num_(nan=0.0)

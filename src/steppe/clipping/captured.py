@@ -1,0 +1,169 @@
+"""The per-record gradients of one physical batch, λθ included, without writing them out.
+
+What a clip works on: it asks for norms, chooses factors and has the weighted sum added to a flat
+buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from steppe import _validate
+from steppe.clipping import prefixes
+from steppe.clipping.slots import GUARD, Slot, squared_rows, wide, wide_dtype
+
+Found = list[tuple[Tensor, Slot]]
+"""Trained weights that a batch used, each with its records' gradients."""
+
+Pulls = list[tuple[Tensor, float]]
+"""Weights with their λ, where it is not 0."""
+
+Strengths = Mapping[str, float] | prefixes.Pairs
+"""λ by name prefix."""
+
+
+class Packing:
+    """Where each trained weight lies in a flat vector, and the λ of the term λθ that pulls it.
+
+    Args:
+        parameters: the weights by name, in the order of the vector.
+        l2: one λ for all, or λ by name prefix; weights without a prefix are not pulled.
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor], l2: float | Strengths) -> None:
+        self.parameters = dict(parameters)
+        self.slices: dict[int, tuple[int, int]] = {}
+        start = 0
+        for parameter in self.parameters.values():
+            self.slices[id(parameter)] = (start, start + parameter.numel())
+            start += parameter.numel()
+        self.numel = start
+        self.pulls: Pulls = [
+            (self.parameters[name], strength)
+            for name, strength in strengths(l2, self.parameters).items()
+            if strength
+        ]
+        self.strength_of = {id(parameter): strength for parameter, strength in self.pulls}
+
+    def part_of(self, flat: Tensor, name: str) -> Tensor:
+        """The piece of a flat vector that belongs to a weight, in its shape."""
+        parameter = self.parameters[name]
+        start, end = self.slices[id(parameter)]
+        return flat[start:end].view_as(parameter)
+
+
+def strengths(l2: float | Strengths, names: Mapping[str, object]) -> dict[str, float]:
+    """λ of every weight, by name.
+
+    Examples:
+        >>> strengths({"head": 0.1}, {"body.weight": ..., "head.weight": ...})
+        {'body.weight': 0.0, 'head.weight': 0.1}
+    """
+    if isinstance(l2, Mapping | tuple):
+        chosen = prefixes.pairs("l2", l2, _validate.non_negative)
+        found = prefixes.match("l2", chosen, names)
+        return {name: 0.0 if p is None else dict(chosen)[p] for name, p in found.items()}
+    return dict.fromkeys(names, float(l2))
+
+
+class Captured:
+    """Every record's gradient gᵢ + λθ of one physical batch.
+
+    Args:
+        found: from `ClippedSum.slots` or `collected`.
+        records: how many records they belong to.
+        scale: what turns a captured gradient into the record's own: B after a loss that was
+            averaged over the B records.
+        packing: where the weights lie in flat vectors.
+        pulls: the weights that λθ joins; all that have a λ unless given.
+    """
+
+    def __init__(
+        self,
+        found: Found,
+        records: int,
+        scale: float,
+        packing: Packing,
+        pulls: Pulls | None = None,
+    ) -> None:
+        self.found, self.records, self.scale, self.packing = found, records, scale, packing
+        self.pulls = packing.pulls if pulls is None else pulls
+
+    def split(self, layer_of: Mapping[int, int], layers: int) -> list[Captured]:
+        """The same gradients in parts, layer by layer.
+
+        Args:
+            layer_of: the number of the layer that a weight belongs to, by `id(weight)`.
+            layers: how many there are.
+        """
+        parts = [Captured([], self.records, self.scale, self.packing, []) for _ in range(layers)]
+        for leaf, slot in self.found:
+            parts[layer_of[id(leaf)]].found.append((leaf, slot))
+        for leaf, strength in self.pulls:
+            parts[layer_of[id(leaf)]].pulls.append((leaf, strength))
+        return parts
+
+    def squared_norms(self) -> Tensor:
+        """‖gᵢ + λθ‖² for every record, in float64.
+
+        Guarantees:
+            Not below the true value by more than rounding; not finite where the gradient is not.
+        """
+        parts = [slot.squared_norms() for _, slot in self.found] or [torch.zeros(self.records)]
+        # Many small terms: add them in float64, and in a copy, since a slot may keep its norms.
+        squared = parts[0].to(torch.float64, copy=True)
+        for part in parts[1:]:
+            squared += part
+        if self.scale != 1.0:
+            squared *= self.scale**2
+        if self.pulls:
+            plain = squared.clone()
+            strength_of = self.packing.strength_of
+            for leaf, slot in self.found:
+                if strength := strength_of.get(id(leaf)):
+                    squared += (2 * strength * self.scale) * slot.dots(leaf.detach())
+            pull = sum(s**2 * float(squared_rows(p.detach()[None])) for p, s in self.pulls)
+            # The three terms may cancel; as in the slots, the rounding they leave is added on top.
+            guard = GUARD * torch.finfo(torch.float32).eps * (plain + pull)
+            squared = (squared + pull).clamp_(min=0.0) + guard
+        return squared
+
+    def add_(self, out: Tensor, factors: Tensor) -> None:
+        """out += Σᵢ factorᵢ (gᵢ + λθ); records with factor 0 are left out, NaN or not.
+
+        Args:
+            out: a flat buffer with a number for each weight.
+            factors: one for each record.
+        """
+        factors = factors.to(out.dtype)
+        bad = torch.nonzero(factors == 0).flatten()  # non-finite records, by the clip's contract
+        weights = factors if self.scale == 1.0 else factors * self.scale
+        for leaf, slot in self.found:
+            start, end = self.packing.slices[id(leaf)]
+            if out.dtype == wide_dtype(leaf):
+                slot.add_(out[start:end], weights, bad)
+            else:  # float64 weights beside float32 ones
+                part = torch.zeros(end - start, dtype=wide_dtype(leaf))
+                slot.add_(part, weights.to(part.dtype), bad)
+                out[start:end] += part
+        if self.pulls:
+            total = float(factors.sum(dtype=torch.float64))
+            for parameter, strength in self.pulls:
+                start, end = self.packing.slices[id(parameter)]
+                out[start:end].add_(parameter.detach().flatten(), alpha=strength * total)
+
+    def written_out(self, dtype: torch.dtype) -> Tensor:
+        """All gradients as one `(records, weights)` matrix, for clips that look at directions."""
+        matrix = torch.zeros(self.records, self.packing.numel, dtype=dtype)
+        for leaf, slot in self.found:
+            start, end = self.packing.slices[id(leaf)]
+            matrix[:, start:end] = wide(slot.written_out()).flatten(1)
+        if self.scale != 1.0:
+            matrix *= self.scale
+        for parameter, strength in self.pulls:
+            start, end = self.packing.slices[id(parameter)]
+            matrix[:, start:end].add_(parameter.detach().flatten(), alpha=strength)
+        return matrix

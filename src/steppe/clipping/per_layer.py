@@ -1,0 +1,154 @@
+"""Place 4: a bound for each layer, from one budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from steppe import _validate
+from steppe.clipping import prefixes
+from steppe.clipping.captured import Captured
+from steppe.clipping.clip import (
+    Anchors,
+    Scaled,
+    count_weights,
+    finite_rows,
+    refuse_anchors,
+    row_norms,
+)
+
+_REMEDY = "use 'equal', 'size' or a mapping such as {'features': 0.7, 'head': 0.3}"
+
+
+@dataclass(frozen=True)
+class PerLayer:
+    """Clip each layer's part of a record's gradient on its own.
+
+    One long layer no longer silences the others. The squares of the layers' bounds add up to the
+    square of `bound`, which stays the sensitivity. McMahan et al., Learning Differentially Private
+    Recurrent Language Models, 2018.
+
+    Args:
+        bound: C, the largest norm of all parts together.
+        budget: how C² is shared out. `equal`: every layer the same. `size`: by the number of
+            weights, as the noise is. A mapping from name prefixes to shares makes a layer of
+            everything under a prefix (`''` for the rest); the shares count relative to their sum.
+            Without a mapping, a layer is the weights of one module.
+
+    Guarantees:
+        Adding or removing one record moves the clipped sum by at most `sensitivity` in l2 norm. A
+        record whose gradient is not finite in one layer adds zero to all.
+
+    Examples:
+        >>> clip = PerLayer(1.0, {"body": 3, "head": 1})
+        >>> clip.bounds({"body": ["body.weight"], "head": ["head.weight"]}, {})
+        {'body': 0.8660254037844386, 'head': 0.5}
+    """
+
+    bound: float = 1.0
+    budget: str | Mapping[str, float] | prefixes.Pairs = "equal"
+
+    def __post_init__(self) -> None:
+        bound = _validate.positive("PerLayer.bound", self.bound, "a common start is 0.1 to 1")
+        object.__setattr__(self, "bound", bound)
+        if isinstance(self.budget, str):
+            _validate.one_of("PerLayer.budget", self.budget, ("equal", "size"), _REMEDY)
+        else:
+            shares = prefixes.pairs("PerLayer.budget", self.budget, _validate.positive)
+            object.__setattr__(self, "budget", shares)
+
+    @property
+    def sensitivity(self) -> float:
+        """The largest l2 change of the clipped sum when one record comes or goes."""
+        return self.bound
+
+    def begin(self, parameters: Mapping[str, Tensor], anchors: Anchors | None = None) -> Layered:
+        """Start a run; it remembers nothing from step to step."""
+        refuse_anchors(anchors)
+        layers = self.layers(parameters)
+        sizes = {name: weight.numel() for name, weight in parameters.items()}
+        return Layered(parameters, layers, self.bounds(layers, sizes))
+
+    def layers(self, names: Mapping[str, object]) -> dict[str, list[str]]:
+        """The names of the weights, by layer."""
+        if isinstance(self.budget, tuple):
+            found = prefixes.match("PerLayer.budget", self.budget, names)
+        else:
+            found = {name: name.rpartition(".")[0] or name for name in names}
+        layers: dict[str, list[str]] = {}
+        for name, layer in found.items():
+            if layer is None:
+                raise _validate.fail(
+                    "PerLayer.budget", self.budget, f"gives {name!r} no share", "add a prefix of ''"
+                )
+            layers.setdefault(layer, []).append(name)
+        return layers
+
+    def bounds(self, layers: Mapping[str, list[str]], sizes: Mapping[str, int]) -> dict[str, float]:
+        """The bound of every layer.
+
+        Args:
+            layers: names of weights, by layer.
+            sizes: how many numbers each weight has.
+        """
+        if self.budget == "equal":
+            shares = dict.fromkeys(layers, 1.0)
+        elif self.budget == "size":
+            shares = {
+                layer: float(sum(sizes[name] for name in names)) for layer, names in layers.items()
+            }
+        else:
+            shares = dict(self.budget)  # type: ignore[arg-type]  # pairs, since __post_init__
+        total = math.fsum(shares.values())
+        return {layer: self.bound * math.sqrt(shares[layer] / total) for layer in layers}
+
+
+class Layered(Scaled):
+    """A run's layers and their bounds."""
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Tensor],
+        layers: Mapping[str, list[str]],
+        bounds: Mapping[str, float],
+    ) -> None:
+        super().__init__(count_weights(parameters), self._factors)
+        self._bounds = torch.tensor(list(bounds.values()), dtype=torch.float64)[:, None]
+        self._layer_of = {
+            id(parameters[name]): number
+            for number, names in enumerate(layers.values())
+            for name in names
+        }
+        # (layer, how many numbers) for the weights in their order.
+        self._columns = [(self._layer_of[id(w)], w.numel()) for w in parameters.values()]
+
+    def _factors(self, norms: Tensor) -> Tensor:
+        """From norms to factors, both `(layers, records)`."""
+        factors = (self._bounds / norms).clamp_(max=1.0).nan_to_num_(nan=0.0)
+        return torch.where(torch.isfinite(norms).all(0), factors, 0.0)
+
+    def add_(self, out: Tensor, gradients: Captured) -> Tensor:
+        """Add Σᵢ factor gᵢ, layer by layer; return the norms over all layers."""
+        parts = gradients.split(self._layer_of, len(self._bounds))
+        squared = torch.stack([part.squared_norms() for part in parts])
+        for part, factors in zip(parts, self._factors(squared.sqrt()), strict=True):
+            part.add_(out, factors)
+        return squared.sum(0).sqrt()
+
+    def encode(self, gradients: Tensor) -> Tensor:
+        """Every layer's part times its own factor, row by row."""
+        parts = gradients.split([size for _, size in self._columns], dim=1)
+        squared = torch.zeros(len(self._bounds), len(gradients), dtype=torch.float64)
+        for (layer, _), part in zip(self._columns, parts, strict=True):
+            squared[layer] += row_norms(part).square()
+        factors = self._factors(squared.sqrt()).to(gradients.dtype)
+        total = squared.sum(0)
+        scaled = [
+            finite_rows(part, total) * factors[layer][:, None]
+            for (layer, _), part in zip(self._columns, parts, strict=True)
+        ]
+        return torch.cat(scaled, dim=1)

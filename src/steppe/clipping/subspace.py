@@ -1,0 +1,74 @@
+"""The directions in which public gradients mostly lie, by power iteration."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from steppe import _validate
+
+
+def chunks(weights: int, groups: int, bases: int) -> list[tuple[int, int]]:
+    """Cut the weights into contiguous chunks and share the bases out by the root of their size.
+
+    Args:
+        weights: how many numbers the weights have together.
+        groups: how many chunks.
+        bases: how many directions in all.
+
+    Returns:
+        (weights, bases) of every chunk.
+
+    Examples:
+        >>> chunks(10, groups=3, bases=4)
+        [(4, 2), (3, 1), (3, 1)]
+    """
+    if bases > weights:
+        raise _validate.fail(
+            "GEP.bases",
+            bases,
+            f"must not exceed the {weights} weights",
+            "use fewer bases, or Flat(), since there is no residual to clip",
+        )
+    sizes = [weights // groups + (index < weights % groups) for index in range(groups)]
+    roots = [math.sqrt(size) for size in sizes]
+    edges = [round(bases * sum(roots[:index]) / sum(roots)) for index in range(groups + 1)]
+    counts = sorted((b - a for a, b in itertools.pairwise(edges)), reverse=True)
+    return list(zip(sizes, counts, strict=True))
+
+
+def spanned(
+    gradients: Callable[[], Iterator[Tensor]],
+    sizes: Sequence[tuple[int, int]],
+    iterations: int,
+    generator: torch.Generator,
+) -> list[Tensor]:
+    """Orthonormal directions of every chunk, nearly those of the largest singular values.
+
+    Args:
+        gradients: yields `(some, weights)` matrices; every call is one pass over the records. A
+            record whose gradient is not finite is left out.
+        sizes: (weights, bases) of every chunk.
+        iterations: passes over the records.
+        generator: where the search starts from.
+
+    Returns:
+        A `(weights, bases)` matrix for each chunk.
+
+    Guarantees:
+        No more than one of the yielded matrices is held at a time.
+    """
+    found = [torch.randn(weights, bases, generator=generator) for weights, bases in sizes]
+    for _ in range(iterations):
+        images = [torch.zeros_like(bases) for bases in found]
+        for matrix in gradients():
+            finite = torch.isfinite(matrix).all(1)[:, None]
+            parts = torch.where(finite, matrix, 0.0).split([weights for weights, _ in sizes], dim=1)
+            for part, bases, image in zip(parts, found, images, strict=True):
+                image.addmm_(part.t(), part @ bases)
+        found = [torch.linalg.qr(image).Q for image in images]
+    return found

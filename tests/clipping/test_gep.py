@@ -1,0 +1,209 @@
+"""Projection on a public subspace: what lies where, and what comes back."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import steppe
+from steppe.clipping import GEP, ClippedSum
+from steppe.clipping.clip import Anchors
+from steppe.clipping.gep import Projected
+from steppe.clipping.subspace import chunks, spanned
+
+WEIGHTS = {"w": nn.Parameter(torch.zeros(30, 2))}
+
+
+def anchors(seed: int = 0, rank: int = 60) -> Tensor:
+    torch.manual_seed(seed)
+    return torch.randn(40, rank) @ torch.randn(rank, 60)
+
+
+def begun(clip: GEP, matrix: Tensor) -> Projected:
+    return clip.begin(WEIGHTS, Anchors(len(matrix), lambda: iter(matrix.split(7))))
+
+
+def test_bases_are_orthonormal_and_lie_in_their_chunks() -> None:
+    clipper = begun(GEP(10, 3), anchors())
+    assert [tuple(b.shape) for b in clipper.bases] == [(20, 4), (20, 3), (20, 3)]
+    for bases in clipper.bases:
+        assert torch.allclose(bases.t() @ bases, torch.eye(bases.shape[1]), atol=1e-5)
+
+
+def test_gradients_that_the_public_ones_span_have_no_residual() -> None:
+    matrix = anchors(rank=4)
+    clipper = begun(GEP(4, 1, embedding_bound=1e6, residual_bound=1.0), matrix)
+    part = clipper.encode(torch.randn(5, 4) @ torch.linalg.svd(matrix)[2][:4])
+    assert float(part[:, :60].norm()) < 1e-4
+    assert float(part[:, 60:].norm()) * 1e6 > 1.0
+
+
+def test_more_iterations_come_closer_to_the_largest_directions() -> None:
+    torch.manual_seed(3)
+    left, _, right = torch.linalg.svd(torch.randn(40, 60), full_matrices=False)
+    matrix = left @ torch.diag(0.8 ** torch.arange(40.0)) @ right
+    missed = []
+    for iterations in (1, 2, 6):
+        (bases,) = spanned(
+            lambda: iter([matrix]), [(60, 5)], iterations, torch.Generator().manual_seed(0)
+        )
+        missed.append(float((right[:5] - right[:5] @ bases @ bases.t()).norm()))
+    assert missed[0] > missed[1] > missed[2]
+    assert missed[2] < 0.05 * missed[0] + 0.2
+
+
+def test_the_residual_is_taken_before_the_embedding_is_clipped() -> None:
+    """What is left over is orthogonal to the subspace, also where the coordinates are clipped."""
+    clip = GEP(6, 2, embedding_bound=1e-3, residual_bound=1e3)
+    clipper = begun(clip, anchors())
+    gradients = torch.randn(4, 60).double()
+    residual = clipper.encode(gradients)[:, :60] * clip.residual_bound
+    for part, bases in zip(residual.split(30, dim=1), clipper.bases, strict=True):
+        assert float((part @ bases.double()).abs().max()) < 1e-5
+
+    class FromClipped(Projected):
+        def _parts(self, gradients: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
+            _, embedding = super()._parts(gradients, norms)
+            factors = self._factors(embedding, clip.embedding_bound) * clip.embedding_bound
+            return gradients - self._inside(embedding * factors[:, None]), embedding
+
+    clipper.__class__ = FromClipped
+    residual = clipper.encode(gradients)[:, :60] * clip.residual_bound
+    assert float((residual[:, :30] @ clipper.bases[0].double()).abs().max()) > 0.1
+
+
+def test_decode_gives_back_what_was_not_clipped() -> None:
+    gradients = torch.randn(6, 60).double()
+    whole = begun(GEP(6, 2, embedding_bound=1e3, residual_bound=1e3), anchors())
+    assert torch.allclose(whole.decode(whole.encode(gradients).mean(0)), gradients.mean(0))
+    biased = begun(GEP(6, 2, embedding_bound=1e3, biased=True), anchors())
+    assert biased.width == 6
+    found = biased.decode(biased.encode(gradients).mean(0))
+    inside = [
+        part @ bases.double() @ bases.double().t()
+        for part, bases in zip(gradients.mean(0).split(30), biased.bases, strict=True)
+    ]
+    assert torch.allclose(found, torch.cat(inside))
+
+
+def test_both_parts_at_their_bound_have_the_length_of_the_sensitivity() -> None:
+    clip = GEP(6, 2, embedding_bound=1e-3, residual_bound=1e-4)
+    part = begun(clip, anchors()).encode(torch.randn(4, 60).double())
+    assert part.norm(dim=1).tolist() == pytest.approx([math.sqrt(2)] * 4)
+    assert clip.sensitivity == math.sqrt(2)
+    assert GEP(biased=True).sensitivity == 1.0
+
+
+@pytest.mark.parametrize(
+    ("weights", "groups", "bases"), [(10, 3, 4), (7, 7, 7), (268_346, 3, 1000), (11, 2, 11)]
+)
+def test_chunks_cover_all_weights_and_all_bases(weights: int, groups: int, bases: int) -> None:
+    sizes = chunks(weights, groups, bases)
+    assert sum(size for size, _ in sizes) == weights
+    assert sum(count for _, count in sizes) == bases
+    assert all(1 <= count <= size for size, count in sizes)
+
+
+def test_public_records_that_are_not_finite_are_left_out() -> None:
+    matrix = anchors()
+    spoilt = matrix.clone()
+    spoilt[3, 5] = math.nan
+    kept = torch.cat([matrix[:3], matrix[4:]])
+    sizes = [(60, 5)]
+    wanted, found = (
+        spanned(lambda m=m: iter([m]), sizes, 1, torch.Generator().manual_seed(0))[0]  # type: ignore[misc]
+        for m in (kept, spoilt)
+    )
+    assert torch.allclose(wanted @ wanted.t(), found @ found.t(), atol=1e-4)
+
+
+def network(physical: int | None, clip: GEP) -> tuple[ClippedSum, list[int]]:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    asked: list[int] = []
+
+    def objective(batch: Any) -> Tensor:
+        asked.append(len(batch[1]))
+        return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    public = (torch.randn(10, 4), torch.randint(3, (10,)))
+    engine = ClippedSum(
+        dict(model.named_parameters()), objective, clip, physical_batch=physical, public=public
+    )
+    return engine, asked
+
+
+def test_anchors_go_through_the_model_in_physical_batches() -> None:
+    bases = []
+    for physical in (None, 4):
+        engine, asked = network(physical, GEP(3, 1))
+        engine.prepare()
+        bases.append(engine.clipper.bases[0])  # type: ignore[attr-defined]
+        assert asked == ([10] if physical is None else [4, 4, 2])
+    assert torch.allclose(bases[0] @ bases[0].t(), bases[1] @ bases[1].t(), atol=1e-4)
+
+
+def test_the_subspace_is_refreshed_at_the_weights_as_they_are() -> None:
+    engine, asked = network(None, GEP(3, 1, refresh_every=2))
+    seen = []
+    for _ in range(4):
+        engine.prepare()
+        seen.append(engine.clipper.bases[0])  # type: ignore[attr-defined]
+        with torch.no_grad():
+            next(iter(engine.parameters.values())).add_(0.1)
+    assert asked == [10, 10]
+    assert seen[0].equal(seen[1])
+    assert seen[2].equal(seen[3])
+    assert not seen[0].equal(seen[2])
+
+
+def private(**options: Any) -> steppe.Private:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    plan = steppe.Plan(
+        delta=1e-3,
+        noise_multiplier=1.0,
+        population=30,
+        batch_size=10,
+        steps=2,
+        clip=options.pop("clip", GEP(3, 1)),
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = (torch.randn(30, 4), torch.randint(3, (30,)))
+    return steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy, **options)
+
+
+def test_public_records_are_checked_before_any_budget_is_spent() -> None:
+    with pytest.raises(ValueError, match=r"public=None: GEP finds its subspace with public recor"):
+        private()
+    with pytest.raises(ValueError, match=r"public='5 records': this clip learns nothing from"):
+        private(clip=steppe.Flat(1.0), public=(torch.randn(5, 4), torch.zeros(5).long()))
+    with pytest.raises(ValueError, match=r"GEP\.bases=3: must not exceed the 2 public records"):
+        private(public=(torch.randn(2, 4), torch.zeros(2).long()))
+    with pytest.raises(ValueError, match=r"public='a batch': must go through .*but: .*shapes"):
+        private(public=(torch.randn(5, 7), torch.zeros(5).long()))
+    with pytest.raises(ValueError, match="batch sizes="):
+        private(public=(torch.randn(5, 4), torch.zeros(4).long()))
+
+
+def test_the_physical_batch_leaves_room_for_written_out_gradients() -> None:
+    wide = private(public=(torch.randn(5, 4), torch.zeros(5).long())).engine.physical_batch
+    flat = private(clip=steppe.Flat(1.0)).engine.physical_batch
+    assert wide is not None
+    assert flat is not None
+    assert wide < flat
+
+
+def test_dp_adam_does_not_know_the_noise_of_these_clips() -> None:
+    weight = nn.Parameter(torch.zeros(2))
+    for clip in (GEP(3), steppe.Quantile()):
+        plan = steppe.Plan(
+            delta=1e-3, noise_multiplier=1.0, population=30, batch_size=10, steps=2, clip=clip
+        )
+        with pytest.raises(ValueError, match=r"clip=.*: leaves noise in the gradient whose size"):
+            steppe.DPAdam.for_plan([weight], plan)
