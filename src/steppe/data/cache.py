@@ -1,0 +1,147 @@
+"""Data sets on disk: fetched once, one `.npz` each, checked on every load."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from steppe.averaging.files import write_atomically
+from steppe.data.archives import BrokenArchive
+from steppe.data.catalogue import Entry, find
+from steppe.data.dataset import Arrays, Dataset, Split, digest
+from steppe.data.sources import SourceFailed
+from steppe.errors import DataError
+
+
+def cache_folder(root: str | Path | None = None) -> Path:
+    """Where data sets are kept: `root`, else `STEPPE_DATA`, else the user's cache directory."""
+    if root is not None:
+        return Path(root).expanduser()
+    if chosen := os.environ.get("STEPPE_DATA"):
+        return Path(chosen).expanduser()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "steppe"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "steppe"
+
+
+def load(name: str, *, root: str | Path | None = None, progress: bool | None = None) -> Dataset:
+    """A public data set by name; fetched the first time, from disk afterwards.
+
+    Args:
+        name: one of `names()`; case, dashes and underscores do not matter.
+        root: the cache folder; None for `STEPPE_DATA` or the user's cache directory.
+        progress: show a bar while downloading; None for "if a person is watching".
+
+    Returns:
+        The data set. Its arrays have passed the check of their SHA-256, whatever the source.
+    """
+    entry = find(name)
+    path = fetch(name, root=root, progress=progress)
+    arrays, source, sha256 = _read(entry, path)
+    return Dataset(
+        name=entry.name,
+        train=Split(arrays.x_train, arrays.y_train),
+        test=Split(arrays.x_test, arrays.y_test),
+        classes=entry.classes,
+        source=source,
+        sha256=sha256,
+    )
+
+
+def fetch(name: str, *, root: str | Path | None = None, progress: bool | None = None) -> Path:
+    """Make sure that a data set is in the cache.
+
+    Args:
+        name: one of `names()`.
+        root: the cache folder; None for the default one.
+        progress: show a bar while downloading; None for "if a person is watching".
+
+    Returns:
+        The path of its `.npz`. A file that is there already is left alone; `verify` checks it.
+    """
+    entry = find(name)
+    path = cache_folder(root) / f"{entry.name}.npz"
+    if path.exists():
+        return path
+    show = sys.stderr.isatty() if progress is None else progress
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        arrays, source = _from_sources(entry, path, show)
+        write_atomically(path, _packed(arrays, source))
+    except OSError as reason:
+        raise DataError(
+            f"root={str(path.parent)!r}: the cache must be a folder that can be written "
+            f"({reason.strerror or reason}); free some space or set STEPPE_DATA to another folder."
+        ) from None
+    return path
+
+
+def verify(name: str, *, root: str | Path | None = None) -> str:
+    """Check a cached data set against its pinned fingerprint.
+
+    Args:
+        name: one of `names()`.
+        root: the cache folder; None for the default one.
+
+    Returns:
+        The SHA-256 of its arrays. A file that is absent or differs is an error.
+    """
+    entry = find(name)
+    path = cache_folder(root) / f"{entry.name}.npz"
+    if not path.exists():
+        raise DataError(f"name={entry.name!r}: is not in {path.parent}; run fetch first.")
+    return _read(entry, path)[2]
+
+
+def _from_sources(entry: Entry, path: Path, progress: bool) -> tuple[Arrays, str]:
+    reasons = []
+    for source, decode in entry.sources:
+        # Beside the cache: a RAM disk for temporary files may be too small for an archive.
+        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=path.parent) as folder:
+            try:
+                arrays = decode(source.download(Path(folder), progress))
+            except (SourceFailed, BrokenArchive) as reason:
+                reasons.append(f"{source.label}: {reason}")
+                continue
+        if entry.sha256 is not None and (found := digest(arrays)) != entry.sha256:
+            reasons.append(f"{source.label}: arrays with the SHA-256 {found[:16]}...")
+            continue
+        return arrays, source.label
+    tried = " | ".join(reasons)
+    raise DataError(
+        f"name={entry.name!r}: could be had from none of its sources ({tried}); connect to a "
+        f"network that reaches one of them, or copy {path.name} from another machine's cache to "
+        f"{path.parent}."
+    )
+
+
+def _packed(arrays: Arrays, source: str) -> bytes:
+    file = io.BytesIO()
+    # Not compressed: pictures shrink little, and a load is then as fast as the disk.
+    np.savez(file, source=np.array(source), sha256=np.array(digest(arrays)), **arrays._asdict())
+    return file.getvalue()
+
+
+def _read(entry: Entry, path: Path) -> tuple[Arrays, str, str]:
+    remedy = "delete it and fetch again"
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            arrays = Arrays(*(file[field] for field in Arrays._fields))
+            source, recorded = str(file["source"]), str(file["sha256"])
+    except (KeyError, TypeError, ValueError, EOFError, OSError, zipfile.BadZipFile) as reason:
+        raise DataError(
+            f"path={str(path)!r}: must be a cached data set ({reason}); {remedy}."
+        ) from None
+    found = digest(arrays)
+    if found != (entry.sha256 or recorded):
+        raise DataError(
+            f"path={str(path)!r}: must hold the arrays with the SHA-256 "
+            f"{(entry.sha256 or recorded)[:16]}..., not {found[:16]}...; {remedy}."
+        )
+    return arrays, source, found

@@ -1,0 +1,140 @@
+"""What a data set is: two splits of arrays, their classes, and where the bytes came from."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+
+class Arrays(NamedTuple):
+    """A decoded data set: pictures as uint8 (records, height, width[, colour]), labels as int64."""
+
+    x_train: NDArray[np.generic]
+    y_train: NDArray[np.int64]
+    x_test: NDArray[np.generic]
+    y_test: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """One part of a data set.
+
+    Args:
+        x: pictures as uint8 (records, height, width[, colour]), or float32 (records, features).
+        y: labels as int64, one a record.
+
+    Examples:
+        >>> split = Split(np.full((3, 4, 4), 255, np.uint8), np.zeros(3, np.int64))
+        >>> len(split), split.tensors()[0].shape, split.tensors()[0].max().item()
+        (3, torch.Size([3, 1, 4, 4]), 1.0)
+    """
+
+    x: NDArray[np.generic]
+    y: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def tensors(self) -> tuple[Tensor, Tensor]:
+        """The split for training: float32 inputs, int64 labels.
+
+        Returns:
+            Pictures in [0, 1] as (records, colours, height, width); tables as they are. Both are
+            copies, so that writing to them leaves the split alone.
+
+        Guarantees:
+            Every record is converted by itself with constants: no mean or scale is read from the
+            data.
+        """
+        labels = torch.tensor(self.y)
+        x = torch.tensor(self.x)
+        if x.dtype != torch.uint8:
+            return x.float(), labels
+        if x.ndim == 3:
+            x = x.unsqueeze(1)
+        elif x.ndim == 4:
+            x = x.permute(0, 3, 1, 2).contiguous()
+        return x.float().div_(255), labels
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A data set as training takes it.
+
+    Args:
+        name: its name.
+        train: the records to train on.
+        test: the records to evaluate on; they are never trained on.
+        classes: number of labels, a declared constant.
+        source: where the bytes came from.
+        sha256: fingerprint of the decoded arrays of a public data set, see `digest`; empty for
+            users' own data, whose hash would tell about the records.
+
+    Examples:
+        >>> part = Split(np.zeros((5, 4), np.float32), np.zeros(5, np.int64))
+        >>> dataset = Dataset("mine", part, Split(part.x[:0], part.y[:0]), 2, "memory", "")
+        >>> train, test = dataset.records()
+        >>> len(train), test
+        (5, None)
+    """
+
+    name: str
+    train: Split
+    test: Split
+    classes: int
+    source: str
+    sha256: str
+
+    def records(self) -> tuple[TensorDataset, TensorDataset | None]:
+        """The two parts as training and evaluation take them; None for a test part without records.
+
+        Returns:
+            Data sets of the tensors that `Split.tensors` makes.
+        """
+        test = TensorDataset(*self.test.tensors()) if len(self.test) else None
+        return TensorDataset(*self.train.tensors()), test
+
+
+@dataclass(frozen=True, eq=False)
+class MappedDataset:
+    """A user's map-style data sets, fetched record by record.
+
+    Args:
+        name: where it came from.
+        train: `__len__` and `__getitem__`, as `make_private` takes it.
+        test: the same for evaluation, or None.
+        classes: declared number of labels, or None.
+    """
+
+    name: str
+    train: Any
+    test: Any | None
+    classes: int | None
+
+    def records(self) -> tuple[Any, Any | None]:
+        """The two parts as training and evaluation take them."""
+        return self.train, self.test
+
+
+def digest(arrays: Arrays) -> str:
+    """SHA-256 of decoded arrays: names, types, shapes and values, whatever file carried them.
+
+    Examples:
+        >>> x, y = np.zeros((1, 2, 2), np.uint8), np.zeros(1, np.int64)
+        >>> digest(Arrays(x, y, x, y))[:16]
+        'fd9312ba632dc493'
+    """
+    sha = hashlib.sha256()
+    for name, array in zip(Arrays._fields, arrays, strict=True):
+        # Little-endian, so that the fingerprint is the same on every machine.
+        plain = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+        sha.update(f"{name} {plain.dtype.str} {plain.shape}\n".encode())
+        sha.update(plain.data)
+    return sha.hexdigest()

@@ -1,0 +1,1 @@
+"""One file a format: bytes to arrays, with every size checked and nothing unpickled."""

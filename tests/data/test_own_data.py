@@ -1,0 +1,226 @@
+"""Users' own data: what is read, and what is refused with which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from steppe import data
+from steppe.data import Dataset, MappedDataset
+from steppe.errors import ConfigurationError, DataError
+
+X = np.arange(12, dtype=np.float64).reshape(6, 2)
+Y = np.array([0, 1, 2, 0, 1, 2])
+
+
+def arrays(folder: Path, form: str, **parts: Any) -> Path:
+    if form == "npz":
+        np.savez(folder / "mine.npz", **parts)
+        return folder / "mine.npz"
+    for name, part in parts.items():
+        np.save(folder / f"{name}.npy", part)
+    return folder
+
+
+@pytest.mark.parametrize("form", ["npz", "npy"])
+def test_arrays_with_and_without_a_test_part(tmp_path: Path, form: str) -> None:
+    found = data.read(arrays(tmp_path, form, x=X, y=Y), classes=3)
+    assert isinstance(found, Dataset)
+    assert found.train.x.dtype == np.float32
+    assert found.train.y.tolist() == Y.tolist()
+    train, test = found.records()
+    assert len(train) == 6
+    assert test is None
+
+    place = arrays(tmp_path, form, x_train=X, y_train=Y, x_test=X[:2], y_test=Y[:2])
+    both = data.read(place, classes=3)
+    assert isinstance(both, Dataset)
+    assert (len(both.train), len(both.test), both.classes) == (6, 2, 3)
+    assert both.sha256 == ""  # a hash of private records is never made
+
+
+@pytest.mark.parametrize("form", ["npz", "npy"])
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"inputs": X, "y": Y}, "must hold x_train and y_train"),
+        ({"x_train": X, "y_train": Y, "x_test": X}, "x_test with y_test or neither"),
+        ({"x": X, "y": Y[:5]}, r"x of shape \(6, 2\) and y of shape \(5,\)"),
+        ({"x": X, "y": Y[:, None]}, "one row for each record"),
+        ({"x": X[:0], "y": Y[:0]}, "one row for each record"),
+        ({"x": X.astype(str), "y": Y}, "must be numbers"),
+        ({"x": X, "y": Y + 0.5}, "labels of type float64 must be whole numbers"),
+        ({"x": X, "y": Y + 1}, "labels must lie from 0 to 2"),
+        ({"x": X, "y": Y - 1}, "labels must lie from 0 to 2"),
+        ({"x": np.array([{}] * 6), "y": Y}, "plain array"),
+        ({"x_train": X, "y_train": Y, "x_test": X[:, :1], "y_test": Y}, "must be like training"),
+    ],
+)
+def test_arrays_that_are_refused(
+    tmp_path: Path, form: str, parts: dict[str, Any], message: str
+) -> None:
+    place = arrays(tmp_path, form, **parts)
+    with pytest.raises(DataError, match=message):
+        data.read(place, classes=3)
+
+
+def test_classes_are_declared_never_counted(tmp_path: Path) -> None:
+    place = arrays(tmp_path, "npz", x=X, y=Y)
+    with pytest.raises(ConfigurationError, match="classes=None: must be declared"):
+        data.read(place)
+    with pytest.raises(ConfigurationError, match="whole number of at least 1"):
+        data.read(place, classes=0)
+
+
+@pytest.mark.parametrize("option", [{"target": "y"}, {"bounds": (0, 1)}, {"test": "b.npz"}])
+def test_options_of_tables_are_for_tables(tmp_path: Path, option: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="is for CSV files"):
+        data.read(arrays(tmp_path, "npz", x=X, y=Y), classes=3, **option)
+
+
+@pytest.mark.parametrize("content", [b"", b"not an archive", b"PK\x03\x04 cut"])
+def test_an_npz_that_is_none(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "mine.npz"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"must be an \.npz file of plain arrays"):
+        data.read(path, classes=3)
+
+
+def test_one_array_alone_is_no_npz(tmp_path: Path) -> None:
+    np.save(tmp_path / "mine.npy", X)
+    path = (tmp_path / "mine.npy").rename(tmp_path / "mine.npz")
+    with pytest.raises(DataError, match="it is one array alone"):
+        data.read(path, classes=3)
+
+
+def test_a_place_that_is_not_there() -> None:
+    with pytest.raises(DataError, match="there is no such file or folder; give an"):
+        data.read("nowhere.npz", classes=2)
+
+
+def table(folder: Path, text: str, name: str = "mine.csv") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8-sig")
+    return path
+
+
+TEXT = "age,ill,visits\n20,0,1\n80,1.0,9\n\n50,1,30\n"
+BOUNDS = {"age": (0, 100), "visits": (0, 10)}
+
+
+def test_a_table_is_cut_and_scaled_by_declared_bounds(tmp_path: Path) -> None:
+    path = table(tmp_path, TEXT)
+    found = data.read(path, target="ill", classes=2, bounds=BOUNDS)
+    assert isinstance(found, Dataset)
+    np.testing.assert_allclose(found.train.x, [[0.2, 0.1], [0.8, 0.9], [0.5, 1.0]], rtol=1e-6)
+    assert found.train.y.tolist() == [0, 1, 1]
+    plain = data.read(path, target="ill", classes=2, columns=["visits"])
+    assert plain.train.x.tolist() == [[1], [9], [30]]
+
+
+def test_the_test_table_may_have_its_columns_in_another_order(tmp_path: Path) -> None:
+    other = table(tmp_path, "visits,age,ill\n1,20,0\n", "test.csv")
+    found = data.read(table(tmp_path, TEXT), target="ill", classes=2, test=other)
+    assert isinstance(found, Dataset)
+    assert found.test.x.tolist() == [[20, 1]]
+    with pytest.raises(DataError, match="there is no such file"):
+        data.read(tmp_path / "mine.csv", target="ill", classes=2, test="none.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (TEXT, {"target": "sick"}, r"has no column 'sick' \(it has age, ill, visits\)"),
+        (TEXT, {"columns": ["agee"]}, r"did you mean 'age'\?"),
+        (TEXT, {"columns": ["ill"]}, "is the label; leave it out of columns"),
+        (TEXT, {"bounds": {"age": (0, 9)}}, "bounds='visits': must be given for every column"),
+        (TEXT, {"bounds": {**BOUNDS, "x": (0, 1)}}, "bounds='x': must be a column that is read"),
+        (TEXT, {"bounds": (5, 5)}, "must be finite and ascending"),
+        ("age,ill\n20,3\n", {}, "line 2, column 'ill': must be a whole number from 0 to 1"),
+        ("age,ill\n20,0.5\n", {}, "must be a whole number from 0 to 1"),
+        ("age,ill\n20,yes\n", {}, "must be a whole number from 0 to 1"),
+        ("age,ill\n20,-1\n", {}, "must be a whole number from 0 to 1"),
+        ("age,ill\n20,maybe\n", {"classes": ["no", "yes"]}, "declared classes 'no', 'yes'"),
+        ("age,ill\nold,1\n", {}, "line 2, column 'age': must be a finite number"),
+        ("age,ill\n,1\n", {}, "must be a finite number"),
+        ("age,ill\nnan,1\n", {}, "must be a finite number"),
+        ("age,ill\n1,1,1\n", {}, "line 2 must have 2 columns"),
+        ("age,age,ill\n1,1,1\n", {}, "a different name for each column"),
+        ("age,ill\n", {}, "at least one record"),
+        ("", {}, "has no column 'ill'"),
+    ],
+)
+def test_tables_that_are_refused(
+    tmp_path: Path, text: str, options: dict[str, Any], message: str
+) -> None:
+    chosen = {"target": "ill", "classes": 2, **options}
+    with pytest.raises(DataError, match=message):
+        data.read(table(tmp_path, text), **chosen)
+
+
+def test_a_table_needs_its_target_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="must name the column of labels"):
+        data.read(table(tmp_path, TEXT), classes=2)
+
+
+def test_a_message_shows_no_value_of_a_record(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        data.read(table(tmp_path, "age,ill\nsecret,1\n"), target="ill", classes=2)
+    assert "secret" not in str(caught.value)
+
+
+def test_other_encodings_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_bytes("größe,ill\n1,1\n".encode("latin-1"))
+    with pytest.raises(DataError, match="must be text in UTF-8"):
+        data.read(path, target="ill", classes=2)
+
+
+class Mapped:
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, row: int) -> tuple[float, int]:
+        return float(row), row
+
+
+FACTORY = """
+import numpy as np
+from test_own_data import Mapped, X, Y
+def pair(): return X, Y
+def four(): return X, Y, X[:1], Y[:1]
+def mapped(): return Mapped()
+def two(): return Mapped(), Mapped()
+def wrong(): return 5
+def broken(): raise KeyError("path")
+"""
+
+
+def test_a_factory_may_return_arrays_or_data_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_records.py").write_text(FACTORY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert len(data.read("my_records:pair", classes=3).train) == 6
+    four = data.read("my_records:four", classes=3)
+    assert isinstance(four, Dataset)
+    assert len(four.test) == 1
+    with pytest.raises(ConfigurationError, match="must be declared"):
+        data.read("my_records:pair")
+
+    mapped = data.read("my_records:mapped")
+    assert isinstance(mapped, MappedDataset)
+    assert mapped.records() == (mapped.train, None)
+    assert data.read("my_records:two", classes=3).classes == 3
+
+    with pytest.raises(DataError, match="gave a int, which is no data set"):
+        data.read("my_records:wrong", classes=3)
+    with pytest.raises(ConfigurationError, match="raised KeyError"):
+        data.read("my_records:broken", classes=3)
+    with pytest.raises(ConfigurationError, match="has no 'none'"):
+        data.read("my_records:none", classes=3)
+    with pytest.raises(ConfigurationError, match="cannot be imported"):
+        data.read("no_such_module:pair", classes=3)
