@@ -1,0 +1,271 @@
+"""The ledger: every step that was ever paid for with the privacy of one data set."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from steppe import _validate, accounting
+from steppe.accounting.pld import check_delta
+from steppe.errors import BudgetExhausted, DataError
+from steppe.ledger.account import Account, announcement, cost
+from steppe.ledger.chain import Anchor, Reading, Record, Writer, read
+from steppe.ledger.runs import Books, Cost, Run, minus
+from steppe.plan import Plan
+
+_FORMAT = 1
+
+
+class Ledger:
+    """An append-only, hash-chained file in which runs on one data set add up.
+
+    A run holds the file's lock while it trains, and writes what a block of steps costs before it
+    takes the first of them. What is in the ledger is public: the plan's constants and what the
+    owner declared about the data, no number that was computed from records. (Not even a hash of
+    them, by which anybody with a guess could check it.)
+
+    Args:
+        path: the file; made by the first run.
+        epsilon: a budget for all runs together; a run that does not fit is refused before its
+            first step. It is written into a new ledger and holds from then on.
+        delta: the δ of that budget.
+
+    Guarantees:
+        A step that was begun is in the file, whatever ended the process. An edited or missing line
+        is refused by its number. Lines cut from the end are found by the checkpoints that
+        remember them; without any copy of them elsewhere they cannot be.
+
+        A torn last line counts as the charge that its predecessor announced: it costs at most one
+        block too much, and never too little.
+
+    Examples:
+        >>> import tempfile
+        >>> ledger = Ledger(Path(tempfile.mkdtemp()) / "ledger.jsonl", epsilon=3.0, delta=1e-5)
+        >>> plan = Plan(epsilon=2.0, delta=1e-5, population=1000, batch_size=50, steps=20)
+        >>> with ledger.begin(plan, {"name": "patients"}, block=8) as account:
+        ...     account.cover(1)
+        ...     account.charged
+        8
+        >>> ledger.epsilon(1e-5) == plan.epsilon_spent(8)
+        True
+    """
+
+    def __init__(
+        self, path: str | Path, *, epsilon: float | None = None, delta: float | None = None
+    ) -> None:
+        self.path = Path(path)
+        if (epsilon is None) != (delta is None):
+            raise _validate.fail(
+                "epsilon", epsilon, f"goes with delta, which is {delta}", "give both or neither"
+            )
+        self._budget: dict[str, float] | None = None
+        if epsilon is not None and delta is not None:
+            check_delta(delta)
+            self._budget = {"epsilon": _validate.positive("epsilon", epsilon), "delta": delta}
+
+    def epsilon(self, delta: float) -> float:
+        """The ε that all runs together have cost at this δ, by PLD.
+
+        Guarantees:
+            An upper bound, also while a run is writing and after one was cut short.
+        """
+        books, _ = self._books(read(self.path))
+        return _epsilon(books, delta)
+
+    def runs(self) -> dict[str, Run]:
+        """Every run in the ledger, by its id, in the order in which they began."""
+        return self._books(read(self.path))[0].runs
+
+    def anchor(self) -> Anchor:
+        """The present length and last hash. A copy kept elsewhere shows a later cut."""
+        return read(self.path).anchor
+
+    def begin(
+        self,
+        plan: Plan,
+        data: Mapping[str, Any],
+        *,
+        block: int,
+        run: str | None = None,
+        not_private_reason: str | None = None,
+    ) -> Account:
+        """Open a new run.
+
+        Args:
+            plan: its plan.
+            data: what is declared about the data, in terms of JSON. The `name` must be that of the
+                ledger; `steppe.training` adds the population and the shape of a record.
+            block: steps charged at a time; a crash costs at most so many that were not taken.
+            run: an id that no other run has; None makes one.
+            not_private_reason: what `source.not_private_reason` says.
+
+        Returns:
+            The account, which holds the ledger's lock until it is closed.
+        """
+        writer = Writer(self.path)
+        try:
+            books, _ = self._mended(writer)
+            if books.header is None:
+                header = self._header(plan, data)
+                writer.append(header)
+                books.take(header)
+            self._check(books, plan, data, cost(plan, plan.total_steps))
+            run = run or secrets.token_hex(8)
+            if run in books.runs:
+                raise _validate.fail("run", run, "is in the ledger already", "use resume()")
+            record = {
+                "kind": "run",
+                "run": run,
+                "plan": plan.digest(),
+                "steps": plan.total_steps,
+                "delta": plan.delta,
+                "adjacency": plan.adjacency,
+                "data": dict(data),
+                "not_private_reason": not_private_reason,
+                "time": round(time.time(), 3),
+                "next": announcement(plan, 0, block),
+            }
+            writer.append(record)
+            books.take(record)
+            return Account(writer, books, run, plan, block)
+        except BaseException:
+            writer.close()
+            raise
+
+    def resume(
+        self, run: str, plan: Plan, data: Mapping[str, Any], *, block: int, anchor: Anchor
+    ) -> Account:
+        """Open a run again. It goes on after the last step that was charged.
+
+        Args:
+            run: its id.
+            plan: its plan, which must be the same.
+            data: what is declared about the data, which must be the same.
+            block: steps charged at a time.
+            anchor: the place in the ledger that the checkpoint remembers.
+
+        Returns:
+            The account; `account.charged` steps are gone, taken or not.
+        """
+        writer = Writer(self.path)
+        try:
+            books, whole = self._mended(writer)
+            if not whole.contains(anchor):
+                raise DataError(
+                    f"ledger={str(self.path)!r}: must contain record {anchor.length} as the "
+                    "checkpoint remembers it, and does not: it was cut or exchanged; restore it "
+                    "from a copy."
+                )
+            found = books.runs.get(run)
+            if found is None:
+                raise DataError(
+                    f"run={run!r}: is not in the ledger {str(self.path)!r}; use the ledger that "
+                    "it began with."
+                )
+            if found.plan != plan.digest():
+                raise _validate.fail(
+                    "plan",
+                    plan.digest()[:12],
+                    f"is not the plan of this run, {found.plan[:12]}",
+                    "resume with the same constants, or begin a new run",
+                )
+            if found.data != dict(data):
+                raise _validate.fail(
+                    "data",
+                    dict(data),
+                    f"are not the data of this run, {found.data}",
+                    "resume with the same data, or begin a new run",
+                )
+            rest = minus(cost(plan, plan.total_steps), cost(plan, found.charged))
+            self._check(books, plan, data, rest)
+            record = {
+                "kind": "resume",
+                "run": run,
+                "time": round(time.time(), 3),
+                "next": announcement(plan, found.charged, block),
+            }
+            writer.append(record)
+            books.take(record)
+            return Account(writer, books, run, plan, block)
+        except BaseException:
+            writer.close()
+            raise
+
+    def _books(self, reading: Reading) -> tuple[Books, Record | None]:
+        """The state the file leads to, and the record that its torn end stands for."""
+        books = Books()
+        for number, record in enumerate(reading.records, 1):
+            try:
+                books.take(record)
+            except (KeyError, TypeError, ValueError):
+                raise DataError(
+                    f"ledger={str(self.path)!r}: line {number} is not of a kind that this version "
+                    "writes; read it with the version that wrote it."
+                ) from None
+        if not reading.torn:
+            return books, None
+        repair = books.repair()
+        books.take(repair)
+        return books, repair
+
+    def _mended(self, writer: Writer) -> tuple[Books, Reading]:
+        """The state to go on from, with a torn end made whole on the disk."""
+        books, repair = self._books(writer.reading)
+        if repair is not None:
+            writer.mend({**repair, "torn_bytes": len(writer.reading.torn)})
+        return books, writer.reading
+
+    def _header(self, plan: Plan, data: Mapping[str, Any]) -> Record:
+        return {
+            "kind": "open",
+            "format": _FORMAT,
+            "data": data.get("name"),
+            "adjacency": plan.adjacency,
+            "unit": plan.unit,
+            "budget": self._budget,
+        }
+
+    def _check(self, books: Books, plan: Plan, data: Mapping[str, Any], rest: Cost) -> None:
+        """Refuse what cannot be added up with what is there, or does not fit any more."""
+        header = books.header or {}
+        if header.get("format") != _FORMAT:
+            raise _validate.fail(
+                "ledger", str(self.path), f"is not of format {_FORMAT}", "use another file"
+            )
+        for name, own in (
+            ("data", data.get("name")),
+            ("adjacency", plan.adjacency),
+            ("unit", plan.unit),
+        ):
+            if own != header[name]:
+                raise _validate.fail(
+                    name,
+                    own,
+                    f"must be that of the ledger, {header[name]!r}, for runs to add up",
+                    "give this run a ledger of its own",
+                )
+        budget = header["budget"]
+        if self._budget is not None and self._budget != budget:
+            raise _validate.fail(
+                "epsilon",
+                self._budget["epsilon"],
+                f"is not the budget that this ledger was made with, {budget}",
+                "leave it out: the ledger's own holds",
+            )
+        if budget is not None:
+            together = _epsilon(books, budget["delta"], rest)
+            if together > budget["epsilon"]:
+                raise BudgetExhausted(
+                    f"epsilon={together:.4f}: is what this run and all before it would cost "
+                    f"together, and the ledger allows {budget['epsilon']:g} at "
+                    f"delta={budget['delta']:g}; plan a run with a smaller epsilon."
+                )
+
+
+def _epsilon(books: Books, delta: float, further: Cost = ()) -> float:
+    adjacency = books.header["adjacency"] if books.header is not None else "add-remove"
+    runs = books.worst_runs(further)
+    return max((accounting.epsilon(run, delta, adjacency) for run in runs), default=0.0)

@@ -1,0 +1,139 @@
+"""What the records of a ledger add up to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import product
+from typing import Any
+
+from steppe.accounting import Segment, Segments
+from steppe.accounting.segment import merged
+from steppe.ledger.chain import Record
+
+# One multiset of mechanisms for each group of records that has rates of its own.
+Cost = tuple[Segments, ...]
+
+
+@dataclass
+class Run:
+    """One run, as far as the ledger knows it.
+
+    Args:
+        id: its name in the ledger.
+        plan: digest of its plan.
+        steps: how many steps the plan pays for.
+        delta: the plan's δ.
+        data: what was declared about the data.
+        not_private_reason: why its noise protects nothing, or None.
+        charged: steps that are paid for, whether they were taken or not.
+        cost: what they cost, one account for each group of records.
+        announced: the charge that the run's next record may be, if it is open.
+    """
+
+    id: str
+    plan: str
+    steps: int
+    delta: float
+    data: dict[str, Any]
+    not_private_reason: str | None
+    charged: int = 0
+    cost: Cost = ()
+    announced: Record | None = None
+
+
+@dataclass
+class Books:
+    """The state that a ledger's records lead to, one after the other."""
+
+    header: Record | None = None
+    runs: dict[str, Run] = field(default_factory=dict)
+    _open: str | None = None
+
+    def take(self, record: Record) -> None:
+        """Go on by one record."""
+        kind = record["kind"]
+        if kind == "open":
+            self.header = record
+            return
+        if kind == "repair" and record["run"] is None:
+            return
+        if kind == "run":
+            self.runs[record["run"]] = Run(
+                id=record["run"],
+                plan=record["plan"],
+                steps=record["steps"],
+                delta=record["delta"],
+                data=record["data"],
+                not_private_reason=record["not_private_reason"],
+            )
+        run = self.runs[record["run"]]
+        if kind in ("charge", "repair"):
+            run.charged, run.cost = record["last"], plus(run.cost, from_json(record["cost"]))
+        if kind == "pause":
+            run.charged, run.cost = record["last"], minus(run.cost, from_json(record["returned"]))
+        run.announced = record.get("next")
+        self._open = run.id
+
+    def repair(self) -> Record:
+        """The record that stands for a torn last line.
+
+        It was going to be one of two things: the opening of a run, under which nothing has been
+        started yet, or the charge that the record before it announced. Such a charge may have been
+        whole once and its steps taken, so it counts.
+        """
+        run = self.runs.get(self._open or "")
+        if run is None or run.announced is None:
+            return {"kind": "repair", "run": None}
+        return {"kind": "repair", "run": run.id, **run.announced}
+
+    def worst_runs(self, further: Cost = ()) -> set[Segments]:
+        """Everything charged, in each combination of groups that a record may belong to."""
+        costs = [run.cost for run in self.runs.values() if run.cost]
+        choices = product(*costs, *([further] if further else []))
+        return {merged(_all(choice)) for choice in choices}
+
+
+def plus(one: Cost, other: Cost) -> Cost:
+    """Two costs together, group by group."""
+    if not one or not other:
+        return one or other
+    return tuple(merged((*a, *b)) for a, b in zip(one, other, strict=True))
+
+
+def minus(whole: Cost, part: Cost) -> Cost:
+    """What is left of a cost after a part of it, group by group.
+
+    Examples:
+        >>> minus(((Segment(0.5, 1.0, 5),),), ((Segment(0.5, 1.0, 2),),))[0][0].steps
+        3
+    """
+    if not part:
+        return whole
+    return tuple(_minus(a, b) for a, b in zip(whole, part, strict=True))
+
+
+def _minus(whole: Segments, part: Segments) -> Segments:
+    counts: Counter[Segment] = Counter()
+    for sign, segments in ((1, whole), (-1, part)):
+        for segment in merged(segments):
+            counts[replace(segment, steps=1)] += sign * segment.steps
+    return tuple(replace(segment, steps=count) for segment, count in counts.items() if count)
+
+
+def to_json(cost: Cost) -> list[list[dict[str, Any]]]:
+    """A cost in terms of JSON, without fields that say nothing."""
+    return [
+        [{k: v for k, v in asdict(segment).items() if v is not None} for segment in group]
+        for group in cost
+    ]
+
+
+def from_json(cost: Sequence[Sequence[dict[str, Any]]]) -> Cost:
+    """A cost from its terms of JSON."""
+    return tuple(tuple(Segment(**segment) for segment in group) for group in cost)
+
+
+def _all(groups: Iterable[Segments]) -> list[Segment]:
+    return [segment for group in groups for segment in group]

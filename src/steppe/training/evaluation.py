@@ -1,0 +1,139 @@
+"""How good a model is on data that were handed over for it, and on no other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steppe import _validate
+from steppe._modes import evaluating
+from steppe.averaging import Outputs
+from steppe.clipping.batches import count
+from steppe.sampling import Records, records
+
+Scores = dict[str, float]
+_AT_ONCE = 1024
+
+
+class Evaluation:
+    """Scores models on public or held-out data.
+
+    Args:
+        data: pairs of inputs and targets in any form that training data may have, or a function of
+            the model that returns numbers by name.
+        loss: as in training.
+        objective: as in training, instead of `loss`.
+
+    Guarantees:
+        Reads the data it was given. That they are not the private ones, and that the scores may
+        be shown, is the caller's to know.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        loss: Callable[..., Tensor] | None,
+        objective: Callable[[nn.Module, Any], Tensor] | None,
+    ) -> None:
+        self._own = data if callable(data) and not isinstance(data, Records) else None
+        self._loss, self._objective = loss, objective
+        self._rows = None if self._own is not None else records(data)
+        if self._rows is not None and objective is None:
+            self._require_pairs(self._rows)
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether there are inputs and targets, which averages of outputs need."""
+        return self._rows is not None and self._objective is None
+
+    @torch.no_grad()
+    def scores(self, model: nn.Module) -> Scores:
+        """Mean loss, and the accuracy where there are classes; or the user's own numbers."""
+        with evaluating(model):
+            if self._own is not None:
+                return _numbers(self._own(model))
+            total, right, seen, classes = 0.0, 0, 0, False
+            for batch in self._batches():
+                size = count(batch)
+                if self._objective is not None:
+                    total += float(self._objective(model, batch).double().sum())
+                else:
+                    inputs, targets = batch
+                    outputs = model(inputs)
+                    total += float(self._loss_of(outputs, targets)) * size
+                    classes = _has_classes(outputs, targets)
+                    if classes:
+                        right += int((outputs.argmax(dim=-1) == targets).sum())
+                seen += size
+        scores = {"loss": total / seen}
+        return {"accuracy": right / seen, **scores} if classes else scores
+
+    def inputs_and_targets(self) -> tuple[Tensor, Tensor]:
+        """All pairs at once."""
+        parts = list(self._batches())
+        return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+
+    def _loss_of(self, outputs: Any, targets: Any) -> Tensor:
+        if self._loss is None:
+            raise _validate.fail("loss", None, "is needed to evaluate", "pass loss=")
+        return self._loss(outputs, targets).double().mean()
+
+    def _batches(self) -> Iterator[Any]:
+        if self._rows is None:
+            return
+        for rows in torch.arange(len(self._rows)).split(_AT_ONCE):
+            yield self._rows.take(rows)
+
+    def _require_pairs(self, rows: Records) -> None:
+        example = rows.take(torch.zeros(0, dtype=torch.long))
+        if not isinstance(example, tuple | list) or len(example) != 2:
+            raise _validate.fail(
+                "evaluate",
+                type(example).__name__,
+                "must give pairs of inputs and targets",
+                "pass (inputs, targets), or a function of the model",
+            )
+
+
+def mean_output_scores(found: Outputs, targets: Tensor) -> Scores:
+    """The scores of OPA: the mean probabilities of several checkpoints."""
+    chosen = found.mean.gather(-1, targets[:, None]).clamp_min(1e-300)
+    right = (found.mean_labels == targets).double().mean()
+    return {"accuracy": float(right), "loss": float(-chosen.log().mean())}
+
+
+def vote_scores(found: Outputs, targets: Tensor) -> Scores:
+    """The scores of OMV: the majority of several checkpoints, which has no loss."""
+    return {"accuracy": float((found.vote_labels == targets).double().mean())}
+
+
+def _has_classes(outputs: Any, targets: Any) -> bool:
+    return (
+        isinstance(outputs, Tensor)
+        and isinstance(targets, Tensor)
+        and outputs.dim() == 2
+        and targets.dim() == 1
+        and not targets.is_floating_point()
+    )
+
+
+def _numbers(found: Any) -> Scores:
+    if not isinstance(found, Mapping) or not found:
+        raise _validate.fail(
+            "evaluate",
+            type(found).__name__,
+            "must return numbers by name",
+            "return {'accuracy': 0.9}, say",
+        )
+    return {str(name): _number(str(name), value) for name, value in found.items()}
+
+
+def _number(name: str, value: Any) -> float:
+    number = float(value)
+    if math.isnan(number):
+        raise _validate.fail(f"evaluate[{name!r}]", value, "must be a number", "return a number")
+    return number

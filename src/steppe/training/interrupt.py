@@ -1,0 +1,45 @@
+"""Ctrl-C, taken at a moment when nothing is half done."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+
+
+class Interrupted(KeyboardInterrupt):
+    """The run was stopped by Ctrl-C; it is saved, and the message says how to go on."""
+
+
+class StopRequest:
+    """Inside the block the first Ctrl-C is remembered and the second one stops at once.
+
+    Outside the main thread, where Python delivers no signals, nothing changes.
+
+    Attributes:
+        made: whether Ctrl-C was pressed.
+    """
+
+    def __init__(self) -> None:
+        self.made = False
+
+    def __enter__(self) -> StopRequest:
+        self._own = threading.current_thread() is threading.main_thread()
+        if self._own:
+            self._before = signal.signal(signal.SIGINT, self._take)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._own:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self.made:
+            raise KeyboardInterrupt
+        self.made = True

@@ -1,0 +1,141 @@
+"""Place 7 in a run: the averages, the stored checkpoints, and the table of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from steppe import _validate
+from steppe.averaging import OMV, OPA, Average, Averages, CheckpointStore, Ensemble
+from steppe.training.evaluation import Evaluation, Scores, mean_output_scores, vote_scores
+
+LAST = "last"
+
+
+@dataclass(frozen=True)
+class FromStore:
+    """An average of outputs over the newest checkpoints that the run has stored.
+
+    Args:
+        kind: `OPA` or `OMV`.
+        k: how many checkpoints answer together.
+
+    Guarantees:
+        Post-processing: no privacy cost.
+
+    Examples:
+        >>> str(FromStore(OPA, k=20))
+        'OPA(k=20)'
+    """
+
+    kind: type[Ensemble]
+    k: int
+
+    def __post_init__(self) -> None:
+        if self.kind not in (OPA, OMV):
+            raise _validate.fail("kind", self.kind, "must be OPA or OMV", "use OPA")
+        _validate.positive_integer("k", self.k)
+
+    def __str__(self) -> str:
+        return f"{self.kind.__name__}(k={self.k})"
+
+
+class Kept:
+    """What a run keeps besides its last weights.
+
+    Args:
+        model: the model.
+        averages: averages of weights made for it, and averages of outputs.
+        stored: whether the run stores checkpoints.
+    """
+
+    def __init__(
+        self, model: nn.Module, averages: Sequence[Average | FromStore], stored: bool
+    ) -> None:
+        self._model = model
+        self._outputs = [average for average in averages if isinstance(average, FromStore)]
+        weights = [average for average in averages if isinstance(average, Average)]
+        if len(weights) + len(self._outputs) != len(averages):
+            strange = next(a for a in averages if not isinstance(a, Average | FromStore))
+            raise _validate.fail(
+                "averages", strange, "is no average", "use EMA(model, 0.99) or FromStore(OPA, 20)"
+            )
+        if self._outputs and not stored:
+            raise _validate.fail(
+                "averages",
+                str(self._outputs[0]),
+                "needs stored checkpoints",
+                "set store_every, to a tenth of the steps or less",
+            )
+        self._together = Averages(weights) if weights else None
+
+    @property
+    def averages(self) -> dict[str, Average]:
+        """The averages of weights that have begun, by name."""
+        found = self._together or ()
+        return {label(average): average for average in found if average.covers}
+
+    @property
+    def labels(self) -> list[str]:
+        """Every average's name."""
+        return [*map(label, self._together or ()), *map(str, self._outputs)]
+
+    @property
+    def methods(self) -> list[Any]:
+        """Everything that is kept, for whom it may concern to cite."""
+        return [*(self._together or ()), *(average.kind for average in self._outputs)]
+
+    def update(self) -> None:
+        """Take the model's present weights into account."""
+        if self._together is not None:
+            self._together.update(self._model)
+
+    def scores(self, evaluation: Evaluation) -> Iterator[tuple[str, Scores]]:
+        """The scores of the last weights and of every average of weights."""
+        yield LAST, evaluation.scores(self._model)
+        for name, average in self.averages.items():
+            with average.applied(self._model):
+                yield name, evaluation.scores(self._model)
+
+    def output_scores(
+        self, evaluation: Evaluation, store: CheckpointStore
+    ) -> Iterator[tuple[str, Scores]]:
+        """The scores of the averages of outputs; each stored checkpoint is asked once for each k.
+
+        Where interruptions left fewer than k checkpoints, those that there are answer.
+        """
+        stored = len(store.entries())
+        if not self._outputs or not stored or not evaluation.has_pairs:
+            return
+        inputs, targets = evaluation.inputs_and_targets()
+        for k in dict.fromkeys(average.k for average in self._outputs):
+            found = OPA(self._model, store.last(min(k, stored))).outputs(inputs)
+            for average in self._outputs:
+                if average.k == k:
+                    score = mean_output_scores if average.kind is OPA else vote_scores
+                    yield str(average), score(found, targets)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The state of the averages of weights."""
+        return {} if self._together is None else self._together.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from a saved state."""
+        if self._together is not None:
+            self._together.load_state_dict(state)
+
+
+def label(average: Average) -> str:
+    """An average's name with its constants.
+
+    Examples:
+        >>> from steppe.averaging import EMA
+        >>> label(EMA(nn.Linear(2, 1), decay=0.99))
+        'EMA(decay=0.99, warmup=1)'
+    """
+    settings: Mapping[str, Any] = average._settings()
+    inside = ", ".join(f"{name}={value:g}" for name, value in settings.items())
+    return f"{type(average).__name__}({inside})"

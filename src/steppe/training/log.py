@@ -1,0 +1,67 @@
+"""The run's diary: one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+
+class Log:
+    """Appends lines that other programs may read while the run goes on.
+
+    Only numbers that are public go in: steps, ε, time, and measurements on data that were handed
+    over for evaluation.
+
+    Args:
+        path: the file; made readable by its owner only.
+    """
+
+    def __init__(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self._file = os.fdopen(descriptor, "r+b", buffering=0)
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            self._file.write(b"\n")  # a writer that was killed left half a line
+
+    def write(
+        self, kind: str, step: int, epsilon: float, seconds: float, fields: Mapping[str, Any]
+    ) -> None:
+        """Add a line."""
+        line = {"kind": kind, "step": step, "epsilon": epsilon, "seconds": round(seconds, 3)}
+        text = json.dumps({**line, **fields}, ensure_ascii=False)
+        self._file.write(text.encode() + b"\n")
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The lines of a log; one that a killed run left unfinished is passed over.
+
+    Args:
+        path: the file.
+
+    Returns:
+        One mapping for each line, oldest first.
+    """
+    lines = []
+    for text in path.read_bytes().split(b"\n"):
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict):
+            lines.append(line)
+    return lines

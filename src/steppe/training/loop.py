@@ -1,0 +1,223 @@
+"""The loop of a run: charge, step, keep, look, save."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from steppe.citations import bibtex
+from steppe.ledger import Account
+from steppe.ledger.account import pause_quietly
+from steppe.private import Private
+from steppe.training import settings
+from steppe.training.checkpoints import Checkpoint, Checkpoints
+from steppe.training.curve import EpsilonCurve
+from steppe.training.folder import finite, write_json, write_weights
+from steppe.training.interrupt import Interrupted, StopRequest
+from steppe.training.kept import LAST
+from steppe.training.log import Log
+from steppe.training.moment import Moment
+from steppe.training.outcome import Outcome, row
+from steppe.training.progress import Bar
+
+if TYPE_CHECKING:
+    from steppe.training.trainer import Trainer
+
+Table = tuple[Mapping[str, Any], ...]
+# How often the log says how fast the run is.
+_SECONDS_BETWEEN_NOTES = 2.0
+
+
+class Loop:
+    """One uninterrupted part of a run: all of it, or from a checkpoint to the end.
+
+    Args:
+        trainer: what to train and what to keep.
+        private: takes the steps.
+        account: pays for them.
+        seconds: time spent in earlier parts.
+        lost: steps charged in earlier parts that these weights have not seen.
+    """
+
+    def __init__(
+        self, trainer: Trainer, private: Private, account: Account, seconds: float, lost: int
+    ) -> None:
+        self._trainer, self._private, self._account = trainer, private, account
+        self._lost, self._saved = lost, -1
+        self._epsilon = EpsilonCurve(trainer.plan)
+        self._checkpoints = Checkpoints(trainer.folder.checkpoints)
+        self._store = trainer.open_store()
+        self._begun = time.monotonic() - seconds
+
+    def run(self, notes: Iterable[str] = ()) -> Outcome:
+        """Train to the plan's last step, or until Ctrl-C, and write down what came of it.
+
+        Args:
+            notes: lines for the log.
+        """
+        trainer, private = self._trainer, self._private
+        with (
+            StopRequest() as stop,
+            Log(trainer.folder.log) as self._log,
+            Bar(trainer.progress, trainer.plan.total_steps, private.steps_done) as self._bar,
+        ):
+            for text in notes:
+                self._write("note", {"text": text})
+            try:
+                ended = self._steps(stop)
+                self.save()
+                self._account.pause(private.steps_done)
+                if stop.made and not ended:
+                    raise self._interrupted()
+            except BaseException:
+                # The process is alive and knows which steps it has begun; a crash would not.
+                pause_quietly(self._account, private.steps_done)
+                raise
+            return self._finish()
+
+    def save(self) -> None:
+        """Write a resumable checkpoint, unless this very step has one."""
+        trainer, step = self._trainer, self._private.steps_done
+        if step == self._saved:
+            return
+        self._checkpoints.save(
+            Checkpoint(
+                step=step,
+                run=self._account.run.id,
+                settings=settings.digest(trainer.settings),
+                anchor=self._account.anchor,
+                seconds=self._seconds,
+                lost=self._lost,
+                state={
+                    "model": trainer.model.state_dict(),
+                    "optimizer": trainer.optimizer.state_dict(),
+                    "scheduler": trainer.schedule.state_dict(),
+                    "averages": trainer.kept.state_dict(),
+                    "private": self._private.state_dict(),
+                },
+            )
+        )
+        self._saved = step
+
+    def _steps(self, stop: StopRequest) -> bool:
+        """Take steps; whether the run is over, because of the plan or of a callback."""
+        private, total = self._private, self._trainer.plan.total_steps
+        batches = iter(private)
+        noted = time.monotonic()
+        while private.steps_done < total:
+            if stop.made:
+                return False
+            self._account.cover(private.steps_done + 1)
+            private.step(next(batches))
+            if self._after_step():
+                return True
+            if time.monotonic() - noted > _SECONDS_BETWEEN_NOTES:
+                noted = time.monotonic()
+                self._write("progress", {"rate": self._rate})
+        return True
+
+    def _after_step(self) -> bool:
+        """What follows a step; whether a callback ends the run."""
+        trainer, step = self._trainer, self._private.steps_done
+        epsilon = self._epsilon(step)
+        trainer.kept.update()
+        trainer.schedule.step()
+        every = trainer.store_every
+        if self._store is not None and every and step % every == 0:
+            self._store.append(trainer.model, step, epsilon)
+        last = step == trainer.plan.total_steps
+        table = self._evaluated() if step % trainer.evaluate_every == 0 and not last else ()
+        if step % trainer.checkpoint_every == 0:
+            self.save()
+        self._bar.step(epsilon)
+        moment = Moment(
+            step, trainer.plan.total_steps, epsilon, self._seconds, trainer.model, table
+        )
+        answers = [callback(moment) for callback in trainer.callbacks]  # all of them are asked
+        return any(answer is True for answer in answers)
+
+    def _evaluated(self, final: bool = False) -> Table:
+        """Score the last weights and the averages, on the data that were given for it."""
+        evaluation, kept = self._trainer.evaluation, self._trainer.kept
+        if evaluation is None:
+            return ()
+        found = list(kept.scores(evaluation))
+        if final and self._store is not None:
+            found += kept.output_scores(evaluation, self._store)
+        table = tuple(row(name, scores) for name, scores in found)
+        for line in table:
+            self._write("evaluation", line)
+        loss = table[0]["loss"]
+        self._bar.loss(loss)
+        if not final:
+            self._trainer.schedule.loss(loss)
+        return table
+
+    def _finish(self) -> Outcome:
+        """Publish: weights, averages, table, statement."""
+        trainer, plan, folder = self._trainer, self._trainer.plan, self._trainer.folder
+        seconds = self._seconds
+        table = self._evaluated(final=True)
+        about = {"plan": plan.digest(), "step": str(self._private.steps_done)}
+        write_weights(folder.model, trainer.model.state_dict(), {"model": LAST, **about})
+        for name, average in trainer.kept.averages.items():
+            write_weights(folder.average(name), average.weights(), {"model": name, **about})
+        outcome = Outcome(
+            table=table,
+            epsilon=plan.epsilon_spent(self._account.charged),
+            delta=plan.delta,
+            steps=self._private.steps_done - self._lost,
+            lost=self._lost,
+            seconds=seconds,
+            run=folder.path,
+            statement=self._private.statement(),
+        )
+        write_json(
+            folder.result,
+            {
+                "table": table,
+                "epsilon": outcome.epsilon,
+                "delta": outcome.delta,
+                "steps": outcome.steps,
+                "lost": outcome.lost,
+                "seconds": outcome.seconds,
+                "not_private_reason": outcome.statement.not_private_reason,
+                "ledger": self._ledger_facts(),
+                "citation": bibtex(plan, trainer.optimizer, *trainer.kept.methods),
+                "layers": [asdict(line) for line in self._private.report().rows],
+            },
+        )
+        return outcome
+
+    def _ledger_facts(self) -> dict[str, Any]:
+        """What all runs in the ledger have cost together."""
+        ledger, delta = self._trainer.ledger, self._trainer.plan.delta
+        return {"runs": len(ledger.runs()), "epsilon": ledger.epsilon(delta), "delta": delta}
+
+    def _interrupted(self) -> Interrupted:
+        folder, step = self._trainer.folder, self._private.steps_done
+        how = (
+            f"steppe resume {folder.path}"
+            if folder.toml.exists()
+            else f"Trainer(…, run={str(folder.path)!r}).resume()"
+        )
+        text = (
+            f"stopped after step {step} of {self._trainer.plan.total_steps} at "
+            f"ε = {self._epsilon(step):.4f}; nothing is lost, go on with: {how}"
+        )
+        self._write("note", {"text": text})
+        return Interrupted(text)
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._begun
+
+    @property
+    def _rate(self) -> float:
+        return round(self._private.steps_done / max(self._seconds, 1e-9), 3)
+
+    def _write(self, kind: str, fields: Mapping[str, Any]) -> None:
+        step = self._private.steps_done
+        self._log.write(kind, step, self._epsilon(step), self._seconds, finite(fields))

@@ -1,0 +1,80 @@
+"""What a run leaves behind: its table, its files, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from steppe.accounting import Statement
+from steppe.training.evaluation import Scores
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a run.
+
+    Args:
+        table: one row for each published model: `model` and its scores on the data given for it.
+        epsilon: ε at the plan's δ of every step that was charged.
+        delta: δ.
+        steps: steps that the published weights went through.
+        lost: steps that were charged and lost to interruptions.
+        seconds: time spent training, over all parts of the run.
+        run: the folder.
+        statement: what is promised.
+    """
+
+    table: tuple[Mapping[str, Any], ...]
+    epsilon: float
+    delta: float
+    steps: int
+    lost: int
+    seconds: float
+    run: Path
+    statement: Statement
+
+    def __str__(self) -> str:
+        head = f"ε = {self.epsilon:.4f} at δ = {self.delta:g}, {self.steps} steps"
+        if self.lost:
+            head += f" and {self.lost} lost to interruptions"
+        lines = [*as_lines(self.table), f"{head}, {self.seconds:.1f} s", f"run: {self.run}"]
+        if self.statement.not_private_reason is not None:
+            lines.insert(0, f"NOT PRIVATE: {self.statement.not_private_reason}")
+        return "\n".join(lines)
+
+
+def row(model: str, scores: Scores) -> dict[str, Any]:
+    """One row of the table; a model without an accuracy or a loss says so by None."""
+    return {"model": model, "accuracy": None, "loss": None, **scores}
+
+
+def as_lines(table: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The table for reading.
+
+    Examples:
+        >>> print(*as_lines([{"model": "last", "accuracy": 0.91, "loss": 0.25}]), sep="\\n")
+        model  accuracy    loss
+        last    91.00 %  0.2500
+    """
+    if not table:
+        return []
+    names = [name for name in table[0] if any(line.get(name) is not None for line in table)]
+    cells = [names, *([_cell(name, line.get(name)) for name in names] for line in table)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
+    return [
+        "  ".join(
+            cell.ljust(width) if place == 0 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in cells
+    ]
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    return f"{100 * value:.2f} %" if name == "accuracy" else f"{value:.4f}"

@@ -1,0 +1,48 @@
+"""The live bar: step, ε, loss on public data, time left."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+
+class Bar:
+    """A tqdm bar over the steps of a plan.
+
+    Args:
+        shown: False for silence.
+        steps: steps of the plan.
+        begun: steps that are gone already.
+    """
+
+    def __init__(self, shown: bool, steps: int, begun: int) -> None:
+        self._bar: Any = None
+        self._notes: dict[str, str] = {}
+        if shown:
+            from tqdm.auto import tqdm
+
+            self._bar = tqdm(total=steps, initial=begun, unit="step", dynamic_ncols=True)
+
+    def step(self, epsilon: float) -> None:
+        """One step further."""
+        if self._bar is not None:
+            self._notes["ε"] = f"{epsilon:.3f}"
+            self._bar.set_postfix(self._notes, refresh=False)
+            self._bar.update()
+
+    def loss(self, loss: float | None) -> None:
+        """The newest loss on data given for evaluation."""
+        if loss is not None:
+            self._notes["public loss"] = f"{loss:.4f}"
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()

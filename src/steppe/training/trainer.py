@@ -1,0 +1,314 @@
+"""The trainer: a private run from its first step to its table, safe against crashes."""
+
+from __future__ import annotations
+
+import errno
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from steppe import _validate
+from steppe.averaging import Average, CheckpointStore, Keep
+from steppe.averaging.files import write_atomically
+from steppe.errors import DataError, MisuseError
+from steppe.ledger import Account, Anchor, Ledger
+from steppe.ledger.chain import storage_error
+from steppe.noise import Source
+from steppe.plan import Plan
+from steppe.private import Private, make_private
+from steppe.sampling import records
+from steppe.training import settings
+from steppe.training.checkpoints import Checkpoint, Checkpoints
+from steppe.training.evaluation import Evaluation
+from steppe.training.folder import RunFolder, write_json
+from steppe.training.kept import FromStore, Kept
+from steppe.training.loop import Loop
+from steppe.training.moment import Callback
+from steppe.training.outcome import Outcome
+from steppe.training.schedule import Schedule
+
+_FORMAT = 1
+# A crash costs the steps since the last checkpoint: at most a twentieth of the plan.
+_CHECKPOINTS = 20
+_EVALUATIONS = 10
+_LONGEST_BLOCK = 50
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Trainer:
+    """Trains a model privately and keeps the account, the checkpoints and the results of it.
+
+    Args:
+        model, data, plan: as for `make_private`.
+        loss, objective, augment, groups, physical_batch, classes, source: as for `make_private`.
+        optimizer: any torch optimizer over the model's trainable weights.
+        scheduler: any torch scheduler over that optimizer, stepped once a step.
+        run: the run's folder; None makes a new one under `runs/`.
+        evaluate: public or held-out data, inputs and targets; or a function of the model that
+            returns numbers by name. Scores are written down and shown, so these must not be the
+            private data.
+        averages: averages of weights made for the model, and `FromStore` for those of outputs.
+        store_every: steps from one stored checkpoint to the next; None stores none.
+        keep: which stored checkpoints stay; None for all.
+        checkpoint_every: steps from one resumable checkpoint to the next; a twentieth of the plan.
+        evaluate_every: steps from one evaluation to the next; a tenth of the plan.
+        ledger: a ledger, or its file, that several runs on the same data share; None for one of
+            this run's own.
+        block: steps that are charged to the ledger at a time.
+        data_name: what the data are called in the ledger.
+        callbacks: called with a `Moment` after every step; one that returns True ends the run.
+        progress: whether to show a bar.
+
+    Guarantees:
+        A step is in the ledger, on the disk, before it begins, and never more steps than the plan
+        has. A run that is taken up again draws fresh randomness, goes on after everything that was
+        charged, and refuses another configuration or other data. Files hold what the steps released
+        and scores on the data that were given for it, nothing else.
+
+    Examples:
+        >>> import tempfile, torch, steppe
+        >>> data = (torch.randn(200, 4), torch.randint(2, (200,)))
+        >>> public = (torch.randn(50, 4), torch.randint(2, (50,)))
+        >>> model = nn.Linear(4, 2)
+        >>> plan = steppe.Plan(epsilon=3.0, delta=1e-3, population=200, batch_size=40, steps=10)
+        >>> trainer = Trainer(
+        ...     model, data, plan, optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        ...     evaluate=public, run=tempfile.mkdtemp(), progress=False,
+        ... )
+        >>> outcome = trainer.fit()
+        >>> [row["model"] for row in outcome.table], outcome.epsilon <= 3.0
+        (['last'], True)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Any,
+        plan: Plan,
+        *,
+        loss: Callable[..., Tensor] | None = F.cross_entropy,
+        objective: Callable[[nn.Module, Any], Tensor] | None = None,
+        augment: Callable[[Tensor], Tensor] | None = None,
+        groups: Sequence[Any] | None = None,
+        optimizer: Optimizer | None = None,
+        scheduler: LRScheduler | None = None,
+        run: str | Path | None = None,
+        evaluate: Any = None,
+        averages: Sequence[Average | FromStore] = (),
+        store_every: int | None = None,
+        keep: Keep | None = None,
+        checkpoint_every: int | None = None,
+        evaluate_every: int | None = None,
+        ledger: Ledger | str | Path | None = None,
+        block: int | None = None,
+        data_name: str = "data",
+        physical_batch: int | None = None,
+        classes: int | None = None,
+        source: Source | None = None,
+        callbacks: Sequence[Callback] = (),
+        progress: bool = True,
+    ) -> None:
+        if optimizer is None:
+            raise _validate.fail(
+                "optimizer",
+                None,
+                "must be given",
+                "pass torch.optim.SGD(model.parameters(), lr=0.5), say",
+            )
+        loss = None if objective is not None else loss
+        rows = records(data)
+        self.folder = RunFolder(run)
+        self.evaluation = None if evaluate is None else Evaluation(evaluate, loss, objective)
+        self.schedule = Schedule(scheduler, self.evaluation is not None)
+        before = settings.of_optimizer(optimizer), settings.of_scheduler(scheduler)
+
+        def private() -> Private:
+            return make_private(
+                model,
+                optimizer,
+                rows,
+                plan,
+                loss=loss,
+                objective=objective,
+                augment=augment,
+                groups=groups,
+                physical_batch=physical_batch,
+                classes=classes,
+                source=source,
+            )
+
+        self._make_private = private
+        self._unused: Private | None = private()
+        self.plan = plan = self._unused.plan
+        self.not_private_reason = self._unused.statement().not_private_reason
+        steps = plan.total_steps
+        self.checkpoint_every = _every("checkpoint_every", checkpoint_every, steps, _CHECKPOINTS)
+        self.evaluate_every = _every("evaluate_every", evaluate_every, steps, _EVALUATIONS)
+        self.block = min(self.checkpoint_every, _LONGEST_BLOCK) if block is None else block
+        _validate.positive_integer("block", self.block)
+        if store_every is not None:
+            _validate.positive_integer("store_every", store_every)
+        self.store_every, self._keep = store_every, keep
+        self.model, self.optimizer, self.callbacks = model, optimizer, tuple(callbacks)
+        self.kept = Kept(model, averages, stored=store_every is not None)
+        self.progress = progress
+        self.ledger = self._open_ledger(ledger)
+        self.data = settings.of_data(data_name, plan.population, rows)
+        self.settings: dict[str, Any] = {
+            "plan": {**plan.to_dict(), "digest": plan.digest()},
+            "data": self.data,
+            "model": settings.of_model(model),
+            "loss": settings.of_function(loss),
+            "objective": settings.of_function(objective),
+            "augment": settings.of_function(augment),
+            "optimizer": before[0],
+            "scheduler": before[1],
+            "averages": self.kept.labels,
+            "store_every": store_every,
+            "ledger": None if ledger is None else str(self.ledger.path),
+        }
+
+    def fit(self) -> Outcome:
+        """Train from the first step to the last.
+
+        Returns:
+            The table of published models, the cost, and the folder with everything.
+
+        Raises:
+            Interrupted: after Ctrl-C, once the run is saved; `resume` goes on.
+        """
+        if self.folder.config.exists():
+            raise MisuseError(
+                f"run={str(self.folder.path)!r}: holds a run already; call resume() to go on with "
+                "it, or give another folder."
+            )
+        run = secrets.token_hex(8)
+        with self._storing():
+            self._write_settings(run)
+            return self._begin(run)
+
+    def resume(self) -> Outcome:
+        """Go on with the run in this folder, from its last checkpoint.
+
+        Steps that were charged and did not reach that checkpoint are lost: the run ends at the
+        plan's last step all the same, since their cost cannot be taken back.
+
+        Returns:
+            As for `fit`.
+        """
+        config = self.folder.read_config()
+        settings.require_same(self.settings, config["settings"])
+        with self._storing():
+            checkpoint, complaints = Checkpoints(self.folder.checkpoints).newest()
+            if checkpoint is None:
+                # The first checkpoint comes before the first charge.
+                known = self.ledger.runs().get(config["run"])
+                if known is not None and known.charged:
+                    raise DataError(
+                        f"checkpoints={str(self.folder.checkpoints)!r}: are gone, and "
+                        f"{known.charged} steps are charged; put them back, or begin a new run in "
+                        "another folder."
+                    )
+                return self._begin(config["run"])
+            if checkpoint.settings != config["digest"] or checkpoint.run != config["run"]:
+                raise DataError(
+                    f"checkpoint={checkpoint.step}: belongs to another run than "
+                    f"{self.folder.config.name}; put the files of one run into one folder."
+                )
+            with self._account(config["run"], checkpoint.anchor) as account:
+                lost = account.charged - checkpoint.step
+                private = self._restored(checkpoint, account.charged)
+                notes = (*complaints, _resumed_note(checkpoint.step, lost))
+                loop = Loop(self, private, account, checkpoint.seconds, checkpoint.lost + lost)
+                return loop.run(notes)
+
+    def _begin(self, run: str) -> Outcome:
+        with self._account(run, Anchor()) as account:
+            loop = Loop(self, self._fresh_private(), account, 0.0, 0)
+            loop.save()  # before the first charge: from here on every crash can be resumed
+            return loop.run()
+
+    def _account(self, run: str, anchor: Anchor) -> Account:
+        """The run's hold on the ledger, which it enters only once."""
+        if run in self.ledger.runs() or anchor.length:
+            return self.ledger.resume(run, self.plan, self.data, block=self.block, anchor=anchor)
+        reason = self.not_private_reason
+        return self.ledger.begin(
+            self.plan, self.data, block=self.block, run=run, not_private_reason=reason
+        )
+
+    def _restored(self, checkpoint: Checkpoint, charged: int) -> Private:
+        """Everything as it was at the checkpoint, with the charged steps behind it."""
+        state = checkpoint.state
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load_state_dict(state["scheduler"])
+        self.schedule.step(charged - checkpoint.step)
+        self.kept.load_state_dict(state["averages"])
+        if (store := self.open_store()) is not None:
+            store.rewind(checkpoint.step)
+        private = self._fresh_private()
+        private.load_state_dict({**state["private"], "steps_done": charged})
+        return private
+
+    def _fresh_private(self) -> Private:
+        """A private object that has drawn nothing yet."""
+        private, self._unused = self._unused or self._make_private(), None
+        return private
+
+    def _write_settings(self, run: str) -> None:
+        self.folder.make()
+        write_json(self.folder.plan, {**self.plan.to_dict(), "digest": self.plan.digest()})
+        statement = self.plan.statement(self.not_private_reason)
+        write_atomically(self.folder.statement, statement.to_json().encode() + b"\n")
+        config = {
+            "format": _FORMAT,
+            "run": run,
+            "digest": settings.digest(self.settings),
+            "settings": self.settings,
+            "options": {
+                "checkpoint_every": self.checkpoint_every,
+                "evaluate_every": self.evaluate_every,
+                "block": self.block,
+            },
+        }
+        write_json(self.folder.config, config)  # last: where it is, the others are
+
+    def open_store(self) -> CheckpointStore | None:
+        """The run's store of checkpoints, if it has one."""
+        if self.store_every is None:
+            return None
+        return CheckpointStore(self.folder.store, self.plan.digest(), self._keep)
+
+    def _open_ledger(self, ledger: Ledger | str | Path | None) -> Ledger:
+        if isinstance(ledger, Ledger):
+            return ledger
+        return Ledger(self.folder.ledger if ledger is None else ledger)
+
+    @contextmanager
+    def _storing(self) -> Iterator[None]:
+        """A full disk in words; other errors of the system as they are."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            raise storage_error(Path(error.filename or self.folder.path), error) from error
+
+
+def _every(name: str, value: int | None, steps: int, share: int) -> int:
+    return max(1, steps // share) if value is None else _validate.positive_integer(name, value)
+
+
+def _resumed_note(step: int, lost: int) -> str:
+    text = f"resumed from the checkpoint after step {step}"
+    if lost:
+        text += f"; {lost} steps were charged after it and are lost"
+    return text

@@ -1,0 +1,247 @@
+"""The account: charged before it is spent, never too little, and added up over runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from steppe import CappedPoisson, Plan, accounting
+from steppe.errors import BudgetExhausted, ConfigurationError, DataError
+from steppe.ledger import Anchor, Ledger
+from steppe.noise import StepSchedule
+
+DATA = {"name": "patients", "population": 1000}
+
+
+def plan(**changes: object) -> Plan:
+    constants = {
+        "noise_multiplier": 1.0,
+        "delta": 1e-5,
+        "population": 1000,
+        "batch_size": 50,
+        "steps": 20,
+    }
+    return Plan(**{**constants, **changes})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "ledger.jsonl")
+
+
+def charge(ledger: Ledger, step: int, block: int = 8, of: Plan | None = None) -> str:
+    with ledger.begin(of or plan(), DATA, block=block) as account:
+        account.cover(step)
+        return account.run.id
+
+
+def test_an_empty_ledger_costs_nothing(ledger: Ledger) -> None:
+    assert ledger.epsilon(1e-5) == 0.0
+    assert ledger.runs() == {}
+
+
+@pytest.mark.parametrize(("step", "charged"), [(1, 8), (8, 8), (9, 16), (17, 20), (20, 20)])
+def test_a_step_is_charged_with_its_block(ledger: Ledger, step: int, charged: int) -> None:
+    run = charge(ledger, step)
+    assert ledger.runs()[run].charged == charged
+    assert ledger.epsilon(1e-5) == plan().epsilon_spent(charged)
+
+
+def test_the_charge_is_on_the_disk_before_cover_returns(ledger: Ledger) -> None:
+    with ledger.begin(plan(), DATA, block=3) as account:
+        for step in range(1, 21):
+            account.cover(step)
+            assert ledger.runs()[account.run.id].charged >= step
+
+
+def test_the_plan_is_a_hard_limit(ledger: Ledger) -> None:
+    with ledger.begin(plan(), DATA, block=8) as account:
+        account.cover(20)
+        with pytest.raises(BudgetExhausted, match="step=21: the plan pays for 20 steps"):
+            account.cover(21)
+
+
+def test_runs_add_up(ledger: Ledger) -> None:
+    charge(ledger, 20)
+    charge(ledger, 5, of=plan(noise_multiplier=2.0, batch_size=100))
+    both = (
+        *plan().segments(),
+        *plan(noise_multiplier=2.0, batch_size=100).segments(8),
+    )
+    assert ledger.epsilon(1e-5) == accounting.epsilon(both, 1e-5)
+    assert ledger.epsilon(1e-5) > plan().epsilon_spent()
+
+
+def test_schedules_and_caps_are_charged_as_they_are(ledger: Ledger) -> None:
+    own = plan(
+        noise=StepSchedule(0.8, every=5), sampling=CappedPoisson(80), adjacency="zero-out", steps=20
+    )
+    charge(ledger, 7, block=7, of=own)
+    assert ledger.epsilon(1e-5) == own.epsilon_spent(7)
+
+
+def test_an_orderly_end_gives_back_what_was_not_begun(ledger: Ledger) -> None:
+    own = plan(noise=StepSchedule(0.8, every=5))
+    with ledger.begin(own, DATA, block=8) as account:
+        account.cover(9)
+        account.pause(11)
+        assert account.charged == 11
+    assert ledger.epsilon(1e-5) == own.epsilon_spent(11)
+
+
+def test_a_paused_account_charges_nothing_more(ledger: Ledger) -> None:
+    with ledger.begin(plan(), DATA, block=8) as account:
+        account.cover(1)
+        account.pause(3)
+        with pytest.raises(BudgetExhausted):
+            account.cover(4)
+
+
+def test_resuming_goes_on_after_everything_charged(ledger: Ledger) -> None:
+    run = charge(ledger, 9)
+    with ledger.resume(run, plan(), DATA, block=3, anchor=ledger.anchor()) as account:
+        assert account.charged == 16
+        account.cover(17)
+        assert account.charged == 19
+    assert ledger.epsilon(1e-5) == plan().epsilon_spent(19)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 40, 200])
+def test_a_torn_end_counts_as_the_charge_that_was_announced(ledger: Ledger, cut: int) -> None:
+    run = charge(ledger, 9)  # two charges: 8, 16
+    whole = ledger.path.read_bytes()
+    ledger.path.write_bytes(whole[:-cut])
+    assert ledger.runs()[run].charged == 16  # also for a reader, who mends nothing
+    with ledger.resume(run, plan(), DATA, block=8, anchor=Anchor()) as account:
+        assert account.charged == 16
+    assert ledger.epsilon(1e-5) == plan().epsilon_spent(16)
+    assert [r["kind"] for r in read_records(ledger)][-2:] == ["repair", "resume"]
+
+
+def test_a_torn_opening_of_another_run_costs_at_most_a_block(ledger: Ledger) -> None:
+    first = charge(ledger, 1)
+    charge(ledger, 1)
+    whole = ledger.path.read_bytes().splitlines(keepends=True)
+    assert b'"kind":"run"' in whole[3]
+    ledger.path.write_bytes(b"".join(whole[:3]) + whole[3][:50])
+    assert ledger.runs()[first].charged == 16
+
+
+def test_a_torn_opening_after_a_pause_costs_nothing(ledger: Ledger) -> None:
+    with ledger.begin(plan(), DATA, block=8) as account:
+        account.cover(1)
+        account.pause(5)
+    with ledger.path.open("ab") as file:
+        file.write(b'{"seq":5,"kind":"run"')
+    assert ledger.epsilon(1e-5) == plan().epsilon_spent(5)
+    charge(ledger, 1)
+    assert len(ledger.runs()) == 2
+
+
+def test_a_ledger_torn_at_birth_can_be_used(ledger: Ledger) -> None:
+    ledger.path.write_bytes(b'{"seq":1,"ki')
+    charge(ledger, 1)
+    assert ledger.epsilon(1e-5) == plan().epsilon_spent(8)
+
+
+def test_a_ledger_that_is_shorter_than_the_checkpoint_remembers(ledger: Ledger) -> None:
+    run = charge(ledger, 9)
+    anchor = ledger.anchor()
+    whole = ledger.path.read_bytes().splitlines(keepends=True)
+    ledger.path.write_bytes(b"".join(whole[:-1]))
+    with pytest.raises(DataError, match="must contain record 4 as the checkpoint remembers it"):
+        ledger.resume(run, plan(), DATA, block=8, anchor=anchor)
+
+
+def test_the_lock_is_free_after_a_refusal(ledger: Ledger) -> None:
+    run = charge(ledger, 1)
+    for _ in range(2):
+        with pytest.raises(DataError, match="is not in the ledger"):
+            ledger.resume("strange", plan(), DATA, block=8, anchor=Anchor())
+    ledger.resume(run, plan(), DATA, block=8, anchor=Anchor()).close()
+
+
+def test_another_plan_or_other_data_are_refused(ledger: Ledger) -> None:
+    run = charge(ledger, 1)
+    with pytest.raises(ConfigurationError, match="is not the plan of this run"):
+        ledger.resume(run, plan(steps=30), DATA, block=8, anchor=Anchor())
+    with pytest.raises(ConfigurationError, match="are not the data of this run"):
+        ledger.resume(run, plan(), {**DATA, "population": 1001}, block=8, anchor=Anchor())
+
+
+@pytest.mark.parametrize(
+    ("own", "data", "message"),
+    [
+        (plan(), {"name": "others"}, "data='others': must be that of the ledger, 'patients'"),
+        (plan(adjacency="replace-one"), DATA, "adjacency='replace-one': must be that of"),
+        (plan(unit="user"), DATA, "unit='user': must be that of the ledger"),
+    ],
+)
+def test_what_does_not_add_up_is_refused(
+    ledger: Ledger, own: Plan, data: dict[str, object], message: str
+) -> None:
+    charge(ledger, 1)
+    with pytest.raises(ConfigurationError, match=message):
+        ledger.begin(own, data, block=8)
+
+
+def test_the_budget_of_a_ledger_is_a_hard_limit(tmp_path: Path) -> None:
+    one = plan().epsilon_spent()
+    ledger = Ledger(tmp_path / "ledger.jsonl", epsilon=1.2 * one, delta=1e-5)
+    charge(ledger, 20)
+    size = ledger.path.stat().st_size
+    with pytest.raises(BudgetExhausted, match="is what this run and all before it would cost"):
+        ledger.begin(plan(), DATA, block=8)
+    # It holds whether or not it is mentioned again, and a refusal leaves no trace.
+    with pytest.raises(BudgetExhausted):
+        Ledger(ledger.path).begin(plan(), DATA, block=8)
+    assert ledger.path.stat().st_size == size
+    charge(ledger, 1, of=plan(steps=1, noise_multiplier=4.0))
+    assert ledger.epsilon(1e-5) <= 1.2 * one
+
+
+def test_a_budget_counts_the_rest_of_a_resumed_run(tmp_path: Path) -> None:
+    one = plan().epsilon_spent()
+    ledger = Ledger(tmp_path / "ledger.jsonl", epsilon=1.1 * one, delta=1e-5)
+    first = charge(ledger, 1)
+    charge(ledger, 12, of=plan(steps=12))
+    with pytest.raises(BudgetExhausted):
+        ledger.resume(first, plan(), DATA, block=8, anchor=Anchor())
+
+
+def test_another_budget_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    charge(Ledger(path, epsilon=9.0, delta=1e-5), 1)
+    with pytest.raises(ConfigurationError, match="is not the budget that this ledger was made"):
+        Ledger(path, epsilon=10.0, delta=1e-5).begin(plan(), DATA, block=8)
+    with pytest.raises(ConfigurationError, match="goes with delta, which is None"):
+        Ledger(path, epsilon=1.0)
+
+
+def test_a_run_enters_once(ledger: Ledger) -> None:
+    run = charge(ledger, 1)
+    with pytest.raises(ConfigurationError, match="is in the ledger already"):
+        ledger.begin(plan(), DATA, block=8, run=run)
+
+
+@pytest.mark.parametrize("block", [0, -1, 2.5, True])
+def test_a_block_has_a_step(ledger: Ledger, block: object) -> None:
+    with pytest.raises(ConfigurationError, match="block="):
+        ledger.begin(plan(), DATA, block=block)  # type: ignore[arg-type]
+
+
+def test_records_of_another_version_are_refused(ledger: Ledger) -> None:
+    from steppe.ledger.chain import Writer
+
+    writer = Writer(ledger.path)
+    writer.append({"kind": "surprise"})
+    writer.close()
+    with pytest.raises(DataError, match="line 1 is not of a kind that this version writes"):
+        ledger.epsilon(1e-5)
+
+
+def read_records(ledger: Ledger) -> tuple[dict[str, object], ...]:
+    from steppe.ledger.chain import read
+
+    return read(ledger.path).records

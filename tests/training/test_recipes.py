@@ -1,0 +1,140 @@
+"""Defaults by rule: what they are, what they depend on, and that they train."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import steppe
+from steppe import models
+from steppe.errors import ConfigurationError
+from steppe.training import recipes
+
+
+def network(**changes: object) -> recipes.Recipe:
+    constants = {"population": 60_000, "epsilon": 2.0, "weights": 26_010, **changes}
+    return recipes.choose(**constants)  # type: ignore[arg-type]
+
+
+def test_every_constant_has_a_reason_and_is_printed() -> None:
+    recipe = network()
+    text = str(recipe)
+    for name in ("delta", "batch_size", "steps", "clip", "momentum", "point", "rate", "averages"):
+        assert name in text
+        assert recipe.reasons[name] in text
+    assert "SAT(radius=0.03)" in text
+
+
+def test_the_plan_spends_the_budget_and_no_more() -> None:
+    plan = network(epsilon=1.0).plan()
+    assert 0.99 < plan.epsilon_spent() <= 1.0
+    assert plan.population_source == "declared"
+
+
+@pytest.mark.parametrize(
+    ("population", "delta"), [(60_000, 1e-5), (10_000, 1e-5), (9_999, 1e-4), (1_000_000, 1e-7)]
+)
+def test_delta_is_the_power_of_ten_below_one_over_the_population(
+    population: int, delta: float
+) -> None:
+    recipe = network(population=population, rate=1.0)
+    assert recipe.delta == pytest.approx(delta)
+    assert recipe.delta < 1 / population
+
+
+@pytest.mark.parametrize(
+    ("population", "batch"), [(1, 1), (100, 50), (3_000, 256), (60_000, 2_000), (10**7, 8_192)]
+)
+def test_the_batch_is_a_share_within_limits(population: int, batch: int) -> None:
+    assert network(population=population, rate=1.0).batch_size == batch
+
+
+def test_the_rate_grows_with_the_budget_and_shrinks_with_the_model() -> None:
+    rates = [network(epsilon=epsilon).rate for epsilon in (1.0, 2.0, 3.0)]
+    assert rates == sorted(rates)
+    assert rates[0] < rates[2]
+    assert network(weights=10_000_000).rate < network().rate
+
+
+def test_only_the_rate_times_the_clip_counts() -> None:
+    small, large = network(clip=0.1), network(clip=1.0)
+    assert small.rate * small.clip == pytest.approx(large.rate * large.clip, rel=0.02)
+
+
+def test_the_ratio_of_signal_to_noise_is_what_a_run_without_signal_shows() -> None:
+    """Noise alone moves the weights by σ·C·√(weights·steps)/batch, as the rule assumes."""
+    recipe = network(population=400, weights=500, steps=30, momentum=0.0, rate=1.0, clip=0.5)
+    plan = recipe.plan()
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(30, 500, generator=generator) * plan.sigma * 0.5 / plan.batch_size
+    moved = float(noise.sum(0).norm())
+    assert recipes.signal_to_noise(plan, 500) == pytest.approx(0.5 / moved, rel=0.1)
+
+
+def test_given_constants_are_kept_and_said_to_be() -> None:
+    recipe = network(batch_size=512, steps=7, rate=0.3, point=steppe.Here(), delta=1e-6)
+    assert (recipe.batch_size, recipe.steps, recipe.rate, recipe.delta) == (512, 7, 0.3, 1e-6)
+    for name in ("batch_size", "steps", "rate", "point", "delta"):
+        assert recipe.reasons[name] == "given"
+    assert recipe.reasons["clip"] != "given"
+
+
+def test_a_model_with_fixed_features_is_recognised() -> None:
+    head = recipes.for_model(models.create("scattering-linear"), population=60_000, epsilon=2.0)
+    assert head.point == steppe.Here()
+    assert head.rate > 10 * network().rate
+    assert recipes.for_model(models.create("cnn-relu-26k"), population=60_000, epsilon=2.0) == (
+        network()
+    )
+
+
+@pytest.mark.parametrize("steps", [1, 4, 5, 200, 1_200, 997])
+def test_averages_exist_for_every_length(steps: int) -> None:
+    model = nn.Linear(2, 2)
+    kept = recipes.averages(model, steps)
+    for _ in range(steps):
+        for average in kept:
+            average.update(model)
+    for average in kept:
+        torch.testing.assert_close(average.weights()["weight"].float(), model.weight.detach())
+    assert any(isinstance(average, recipes.PUBLISHED) for average in kept)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epsilon": 0.0}, "epsilon=0.0: must be finite and above 0"),
+        ({"epsilon": math.nan}, "epsilon=nan: must not be NaN"),
+        ({"population": 0}, "population=0: must be a whole number"),
+        ({"weights": 0}, "weights=0: must be a whole number"),
+        ({"rate": -1.0}, "rate=-1.0: must be finite and above 0"),
+    ],
+)
+def test_bad_constants_are_refused(changes: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        network(**changes)
+
+
+def test_nothing_but_data_model_and_epsilon_gives_a_good_model() -> None:
+    """Two clouds that a linear layer separates: by the recipe it does, in one go."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randint(2, (4_000,), generator=generator)
+    x = torch.randn(4_000, 20, generator=generator) + 1.5 * (2 * y[:, None] - 1) / math.sqrt(5)
+    torch.manual_seed(0)
+    model = nn.Linear(20, 2)
+    recipe = recipes.for_model(model, population=4_000, epsilon=1.0, steps=100)
+    private = steppe.make_private(
+        model,
+        recipe.optimizer(model),
+        (x, y),
+        recipe.plan(),
+        loss=F.cross_entropy,
+        source=steppe.SeededSource(0),
+    )
+    for batch in private:
+        private.step(batch)
+    assert float((model(x).argmax(1) == y).float().mean()) > 0.97

@@ -1,0 +1,416 @@
+"""The trainer from the first step to the table, and what may stop it on the way."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from training_cases import STEPS, pairs, plan, trainer
+
+from steppe import SAT, SeededSource
+from steppe.averaging import CheckpointStore
+from steppe.errors import (
+    ConfigurationError,
+    DataError,
+    MisuseError,
+    StorageError,
+)
+from steppe.ledger import Ledger
+from steppe.training import Interrupted, Moment, read_log
+
+
+def stop_at(step: int) -> Any:
+    """A callback that presses Ctrl-C in the middle of a step's aftermath."""
+
+    def press(moment: Moment) -> None:
+        if moment.step == step:
+            signal.raise_signal(signal.SIGINT)
+
+    return press
+
+
+def fail_at(step: int, error: Exception) -> Any:
+    def fail(moment: Moment) -> None:
+        if moment.step == step:
+            raise error
+
+    return fail
+
+
+def interrupted(run: Path, step: int, **changes: Any) -> None:
+    with pytest.raises(Interrupted):
+        trainer(run, callbacks=[stop_at(step)], **changes).fit()
+
+
+def charged(run: Path) -> int:
+    (only,) = Ledger(run / "ledger.jsonl").runs().values()
+    return only.charged
+
+
+def test_a_whole_run(tmp_path: Path) -> None:
+    outcome = trainer(tmp_path / "run").fit()
+    assert outcome.steps == STEPS
+    assert outcome.lost == 0
+    assert outcome.epsilon == plan().epsilon_spent()
+    names = ["last", "SWA(cycle=1, warmup=10)", "EMA(decay=0.9, warmup=1)", "OPA(k=3)", "OMV(k=3)"]
+    assert [row["model"] for row in outcome.table] == names
+    assert all(row["accuracy"] > 0.7 for row in outcome.table)
+    assert "ε = " in str(outcome)
+    assert "NOT PRIVATE" not in str(outcome)
+
+
+def test_the_files_of_a_run(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    outcome = trainer(run).fit()
+    config, made = (json.loads((run / f"{name}.json").read_text()) for name in ("config", "plan"))
+    assert made["digest"] == plan().digest() == config["settings"]["plan"]["digest"]
+    result = json.loads((run / "result.json").read_text())
+    assert result["table"] == [dict(row) for row in outcome.table]
+    assert result["epsilon"] == outcome.epsilon
+    assert result["ledger"]["epsilon"] == outcome.epsilon
+    assert "abadi2016deep" in result["citation"]
+    assert "shejwalkar2025recycling" in result["citation"]
+    assert result["layers"][0]["weights"] == ["0.weight", "0.bias"]
+    assert json.loads((run / "statement.json").read_text())["epsilon"] == outcome.epsilon
+    assert set(load_file(run / "model.safetensors")) == {
+        "0.weight", "0.bias", "2.weight", "2.bias",
+    }  # fmt: skip
+    assert (run / "averages" / "EMA_decay=0.9_warmup=1.safetensors").exists()
+    assert len(list((run / "checkpoints").glob("*.json"))) == 2
+    assert len(CheckpointStore(run / "store").entries()) == STEPS // 4
+    for path in run.rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_the_log_holds_evaluations_with_their_epsilon(tmp_path: Path) -> None:
+    trainer(tmp_path / "run", evaluate_every=12).fit()
+    lines = read_log(tmp_path / "run" / "log.jsonl")
+    assert {(line["kind"], line["step"]) for line in lines} == {
+        ("evaluation", 12),
+        ("evaluation", STEPS),
+    }
+    for line in lines:
+        exact = plan().epsilon_spent(line["step"])
+        assert exact <= line["epsilon"] <= 1.01 * exact
+        assert line["seconds"] > 0
+
+
+def test_the_published_weights_are_the_models(tmp_path: Path) -> None:
+    own = trainer(tmp_path / "run")
+    own.fit()
+    for name, tensor in load_file(tmp_path / "run" / "model.safetensors").items():
+        assert torch.equal(tensor, own.model.state_dict()[name])
+
+
+def test_without_evaluation_there_is_no_table(tmp_path: Path) -> None:
+    outcome = trainer(tmp_path / "run", evaluate=None).fit()
+    assert outcome.table == ()
+    assert not read_log(tmp_path / "run" / "log.jsonl")
+
+
+def test_a_function_may_evaluate(tmp_path: Path) -> None:
+    outcome = trainer(tmp_path / "run", averages=(), evaluate=lambda model: {"size": 3}).fit()
+    assert outcome.table == ({"model": "last", "accuracy": None, "loss": None, "size": 3.0},)
+
+
+def test_callbacks_see_every_step_and_may_end_the_run(tmp_path: Path) -> None:
+    seen: list[Moment] = []
+
+    def look(moment: Moment) -> bool:
+        seen.append(moment)
+        return moment.step == 7
+
+    outcome = trainer(tmp_path / "run", callbacks=[look], evaluate_every=3).fit()
+    assert [moment.step for moment in seen] == [1, 2, 3, 4, 5, 6, 7]
+    assert [moment.step for moment in seen if moment.table] == [3, 6]
+    assert outcome.steps == charged(tmp_path / "run") == 7
+    assert outcome.epsilon == plan().epsilon_spent(7)
+
+
+def test_a_folder_holds_one_run(tmp_path: Path) -> None:
+    trainer(tmp_path / "run").fit()
+    with pytest.raises(MisuseError, match=r"holds a run already; call resume\(\)"):
+        trainer(tmp_path / "run").fit()
+
+
+def test_a_seeded_run_is_stamped(tmp_path: Path) -> None:
+    outcome = trainer(tmp_path / "run", source=SeededSource(0)).fit()
+    assert str(outcome).startswith("NOT PRIVATE")
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["not_private_reason"]
+    assert json.loads((tmp_path / "run" / "statement.json").read_text())["epsilon"] is None
+    (run,) = Ledger(tmp_path / "run" / "ledger.jsonl").runs().values()
+    assert run.not_private_reason
+
+
+# ---------------------------------------------------------------- Ctrl-C
+
+
+def test_ctrl_c_stops_after_the_step_and_says_how_to_go_on(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted, match=r"stopped after step 7 of 24 .*run=.*\.resume\(\)"):
+        trainer(tmp_path / "run", callbacks=[stop_at(7)]).fit()
+    assert charged(tmp_path / "run") == 7  # what was charged and not begun was given back
+    outcome = trainer(tmp_path / "run").resume()
+    assert (outcome.steps, outcome.lost) == (STEPS, 0)
+    assert outcome.epsilon == plan().epsilon_spent()
+
+
+def test_a_second_ctrl_c_stops_at_once_and_the_run_can_be_resumed(tmp_path: Path) -> None:
+    def twice(moment: Moment) -> None:
+        if moment.step == 7:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        trainer(tmp_path / "run", callbacks=[twice]).fit()
+    outcome = trainer(tmp_path / "run").resume()
+    assert (outcome.steps, outcome.lost) == (STEPS - 2, 2)  # since the checkpoint of step 5
+
+
+def test_the_handler_of_ctrl_c_comes_back(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    trainer(tmp_path / "run").fit()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_the_same_object_can_go_on(tmp_path: Path) -> None:
+    own = trainer(tmp_path / "run", callbacks=[stop_at(7)])
+    with pytest.raises(Interrupted):
+        own.fit()
+    assert own.resume().steps == STEPS
+
+
+# ---------------------------------------------------------------- resume
+
+
+def test_an_error_loses_the_steps_since_the_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        trainer(tmp_path / "run", callbacks=[fail_at(13, ZeroDivisionError())]).fit()
+    assert charged(tmp_path / "run") == 13
+    outcome = trainer(tmp_path / "run").resume()
+    assert (outcome.steps, outcome.lost) == (STEPS - 3, 3)
+    assert outcome.epsilon == plan().epsilon_spent()
+    assert charged(tmp_path / "run") == STEPS
+    notes = [x["text"] for x in read_log(tmp_path / "run" / "log.jsonl") if x["kind"] == "note"]
+    assert notes == [
+        "resumed from the checkpoint after step 10; 3 steps were charged after it and are lost"
+    ]
+
+
+def test_everything_comes_back_but_randomness(tmp_path: Path) -> None:
+    interrupted(tmp_path / "run", 10, plan=plan(point=SAT(0.05)))
+    ends = []
+    for copy in ("one", "two"):
+        shutil.copytree(tmp_path / "run", tmp_path / copy)
+        seen: list[Any] = []
+
+        def look(moment: Moment, seen: list[Any] = seen) -> bool:
+            seen.append(moment.step)
+            return True
+
+        own = trainer(tmp_path / copy, plan=plan(point=SAT(0.05)), callbacks=[look])
+        own.resume()
+        assert seen == [11]
+        # Ten updates before the interruption and one after it.
+        assert [average.updates for average in own.kept.averages.values()] == [11, 11]
+        (group,) = own.optimizer.param_groups
+        assert group["lr"] == pytest.approx(0.5 * (1 - 11 / STEPS))
+        assert any("momentum_buffer" in state for state in own.optimizer.state.values())
+        ends.append(torch.cat([p.detach().flatten() for p in own.model.parameters()]))
+    assert not torch.equal(*ends)
+
+
+def test_the_schedule_ends_with_the_plan_whatever_was_lost(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        trainer(tmp_path / "run", callbacks=[fail_at(13, ZeroDivisionError())]).fit()
+    own = trainer(tmp_path / "run")
+    own.resume()
+    assert own.optimizer.param_groups[0]["lr"] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_finished_run_resumes_to_its_result(tmp_path: Path) -> None:
+    first = trainer(tmp_path / "run").fit()
+    (tmp_path / "run" / "result.json").unlink()
+    again = trainer(tmp_path / "run").resume()
+    assert again.table == first.table
+    assert again.epsilon == first.epsilon
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path: Path) -> None:
+    own = trainer(tmp_path / "run")
+    own._write_settings("an id")
+    assert trainer(tmp_path / "run").resume().steps == STEPS
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lr": 0.25}, r"optimizer\.groups=.*is not what the run began with"),
+        ({"plan": plan(steps=30)}, r"plan\.steps=30: is not what the run began with, 24"),
+        ({"averages": ()}, r"averages=\[\]: is not what the run began with"),
+        ({"data": (torch.zeros(400, 6), torch.zeros(400))}, r"data\.record="),
+        ({"data_name": "others"}, r"data\.name='others': is not .* 'data'"),
+        ({"plan": plan(population=401)}, r"plan\.population=401"),
+        (
+            {"model": nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 2))},
+            r"model\.weights\.0\.weight=\['float32', \[9, 6\], 'trained'\]",
+        ),
+    ],
+)
+def test_another_configuration_or_other_data_are_refused(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    interrupted(tmp_path / "run", 7)
+    if "data" in changes and not changes["data"][1].is_floating_point():
+        pytest.fail("the case must differ")
+    loss = {"loss": lambda out, y: out.sum(1)} if "data" in changes else {}
+    with pytest.raises(ConfigurationError, match=message):
+        trainer(tmp_path / "run", **changes, **loss).resume()
+
+
+def test_nothing_to_resume(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no run; give the folder that training printed"):
+        trainer(tmp_path / "run").resume()
+
+
+# ---------------------------------------------------------------- damage
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path: Path) -> None:
+    interrupted(tmp_path / "run", 12)
+    newest = max((tmp_path / "run" / "checkpoints").glob("*.safetensors"))
+    data = bytearray(newest.read_bytes())
+    data[-3] ^= 1
+    newest.write_bytes(bytes(data))
+    outcome = trainer(tmp_path / "run").resume()
+    assert (outcome.steps, outcome.lost) == (STEPS - 2, 2)  # from step 10 instead of 12
+    notes = [x["text"] for x in read_log(tmp_path / "run" / "log.jsonl") if x["kind"] == "note"]
+    assert any("does not have its hash: it was changed" in note for note in notes)
+
+
+def test_without_a_whole_checkpoint_there_is_no_resuming(tmp_path: Path) -> None:
+    interrupted(tmp_path / "run", 12)
+    for path in (tmp_path / "run" / "checkpoints").glob("*.json"):
+        path.write_text(path.read_text()[:-20])
+    with pytest.raises(DataError, match=r"none is whole: file='000000012\.json': cannot be read"):
+        trainer(tmp_path / "run").resume()
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    with pytest.raises(DataError, match="are gone, and 12 steps are charged"):
+        trainer(tmp_path / "run").resume()
+
+
+def test_a_cut_ledger_is_refused(tmp_path: Path) -> None:
+    interrupted(tmp_path / "run", 12)
+    path = tmp_path / "run" / "ledger.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:3]))
+    with pytest.raises(DataError, match="it was cut or exchanged"):
+        trainer(tmp_path / "run").resume()
+    path.unlink()
+    with pytest.raises(DataError, match="it was cut or exchanged"):
+        trainer(tmp_path / "run").resume()
+
+
+def test_two_runs_cannot_write_at_once(tmp_path: Path) -> None:
+    shared = tmp_path / "ledger.jsonl"
+
+    def second(moment: Moment) -> None:
+        if moment.step == 3:
+            with pytest.raises(MisuseError, match="another run writes to it"):
+                trainer(tmp_path / "two", ledger=shared).fit()
+
+    trainer(tmp_path / "one", ledger=shared, callbacks=[second]).fit()
+
+
+def test_runs_on_one_ledger_add_up(tmp_path: Path) -> None:
+    shared = tmp_path / "ledger.jsonl"
+    for name in ("one", "two"):
+        outcome = trainer(tmp_path / name, ledger=shared).fit()
+    result = json.loads((tmp_path / "two" / "result.json").read_text())
+    assert result["ledger"]["runs"] == 2
+    assert result["ledger"]["epsilon"] == Ledger(shared).epsilon(1e-4) > outcome.epsilon
+
+
+# ---------------------------------------------------------------- full disk
+
+
+@pytest.mark.parametrize("after", [0, 3, 8, 20, 33, 47])
+def test_a_full_disk_is_a_clear_error_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    real, calls = os.fsync, iter(range(10**6))
+
+    def full(descriptor: int) -> None:
+        if next(calls) >= after:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor)
+
+    own = trainer(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(StorageError, match=r"No space left on device.*make room"):
+            own.fit()
+    again = trainer(tmp_path / "run")
+    outcome = again.resume() if (tmp_path / "run" / "config.json").exists() else again.fit()
+    assert outcome.steps + outcome.lost == STEPS
+    assert outcome.lost <= 5 + 4
+    assert outcome.epsilon == plan().epsilon_spent()
+
+
+# ---------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"optimizer": None}, "optimizer=None: must be given"),
+        ({"store_every": None}, r"averages='OPA\(k=3\)': needs stored checkpoints; set store_ev"),
+        ({"store_every": 0}, "store_every=0: must be a whole number"),
+        ({"checkpoint_every": 0}, "checkpoint_every=0"),
+        ({"evaluate_every": -3}, "evaluate_every=-3"),
+        ({"block": 0}, "block=0"),
+        ({"averages": ["EMA"]}, "averages='EMA': is no average"),
+        ({"scheduler": 3}, "scheduler='int': must be a torch learning-rate scheduler"),
+        ({"evaluate": torch.zeros(3, 6)}, "evaluate='Tensor': must give pairs"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_spent(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        trainer(tmp_path / "run", **changes)
+    assert not (tmp_path / "run" / "ledger.jsonl").exists()
+
+
+def test_a_plateau_needs_public_data(tmp_path: Path) -> None:
+    model = nn.Linear(6, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=10.0)
+    own = {"model": model, "optimizer": optimizer, "scheduler": plateau, "averages": ()}
+    with pytest.raises(ConfigurationError, match="must not come from the private data"):
+        trainer(tmp_path / "run", **own, evaluate=None)
+    trainer(tmp_path / "run", **own, evaluate_every=2).fit()
+    assert optimizer.param_groups[0]["lr"] < 0.5
+
+
+def test_an_evaluation_that_returns_no_numbers(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="evaluate='float': must return numbers by name"):
+        trainer(tmp_path / "run", averages=(), evaluate=lambda model: 0.5).fit()
+
+
+def test_private_pairs_never_reach_the_files(tmp_path: Path) -> None:
+    """The private labels are all 7, which no file of the run may show but as a shape."""
+    inputs, _ = pairs(400)
+    data = (inputs, torch.full((400,), 7))
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 9))
+    trainer(tmp_path / "run", data=data, model=model, evaluate=pairs(50)).fit()
+    needle = inputs[0, :3].numpy().tobytes()
+    for path in (tmp_path / "run").rglob("*"):
+        assert path.is_dir() or needle not in path.read_bytes()
