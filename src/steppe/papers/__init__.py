@@ -1,0 +1,6 @@
+"""The papers' tables and figures as commands: `python -m steppe.papers list`."""
+
+from steppe.papers.experiment import Column as Column
+from steppe.papers.experiment import Constants as Constants
+from steppe.papers.experiment import Experiment as Experiment
+from steppe.papers.experiment import Run as Run

@@ -1,0 +1,59 @@
+"""Tables and figures on the pages of results, written from what is stored.
+
+A page marks the place with two comments, and keeps the words around them:
+
+    <!-- results of dp-sat-toy -->
+    <!-- end of dp-sat-toy -->
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from steppe.papers import runner
+from steppe.papers.results import Results
+from steppe.papers.summary import table
+
+_BLOCK = "<!-- results of {name} -->\n{text}<!-- end of {name} -->"
+
+
+def refresh(results: Results) -> list[Path]:
+    """Rewrite an experiment's place on every page beside its results.
+
+    Args:
+        results: what is stored.
+
+    Returns:
+        The pages that changed.
+    """
+    name = results.experiment.name
+    place = re.compile(
+        _BLOCK.format(name=re.escape(name), text=".*?"),
+        re.DOTALL,
+    )
+    changed = []
+    for page in sorted(results.path.parent.glob("*.md")):
+        old = page.read_text()
+        new = place.sub(lambda _: _BLOCK.format(name=name, text=block(results)), old)
+        if new != old:
+            page.write_text(new)
+            changed.append(page)
+    return changed
+
+
+def block(results: Results) -> str:
+    """What stands between the two comments."""
+    experiment, runs = results.experiment, results.current()
+    command = f"`python -m steppe.papers run {experiment.name}`"
+    left = runner.missing(results, runner.Choice())
+    needed = sum(runner.expected_seconds(experiment, runs, setting) for setting, _ in left)
+    status = f"{command}: {len(runs)} runs, {runner.duration(sum(run.seconds for run in runs))}"
+    if left:
+        status += f"; {len(left)} are left, about {runner.duration(needed)}"
+    parts = [f"{status}."]
+    if runs:
+        parts.append(table(experiment, runs))
+    if runs and results.picture.exists():
+        parts.append(f"![{experiment.item}]({results.picture.name})")
+    return "\n" + "\n\n".join(parts) + "\n\n"

@@ -1,0 +1,115 @@
+"""The file of an experiment's results: grows by one run at a time, never loses one."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from steppe.averaging.files import write_atomically
+from steppe.errors import DataError
+from steppe.noise import SeededSource
+from steppe.papers.experiment import Experiment, Run
+
+
+class Results:
+    """The stored runs of one experiment.
+
+    Args:
+        experiment: whose runs.
+        folder: where `<name>.json` is; made when the first run is stored.
+
+    Guarantees:
+        The file is whole at every moment. Several processes may add runs to it.
+    """
+
+    def __init__(self, experiment: Experiment, folder: Path) -> None:
+        self.experiment, self._folder = experiment, folder
+        self.path = folder / f"{experiment.name}.json"
+        self.picture = folder / f"{experiment.name}.png"
+
+    def read(self) -> list[Run]:
+        """Everything stored so far, in the experiment's order; what it no longer has comes last."""
+        if not self.path.exists():
+            return []
+        try:
+            rows = json.loads(self.path.read_text())["runs"]
+            runs = [Run(**row) for row in rows]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"results={str(self.path)!r}: must be a file that the runner wrote ({error}); "
+                "restore it, or move it away to start again."
+            ) from error
+        place = {pair: i for i, pair in enumerate(self.experiment.pairs())}
+        return sorted(runs, key=lambda run: place.get((run.setting, run.seed), len(place)))
+
+    def current(self) -> list[Run]:
+        """The stored runs of settings the experiment has, which must have their constants."""
+        settings = self.experiment.settings
+        runs = [run for run in self.read() if run.setting in settings]
+        for run in runs:
+            asked = json.loads(json.dumps(settings[run.setting]))
+            if run.constants != asked:
+                changed = sorted(
+                    key
+                    for key in {*asked, *run.constants}
+                    if asked.get(key) != run.constants.get(key)
+                )
+                raise DataError(
+                    f"setting={run.setting!r}: was run with other constants ({', '.join(changed)}) "
+                    f"in {self.path.name}; give the changed setting a new name, or take the old "
+                    "rows out of the file."
+                )
+        return runs
+
+    def add(self, run: Run) -> None:
+        """Store one more run."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with _locked(self._folder):
+            write_atomically(self.path, self._text([*self.read(), run]).encode())
+
+    def _text(self, runs: Sequence[Run]) -> str:
+        """JSON with one run a line, so that a run more is a line more in the history."""
+        experiment = self.experiment
+        head = {
+            "experiment": experiment.name,
+            "paper": experiment.paper,
+            "item": experiment.item,
+            "expected": experiment.expected,
+            # Seeded runs can be repeated, and therefore protect nobody.
+            "stamp": SeededSource.not_private_reason,
+        }
+        lines = [f" {_json(key)}: {_json(value)}," for key, value in head.items()]
+        rows = ",\n".join(f"  {_json(_finite(asdict(run)))}" for run in runs)
+        return "\n".join(["{", *lines, ' "runs": [', rows, " ]", "}", ""])
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """The value with None for numbers that JSON cannot hold: a run that diverged is a result."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Wait for other writers: two processes may run different seeds of one experiment."""
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,122 @@
+"""Runs what is missing of an experiment, stores each run as it ends, and says how long is left."""
+
+from __future__ import annotations
+
+import datetime
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import torch
+
+from steppe import _validate
+from steppe.papers.experiment import Experiment, Run
+from steppe.papers.results import Results
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which part of an experiment to run.
+
+    Args:
+        seeds: None for the experiment's own.
+        settings: None for all.
+        minutes: do not begin a run that would end later than this; None for no limit.
+    """
+
+    seeds: Sequence[int] | None = None
+    settings: Sequence[str] | None = None
+    minutes: float | None = None
+
+    def pairs(self, experiment: Experiment) -> list[tuple[str, int]]:
+        """The chosen (setting, seed), each seed for all settings before the next."""
+        settings = list(experiment.settings) if self.settings is None else list(self.settings)
+        for setting in settings:
+            _validate.one_of("settings", setting, list(experiment.settings))
+        seeds = experiment.seeds if self.seeds is None else self.seeds
+        return [(setting, seed) for seed in seeds for setting in settings]
+
+
+def missing(results: Results, choice: Choice) -> list[tuple[str, int]]:
+    """The chosen (setting, seed) that are not stored yet."""
+    stored = {(run.setting, run.seed) for run in results.current()}
+    return [pair for pair in choice.pairs(results.experiment) if pair not in stored]
+
+
+def expected_seconds(experiment: Experiment, runs: Sequence[Run], setting: str) -> float:
+    """How long one more run of a setting takes: as its own runs did, else as the others."""
+    own = [run.seconds for run in runs if run.setting == setting]
+    return statistics.median(own or [run.seconds for run in runs] or [60 * experiment.minutes])
+
+
+def run(
+    results: Results,
+    choice: Choice,
+    command: str,
+    say: Callable[[str], None] = print,
+) -> int:
+    """Run what is chosen and missing.
+
+    Args:
+        results: where runs are stored.
+        choice: which part.
+        command: what was typed, stored with each run.
+        say: told what is done and what is left.
+
+    Returns:
+        How many runs are still missing because the time was used up.
+    """
+    if choice.minutes is not None:
+        _validate.positive("minutes", choice.minutes)
+    experiment, begin = results.experiment, time.monotonic()
+    while left := missing(results, choice):
+        runs = results.current()
+        needed = [expected_seconds(experiment, runs, setting) for setting, _ in left]
+        say(f"{experiment.name}: {len(left)} runs left, about {duration(sum(needed))}")
+        used = time.monotonic() - begin
+        if choice.minutes is not None and used + needed[0] > 60 * choice.minutes:
+            say(f"stopped: the next run needs {duration(needed[0])}; start again to go on")
+            return len(left)
+        done = _run_one(experiment, *left[0], command)
+        results.add(done)
+        say(f"  {done.setting}, seed {done.seed}: {_brief(experiment, done)}")
+    return 0
+
+
+def _run_one(experiment: Experiment, setting: str, seed: int, command: str) -> Run:
+    constants, begin = experiment.settings[setting], time.perf_counter()
+    measured = experiment.measure(constants, seed)
+    return Run(
+        setting=setting,
+        seed=seed,
+        constants=constants,
+        measured=measured,
+        seconds=round(time.perf_counter() - begin, 3),
+        threads=torch.get_num_threads(),
+        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        command=command,
+        version=version("steppe"),
+    )
+
+
+def _brief(experiment: Experiment, done: Run) -> str:
+    numbers = [
+        f"{column.title or column.name} {column.form.format(done.measured[column.name])}"
+        for column in experiment.columns
+        if isinstance(done.measured.get(column.name), int | float)
+    ]
+    return ", ".join([*numbers, f"in {duration(done.seconds)}"])
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words.
+
+    Examples:
+        >>> duration(3.21), duration(600), duration(10_000)
+        ('3.2 s', '10 min', '2.8 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"

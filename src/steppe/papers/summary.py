@@ -1,0 +1,111 @@
+"""Means over seeds with their intervals, and differences to a baseline, as a table."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from steppe.papers.experiment import Column, Experiment, Run, number
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and half the width of its 95 % interval by Student's t.
+
+    Attributes:
+        mean: over the values.
+        half: None where there is one value only.
+        count: how many values.
+    """
+
+    mean: float
+    half: float | None
+    count: int
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether zero lies outside."""
+        return self.half is not None and abs(self.mean) > self.half
+
+
+def interval(values: Sequence[float]) -> Interval | None:
+    """Mean and 95 % interval of independent values; None without any.
+
+    Examples:
+        >>> interval([1.0, 2.0, 3.0])
+        Interval(mean=2.0, half=2.48413..., count=3)
+    """
+    if not values:
+        return None
+    count, mean = len(values), statistics.fmean(values)
+    if count == 1 or not all(map(math.isfinite, values)):
+        return Interval(mean, None, count)
+    from scipy.stats import t
+
+    half = float(t.ppf(0.975, count - 1)) * statistics.stdev(values) / math.sqrt(count)
+    return Interval(mean, half, count)
+
+
+def values(runs: Sequence[Run], setting: str, column: str) -> dict[int, float]:
+    """A column's numbers by seed."""
+    found = {run.seed: number(run, column) for run in runs if run.setting == setting}
+    return {seed: value for seed, value in found.items() if value is not None}
+
+
+def mean(runs: Sequence[Run], setting: str, column: str) -> Interval | None:
+    """A setting's mean over its seeds."""
+    return interval(list(values(runs, setting, column).values()))
+
+
+def difference(runs: Sequence[Run], setting: str, baseline: str, column: str) -> Interval | None:
+    """The mean difference to another setting over the seeds that both have.
+
+    Seeds decide first weights, sampling and noise, so that pairs differ by the setting alone.
+    """
+    ours, theirs = values(runs, setting, column), values(runs, baseline, column)
+    return interval([ours[seed] - theirs[seed] for seed in sorted({*ours} & {*theirs})])
+
+
+def table(experiment: Experiment, runs: Sequence[Run]) -> str:
+    """The experiment's table in Markdown."""
+    compared = [column for column in experiment.columns if experiment.baseline is not None]
+    head = ["setting", "seeds"]
+    head += [column.title or column.name for column in experiment.columns]
+    head += [f"{column.title or column.name} − {experiment.baseline}" for column in compared]
+    rows = []
+    for setting in experiment.settings:
+        count = sum(run.setting == setting for run in runs)
+        if not count:
+            continue
+        cells = [setting, str(count)]
+        cells += [_cell(mean(runs, setting, c.name), c) for c in experiment.columns]
+        cells += [
+            _cell(difference(runs, setting, experiment.baseline, c.name), c, sign=True)
+            if experiment.baseline is not None and setting != experiment.baseline
+            else ""
+            for c in compared
+        ]
+        rows.append(cells)
+    return aligned([head, *rows])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells, the first one the heading, as a Markdown table with straight columns."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in rows
+    ]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def _cell(found: Interval | None, column: Column, sign: bool = False) -> str:
+    if found is None:
+        return "–"
+    text = column.form.format(found.mean)
+    if sign and found.mean >= 0:
+        text = f"+{text}"
+    return text if found.half is None else f"{text} ± {column.form.format(found.half)}"

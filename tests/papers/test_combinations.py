@@ -1,0 +1,52 @@
+"""Methods together: what each setting changes, on a few made-up pictures."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from steppe.clipping import Flat, Quantile
+from steppe.papers import Run, combinations
+from steppe.papers.pictures import Pictures
+from steppe.points import SAT
+
+SETTINGS = combinations.COMBINATIONS.settings
+
+
+@pytest.fixture(autouse=True)
+def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(300, 1, 28, 28, generator=generator)
+    y = torch.randint(10, (300,), generator=generator)
+    pictures = Pictures((x[:200], y[:200]), (x[200:], y[200:]))
+    monkeypatch.setattr(combinations, "load", lambda name: pictures)
+
+
+def test_each_name_says_what_the_plan_has() -> None:
+    for name, constants in SETTINGS.items():
+        plan = combinations.plan({**constants, "epsilon": 3.0})
+        assert isinstance(plan.point, SAT) == ("SAT" in name)
+        assert (plan.l2 > 0) == ("L2" in name)
+        assert isinstance(plan.clip, Quantile if "quantile" in name else Flat)
+
+
+def test_all_combinations_spend_the_same() -> None:
+    plans = [combinations.plan(constants) for constants in SETTINGS.values()]
+    assert len({plan.sigma for plan in plans}) == 1
+    assert all(plan.epsilon_spent() <= 3.0 for plan in plans)
+
+
+def test_a_moving_clip_keeps_the_length_of_a_step() -> None:
+    small = {"population": 200, "batch": 50, "epochs": 3}
+    runs = []
+    for name in ("DP-SGD", "SAT + L2 + quantile"):
+        constants = {**SETTINGS[name], **small}
+        measured = json.loads(json.dumps(combinations.measure(constants, 0)))
+        runs.append(Run(name, 0, constants, measured, 1.0, 1, "", "", ""))
+    fixed, moving = (run.measured for run in runs)
+    assert fixed["clips"] == []
+    assert moving["clips"][-1] > moving["clips"][0]  # norms start far above the clip
+    assert 0 <= moving["averaged"] <= 1
+    assert combinations.figure(runs).axes

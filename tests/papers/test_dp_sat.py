@@ -1,0 +1,144 @@
+"""The DP-SAT experiments do what they say, on a few made-up pictures."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+
+from steppe.papers import Constants, Experiment, Run
+from steppe.papers.dp_sat import cosines, flatness, recipe, speed, toy
+from steppe.papers.dp_sat.accuracy import DPNAS, FASHION, MNIST, RADIUS
+from steppe.papers.dp_sat.watch import RememberingSource
+from steppe.papers.pictures import Pictures
+from steppe.points import SAM, SAT, Here
+
+SMALL: Mapping[str, Any] = {"population": 400, "batch": 100, "epochs": 4}
+
+
+def shrunk(constants: Constants, **more: Any) -> Constants:
+    return {**constants, **SMALL, **more}
+
+
+@pytest.fixture(autouse=True)
+def made_up(monkeypatch: pytest.MonkeyPatch) -> Pictures:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(500, 1, 28, 28, generator=generator)
+    y = torch.randint(10, (500,), generator=generator)
+    pictures = Pictures((x[:400], y[:400]), (x[400:], y[400:]))
+    for module in (recipe, flatness, cosines):
+        monkeypatch.setattr(module, "load", lambda name: pictures)
+    return pictures
+
+
+def as_run(experiment: Experiment, setting: str, constants: Constants) -> Run:
+    measured = json.loads(json.dumps(experiment.measure(constants, 0)))
+    return Run(setting, 0, constants, measured, 1.0, 1, "", "", "")
+
+
+def test_all_methods_spend_the_same_and_the_paper_wastes_some() -> None:
+    plans = {name: recipe.plan(c) for name, c in recipe.methods("mnist", 3.0).items()}
+    sgd, sam = plans["DP-SGD"], plans["DP-SAM, tight account"]
+    wasteful = plans["DP-SAM, the paper's account"]
+    assert sgd.total_steps == 1200
+    assert sgd.point == Here()
+    assert plans["DP-SAT"].point == SAT(0.03)
+    assert plans["DP-SAT"].sigma == sgd.sigma
+    assert sam.point == SAM(0.03)
+    assert sam.sigma / sgd.sigma == pytest.approx(math.sqrt(2), rel=2e-3)
+    assert wasteful.sigma / sgd.sigma > 1.8
+    assert 2.99 < sam.epsilon_spent() <= 3.0
+    assert wasteful.epsilon_spent() < 2.2
+
+
+@pytest.mark.slow
+def test_a_run_can_be_repeated_and_methods_differ() -> None:
+    settings = FASHION[1].settings
+    first, again = (FASHION[1].measure(shrunk(settings["DP-SAT"]), 3) for _ in range(2))
+    same = {key: value for key, value in first.items() if key != "records a second"}
+    assert same.items() <= again.items()
+    assert len(first["accuracies"]) == len(first["epochs"]) == 8
+    assert first["epochs"][-1] == 4.0
+    assert first["steps"] == 16
+    assert 2.9 < first["epsilon"] <= 3.0
+    torch.manual_seed(1)  # the global state must not matter
+    weights = [
+        torch.cat([p.flatten() for p in recipe.train(shrunk(settings[name]), 3).model.parameters()])
+        for name in ("DP-SGD", "DP-SAT", "DP-SAT")
+    ]
+    assert torch.equal(weights[1], weights[2])
+    assert not torch.equal(weights[0], weights[1])
+
+
+def test_names_and_first_settings() -> None:
+    names = [e.name for e in (*FASHION, *MNIST)]
+    assert names == ["dp-sat-fashion-1", "dp-sat-fashion-3", "dp-sat-mnist-1", "dp-sat-mnist-3"]
+    assert all(list(e.settings)[:2] == ["DP-SGD", "DP-SAT"] for e in (*FASHION, *MNIST))
+    assert [len(e.seeds) for e in (*FASHION, *MNIST)] == [3, 3, 2, 2]
+
+
+@pytest.mark.parametrize("experiment", [FASHION[0], RADIUS], ids=lambda e: e.name)
+def test_figures_of_accuracy(experiment: Experiment) -> None:
+    chosen = list(experiment.settings.items())[:2]
+    runs = [as_run(experiment, name, shrunk(constants)) for name, constants in chosen]
+    assert experiment.figure is not None
+    assert experiment.figure(runs).axes
+
+
+def test_the_large_network_is_asked_for() -> None:
+    assert {c["model"] for c in DPNAS.settings.values()} == {"dpnas-mnist"}
+    assert {c["epochs"] for c in DPNAS.settings.values()} == {3}
+
+
+def test_the_noise_can_be_taken_out_again() -> None:
+    source = RememberingSource(5)
+    drawn = source.fill_normal_(torch.empty(10), 2.0)
+    assert torch.equal(drawn, source.last)
+    drawn.add_(1.0)
+    assert not torch.equal(drawn, source.last)
+
+
+@pytest.mark.slow
+def test_flatness_of_two_solutions() -> None:
+    (constants,) = flatness.FLATNESS.settings.values()
+    run = as_run(flatness.FLATNESS, "both", shrunk(constants, records=64, epochs=8))
+    measured = run.measured
+    for name in ("DP-SGD", "DP-SAT"):
+        spectrum = measured[f"{name}, spectrum"]
+        assert max(spectrum["nodes"][0]) == pytest.approx(measured[f"{name}, sharpness"], rel=0.05)
+        assert list(measured[f"{name}, norms"]) == ["epoch 1", "epoch 2", "epoch 8"]
+        assert abs(measured[f"{name}, noisy cosine"]) < abs(measured[f"{name}, cosine"])
+    path = measured["path"]
+    assert path["positions"][5] == 0.0
+    assert path["positions"][15] == 1.0
+    assert flatness.FLATNESS.figure is not None
+    assert len(flatness.FLATNESS.figure([run]).axes) == 4
+
+
+def test_cosines_before_the_noise_are_larger() -> None:
+    constants = shrunk(cosines.COSINES.settings["C = 0.1, batch 2000"])
+    run = as_run(cosines.COSINES, "small", constants)
+    assert run.measured["clean"] > run.measured["noisy"]
+    assert cosines.COSINES.figure is not None
+    assert cosines.COSINES.figure([run]).axes
+
+
+def test_speed_counts_the_second_pass_of_sam() -> None:
+    constants = {"model": "cnn-tanh-26k", "batch": 40, "physical batch": 40, "rounds": 3}
+    run = as_run(speed.SPEED, "small", constants)
+    assert run.measured["DP-SGD"] == 1.0
+    assert run.measured["DP-SAM"] > 1.2
+    assert speed.SPEED.figure is not None
+    assert speed.SPEED.figure([run]).axes
+
+
+def test_noise_does_more_in_the_sharp_minimum() -> None:
+    found = {
+        name: toy.TOY.measure({**constants, "steps": 20}, 0)["gradient change"]
+        for name, constants in toy.TOY.settings.items()
+    }
+    assert found["sharp"] > 5 * found["flat"]

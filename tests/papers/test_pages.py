@@ -1,0 +1,74 @@
+"""Pages of results show what is stored, and nothing else on them is touched."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from steppe.papers import (
+    Column,
+    Experiment,
+    Run,
+    catalogue,
+    combinations,
+    dp_sat,
+    weight_decay,
+)
+from steppe.papers.pages import refresh
+from steppe.papers.results import Results
+
+FOLDER = Path(__file__).parent.parent.parent / "docs" / "results"
+PAGES = ("dp-sat.md", "weight-decay.md", "combinations.md")
+
+
+def make() -> Experiment:
+    return Experiment(
+        name="made-up",
+        paper="Nobody",
+        item="Table 0",
+        settings={"low": {}, "high": {}},
+        seeds=(0,),
+        measure=lambda constants, seed: {},
+        columns=(Column("value", "{:.1f}"),),
+        expected="",
+        minutes=2.0,
+    )
+
+
+def test_the_place_between_the_marks_is_rewritten_and_the_rest_is_kept(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    mark = "<!-- results of made-up -->\nold\n<!-- end of made-up -->"
+    other = "<!-- results of made-up-too -->\nkept\n<!-- end of made-up-too -->"
+    page.write_text(f"before\n{mark}\nbetween\n{other}\nafter\n")
+    results = Results(make(), tmp_path)
+    assert refresh(results) == [page]
+    assert "0 runs, 0.0 s; 2 are left, about 4 min." in page.read_text()
+    results.add(Run("low", 0, {}, {"value": 7.0}, 30.0, 1, "", "", ""))
+    results.picture.write_bytes(b"picture")
+    assert refresh(results) == [page]
+    text = page.read_text()
+    assert "1 runs, 30.0 s; 1 are left, about 30.0 s." in text
+    assert re.search(r"\| low +\| 1 +\| 7.0 +\|", text)
+    assert "![Table 0](made-up.png)" in text
+    assert text.startswith("before\n<!--")
+    assert f"between\n{other}\nafter\n" in text
+    assert "old" not in text
+    assert refresh(results) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_mark_names_an_experiment(page: str) -> None:
+    known = {experiment.name for experiment in catalogue.experiments()}
+    text = (FOLDER / page).read_text()
+    marks = re.findall(r"<!-- results of (\S+) -->", text)
+    assert marks == re.findall(r"<!-- end of (\S+) -->", text)
+    assert set(marks) <= known
+
+
+def test_every_experiment_of_these_papers_has_a_place() -> None:
+    text = "".join((FOLDER / page).read_text() for page in PAGES)
+    for paper in (dp_sat, weight_decay, combinations):
+        for experiment in paper.EXPERIMENTS:
+            assert f"<!-- results of {experiment.name} -->" in text
