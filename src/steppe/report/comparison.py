@@ -1,0 +1,168 @@
+"""The parts of a page that compares runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from steppe.report.axes import Axis
+from steppe.report.chart import Chart, table
+from steppe.report.curves import lines, score, share_axis
+from steppe.report.layers import Dots, Layer, Line, Links, Point
+from steppe.report.markup import Child, Markup, tag
+from steppe.report.numbers import bound, duration, short
+from steppe.report.run import Run, number
+from steppe.report.sections import Section, citation, configuration, missing, statement
+from steppe.report.settings import flattened
+
+# Fingerprints and names differ between any two runs, and say nothing.
+_ALWAYS_DIFFER = frozenset({"plan.digest", "digest", "run"})
+
+
+def comparison_sections(runs: Sequence[Run]) -> list[Section]:
+    """Every part of the page of several runs."""
+    return [
+        Section("runs", "The runs", (_warnings(runs), _run_table(runs))),
+        Section("accuracy-epsilon", "Accuracy against ε", _or_missing(across_runs(runs))),
+        Section("curves", "While training", _or_missing(curves(runs))),
+        Section("differences", "What was set differently", _differences(runs)),
+        Section("privacy", "What is promised", [_folded(run, statement(run)) for run in runs]),
+        Section("cite", "Citation", [_folded(run, citation(run)) for run in runs]),
+    ]
+
+
+def across_runs(runs: Sequence[Run]) -> Chart | None:
+    """Final accuracy of each run at its ε: the last iterate, and the best average above it."""
+    ends: dict[str, list[tuple[str, Point]]] = {"last iterate": [], "best average": []}
+    pairs = []
+    for run in runs:
+        found = [_end(run, row) for row in (run.row("last"), run.best)]
+        for series, point in zip(ends.values(), found, strict=True):
+            if point is not None:
+                series.append((run.name, point))
+        first, second = found
+        if first is not None and second is not None:
+            pairs.append((first, second))
+    points = [point for series in ends.values() for _, point in series]
+    if not points:
+        return None
+    layers: list[Layer] = [Links(pairs)]
+    for tone, (name, series) in enumerate(ends.items()):
+        if series:
+            names, places = zip(*series, strict=True)
+            layers.append(Dots(name, tone, places, hollow=not tone, labels=names if tone else ()))
+    words = (
+        "Each run at the ε it spent. An average costs no privacy: what it adds to the last iterate "
+        "is free. The best average was chosen on the held-out data."
+    )
+    x = Axis.around("ε", [0.0, *(point.x for point in points)])
+    x = Axis(x.title, 0.0, x.high)
+    y = share_axis("accuracy", [point.y for point in points])
+    return Chart("runs-by-epsilon", "Final accuracy by run", words, x, y, layers, "run")
+
+
+def curves(runs: Sequence[Run]) -> Chart | None:
+    """Accuracy of the last iterate by the ε spent, or by step where ε is not in every log."""
+    by_epsilon = all(
+        run.epsilon is not None and all(e.epsilon is not None for e in run.evaluations)
+        for run in runs
+    )
+    layers: list[Line] = []
+    for tone, run in enumerate(runs, 1):
+        model = "last" if "last" in run.models else next(iter(run.models), None)
+        if model is None:
+            continue
+        found = lines(
+            run.evaluations,
+            {model: tone},
+            "accuracy",
+            (lambda e: e.epsilon) if by_epsilon else (lambda e: float(e.step)),
+        )
+        layers += [Line(run.name, tone, line.points) for line in found]
+    if not layers:
+        return None
+    across = [point.x for line in layers for point in line.points]
+    x = Axis.around("ε spent" if by_epsilon else "step", [0.0, *across], tight=True)
+    y = share_axis("accuracy", [point.y for line in layers for point in line.points])
+    words = "The last iterate of each run, measured on held-out data."
+    return Chart("runs-curves", "Accuracy while training", words, x, y, layers, "step")
+
+
+def _warnings(runs: Sequence[Run]) -> Child:
+    """What makes the runs' ε not comparable, in sentences."""
+    sentences = []
+    for key, words in (
+        ("delta", "The runs have different δ, so their ε cannot be compared directly."),
+        ("adjacency", "The runs use different neighbouring relations: their ε mean other things."),
+        ("unit", "The runs protect different units: their ε mean other things."),
+    ):
+        if len({str(run.statement.get(key)) for run in runs if run.statement}) > 1:
+            sentences.append(words)
+    void = [run.name for run in runs if run.epsilon is None]
+    if void:
+        sentences.append(f"Without a guarantee, and left out of figures by ε: {', '.join(void)}.")
+    return [tag("p", sentence, class_="warning") for sentence in sentences]
+
+
+def _run_table(runs: Sequence[Run]) -> Markup:
+    rows = []
+    for run in runs:
+        facts, result = run.statement or {}, run.result or {}
+        best, last = run.best, run.row("last")
+        seconds = number(result, "seconds")
+        rows.append(
+            [
+                run.name,
+                "none promised" if run.epsilon is None else bound(run.epsilon),
+                _short(facts, "delta"),
+                _short(facts, "noise_multiplier"),
+                _short(result, "steps"),
+                _accuracy(last),
+                _accuracy(best),
+                "" if best is None else best["model"],
+                "" if seconds is None else duration(seconds),
+            ]
+        )
+    head = ["run", "ε", "δ", "σ", "steps", "last iterate", "best average", "which", "time"]
+    return table(head, rows)
+
+
+def _differences(runs: Sequence[Run]) -> Child:
+    columns = [dict(flattened({"plan": run.plan or {}, **configuration(run)})) for run in runs]
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows = [
+        [name, *(column.get(name, "") for column in columns)]
+        for name in names
+        if name not in _ALWAYS_DIFFER and len({column.get(name) for column in columns}) > 1
+    ]
+    if not rows:
+        return missing("No setting differs between these runs.")
+    return table(["setting", *(run.name for run in runs)], rows)
+
+
+def _folded(run: Run, body: Child) -> Markup:
+    return tag("details", tag("summary", run.name), body)
+
+
+def _or_missing(chart: Chart | None) -> Child:
+    return chart.html() if chart else missing("No run has what this figure needs.")
+
+
+def _end(run: Run, row: Mapping[str, Any] | None) -> Point | None:
+    accuracy, epsilon = number(row or {}, "accuracy"), run.epsilon
+    if row is None or accuracy is None or epsilon is None or not math.isfinite(accuracy):
+        return None
+    value = score("accuracy", accuracy)
+    if row["model"] != "last":
+        value += f" ({row['model']})"
+    return Point(epsilon, accuracy, f"{run.name}, ε {bound(epsilon)}", value)
+
+
+def _accuracy(row: Mapping[str, Any] | None) -> str:
+    return score("accuracy", number(row or {}, "accuracy"))
+
+
+def _short(mapping: Mapping[str, Any], key: str) -> str:
+    value = number(mapping, key)
+    return "" if value is None else short(value)

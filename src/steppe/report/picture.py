@@ -1,0 +1,156 @@
+"""The README's picture: accuracy against ε for several recipes, every seed a dot."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from steppe.averaging.files import write_atomically
+from steppe.errors import DataError
+from steppe.report.axes import Axis
+from steppe.report.chart import Chart
+from steppe.report.curves import share_axis
+from steppe.report.layers import Dots, Layer, Line, Point, tone_class
+from steppe.report.markup import Markup, tag
+from steppe.report.numbers import percent, short
+from steppe.report.page import text_of
+from steppe.report.run import number
+
+_WIDTH, _HEIGHT, _HEAD, _GAP = 430, 310, 74, 24
+_STYLE = """
+.card { fill: var(--card); }
+.title { font-size: 15px; font-weight: 600; fill: var(--ink); }
+.mark circle { opacity: .7; }
+"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The accuracy of one training run.
+
+    Args:
+        data: the data set.
+        recipe: how it was trained.
+        epsilon: what it may spend.
+        seed: which repetition.
+        accuracy: on the test set.
+    """
+
+    data: str
+    recipe: str
+    epsilon: float
+    seed: int
+    accuracy: float
+
+
+def picture(results: Path, out: Path, baseline: str | None = None) -> Path:
+    """Draw accuracy against ε, one panel for each data set, as an SVG for light and dark pages.
+
+    Args:
+        results: JSON with a list `runs` of objects with `data`, `recipe`, `epsilon`, `seed` and
+            `accuracy`.
+        out: the SVG to write.
+        baseline: the recipe that is drawn in grey.
+
+    Returns:
+        The picture's path.
+
+    Raises:
+        DataError: the file is not such JSON, or has no runs.
+    """
+    try:
+        found = json.loads(Path(results).read_bytes())
+    except (OSError, ValueError):
+        raise _broken(results, "cannot be read as JSON") from None
+    runs = found.get("runs") if isinstance(found, dict) else None
+    if not isinstance(runs, list) or not runs:
+        raise _broken(results, "must have a list of runs, not empty")
+    write_atomically(Path(out), draw([_measured(results, run) for run in runs], baseline).encode())
+    return Path(out)
+
+
+def draw(runs: Sequence[Measured], baseline: str | None = None) -> str:
+    """The picture as text.
+
+    Args:
+        runs: at least one.
+        baseline: the recipe that is drawn in grey.
+    """
+    recipes = list(dict.fromkeys(run.recipe for run in runs))
+    ours = [recipe for recipe in recipes if recipe != baseline]
+    tones = {recipe: ours.index(recipe) + 1 if recipe in ours else 0 for recipe in recipes}
+    data = list(dict.fromkeys(run.data for run in runs))
+    width, height = len(data) * (_WIDTH + _GAP) + _GAP, _HEIGHT + _HEAD + _GAP
+    panels = []
+    for place, name in enumerate(data):
+        chart = _panel(f"panel-{place}", [run for run in runs if run.data == name], tones)
+        heading = tag("text", name, class_="title", x=2.0, y=-6.0)
+        left = _GAP + place * (_WIDTH + _GAP)
+        drawn = (heading, chart.svg(_WIDTH, _HEIGHT, 4))
+        panels.append(tag("g", drawn, transform=f"translate({left} {_HEAD})"))
+    title = "Test accuracy against ε; every dot is a seed, lines join the means"
+    return tag(
+        "svg",
+        tag("title", title),
+        tag("style", Markup(text_of("figure.css") + _STYLE)),
+        tag("rect", class_="card", width=width, height=height, rx=12.0),
+        _legend(tones),
+        panels,
+        xmlns="http://www.w3.org/2000/svg",
+        view_box=f"0 0 {width} {height}",
+        width=width,
+        height=height,
+        role="img",
+        aria_label=title,
+    )
+
+
+def _panel(key: str, runs: Sequence[Measured], tones: dict[str, int]) -> Chart:
+    layers: list[Layer] = []
+    for recipe, tone in tones.items():
+        own = [run for run in runs if run.recipe == recipe]
+        dots = [
+            Point(r.epsilon, r.accuracy, f"ε {short(r.epsilon)}, seed {r.seed}", _words(r.accuracy))
+            for r in own
+        ]
+        means = []
+        for epsilon in sorted({run.epsilon for run in own}):
+            mean = statistics.fmean(run.accuracy for run in own if run.epsilon == epsilon)
+            means.append(Point(epsilon, mean, f"ε {short(epsilon)}", f"mean {_words(mean)}"))
+        if own:
+            layers += [Line(recipe, tone, means), Dots(recipe, tone, dots)]
+    x = Axis.around("ε", [run.epsilon for run in runs])
+    y = share_axis("test accuracy", [run.accuracy for run in runs])
+    return Chart(key, "Accuracy against ε", "", x, y, layers, "ε")
+
+
+def _legend(tones: dict[str, int]) -> Markup:
+    entries, left = [], float(_GAP)
+    for recipe, tone in tones.items():
+        swatch = tag("line", class_="line", x1=left, x2=left + 20, y1=26.0, y2=26.0)
+        entries.append(tag("g", swatch, class_=tone_class(tone)))
+        entries.append(tag("text", recipe, class_="note", x=left + 28, y=30.0))
+        left += 52 + 7.0 * len(recipe)
+    return tag("g", entries)
+
+
+def _measured(path: Path, run: Any) -> Measured:
+    facts = run if isinstance(run, dict) else {}
+    epsilon, seed, accuracy = (number(facts, key) for key in ("epsilon", "seed", "accuracy"))
+    if epsilon is None or seed is None or accuracy is None:
+        raise _broken(path, f"run {run!r} must have epsilon, seed and accuracy")
+    return Measured(
+        str(facts.get("data", "")), str(facts.get("recipe", "")), epsilon, int(seed), accuracy
+    )
+
+
+def _words(accuracy: float) -> str:
+    return percent(accuracy, 2)
+
+
+def _broken(path: Path, rule: str) -> DataError:
+    return DataError(f"file={str(path)!r}: {rule}; run the benchmark that writes it.")

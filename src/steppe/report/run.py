@@ -1,0 +1,245 @@
+"""A run folder as the report reads it: every part that is there, none that is not.
+
+The folder is written by the trainer and may have been touched by others, so every value is checked
+for its type before it is used, and what is missing is None.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from steppe._validate import fail
+from steppe.errors import DataError
+
+# Larger than any log of a run; a file beyond it is not one of ours.
+_LARGEST = 256 * 2**20
+_VAST = 1e300
+_NOT_SCORES = frozenset({"kind", "step", "epsilon", "seconds", "model"})
+_ANY_OF = ("statement.json", "result.json", "log.jsonl")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One line of the log: a model measured on held-out data.
+
+    Args:
+        model: "last" or the name of an average.
+        step: steps taken.
+        epsilon: ε spent by then, if the log says so.
+        scores: what was measured, by name: accuracy, loss, or the user's own.
+    """
+
+    model: str
+    step: int
+    epsilon: float | None
+    scores: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run left behind.
+
+    Args:
+        name: the folder's name; its path is nobody's business.
+        statement: the privacy statement.
+        plan: the plan's constants and digest.
+        config: the configuration as resolved.
+        result: the final table; None for a run that has not finished.
+        evaluations: from the log, in order.
+        notes: from the log, in order.
+        extras: series that other commands added.
+        torn: lines of the log that could not be read; a crash leaves half a line.
+    """
+
+    name: str
+    statement: Mapping[str, Any] | None
+    plan: Mapping[str, Any] | None
+    config: Mapping[str, Any] | None
+    result: Mapping[str, Any] | None
+    evaluations: tuple[Evaluation, ...]
+    notes: tuple[str, ...]
+    extras: Mapping[str, Any]
+    torn: int
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Every model that was measured, the last iterate first."""
+        named = [row["model"] for row in self.rows] + [e.model for e in self.evaluations]
+        return tuple(sorted(dict.fromkeys(named), key=lambda name: name != "last"))
+
+    @property
+    def rows(self) -> tuple[Mapping[str, Any], ...]:
+        """The final table: `model` and its scores."""
+        return tuple((self.result or {}).get("table", ()))
+
+    @property
+    def void_reason(self) -> str | None:
+        """Why nothing is promised, where the run itself says so."""
+        found = [part.get("not_private_reason") for part in (self.statement, self.result) if part]
+        given = next((str(reason) for reason in found if reason), None)
+        if given is None and self.statement is not None and not self.statement["private"]:
+            return "no reason was kept"
+        return given
+
+    @property
+    def epsilon(self) -> float | None:
+        """ε of the whole run: the promised one, the larger if the result says more."""
+        if self.statement is None or self.void_reason is not None:
+            return None
+        promised = number(self.statement, "epsilon")
+        spent = number(self.result or {}, "epsilon")
+        if promised is None or spent is None:
+            return promised
+        return max(promised, spent)
+
+    @property
+    def best(self) -> Mapping[str, Any] | None:
+        """The row of the average with the highest accuracy."""
+        averages = {
+            accuracy: row
+            for row in reversed(self.rows)
+            if row["model"] != "last"
+            and (accuracy := number(row, "accuracy")) is not None
+            and math.isfinite(accuracy)
+        }
+        return averages[max(averages)] if averages else None
+
+    def row(self, model: str) -> Mapping[str, Any] | None:
+        """The final row of one model."""
+        return next((row for row in self.rows if row["model"] == model), None)
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run folder.
+
+    Args:
+        folder: written by the trainer, finished or not.
+
+    Returns:
+        Its parts.
+
+    Raises:
+        ConfigurationError: there is no run in it.
+        DataError: a file is not what its name says; the message names file and line.
+    """
+    if not any((folder / name).is_file() for name in _ANY_OF):
+        raise fail("run", str(folder), "has no run in it", "give the folder that training wrote")
+    statement, plan = _object(folder / "statement.json"), _object(folder / "plan.json")
+    _check_statement(folder / "statement.json", statement)
+    if statement and plan and statement.get("digest") != plan.get("digest"):
+        raise _broken(folder / "statement.json", "is the statement of another plan")
+    result = _object(folder / "result.json")
+    _check_table(folder / "result.json", result)
+    lines, torn = _log(folder / "log.jsonl")
+    run = Run(
+        name=folder.resolve().name,
+        statement=statement,
+        plan=plan,
+        config=_object(folder / "config.json"),
+        result=result,
+        evaluations=tuple(_evaluations(lines)),
+        notes=tuple(str(line.get("text", "")) for line in lines if line.get("kind") == "note"),
+        extras=_object(folder / "figures.json") or {},
+        torn=torn,
+    )
+    if run.epsilon is not None:
+        return run
+    # Where nothing is promised, the log's ε is a number without a meaning.
+    return replace(run, evaluations=tuple(replace(e, epsilon=None) for e in run.evaluations))
+
+
+def number(mapping: Mapping[str, Any], key: str) -> float | None:
+    """A number that may be missing; what is no number is missing too."""
+    value = mapping.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    # Beyond what can be drawn is as good as infinite; this holds for whole numbers of any length.
+    return (
+        float(value) if -_VAST < value < _VAST or value != value else math.copysign(math.inf, value)
+    )
+
+
+def _object(path: Path) -> dict[str, Any] | None:
+    text = _text(path)
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise _broken(path, "is not JSON") from None
+    if not isinstance(found, dict):
+        raise _broken(path, "must hold a JSON object")
+    return found
+
+
+def _log(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The lines of a log, and how many were passed over: a killed run leaves half a line."""
+    found: list[dict[str, Any]] = []
+    torn = 0
+    for line in (_text(path) or "").split("\n"):
+        try:
+            entry = json.loads(line) if line.strip() else None
+        except (ValueError, RecursionError):
+            torn += 1
+            continue
+        if isinstance(entry, dict):
+            found.append(entry)
+    return found, torn
+
+
+def _evaluations(lines: list[dict[str, Any]]) -> Iterator[Evaluation]:
+    """The evaluations, one for each model and step: of two the later, as after a resume."""
+    found: dict[tuple[str, int], Evaluation] = {}
+    for line in lines:
+        step = number(line, "step")
+        if line.get("kind") != "evaluation" or step is None or not math.isfinite(step):
+            continue
+        model = str(line.get("model", "last"))
+        scores = {
+            str(name): value
+            for name in line
+            if name not in _NOT_SCORES and (value := number(line, name)) is not None
+        }
+        found[model, int(step)] = Evaluation(model, int(step), number(line, "epsilon"), scores)
+    yield from found.values()
+
+
+def _check_statement(path: Path, statement: dict[str, Any] | None) -> None:
+    if statement is None:
+        return
+    items = statement.get("items")
+    if not isinstance(items, dict) or not all(isinstance(text, str) for text in items.values()):
+        raise _broken(path, "must have its items in words")
+    if not isinstance(statement.get("private"), bool):
+        raise _broken(path, "must say whether the run is private")
+
+
+def _check_table(path: Path, result: dict[str, Any] | None) -> None:
+    table = (result or {}).get("table", [])
+    well_formed = isinstance(table, list) and all(
+        isinstance(row, dict) and isinstance(row.get("model"), str) for row in table
+    )
+    if not well_formed:
+        raise _broken(path, "must have a table of rows that name their model")
+
+
+def _text(path: Path) -> str | None:
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise _broken(path, f"is larger than {_LARGEST >> 20} MB")
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError:
+        raise _broken(path, "is not text in UTF-8") from None
+    except OSError as error:
+        raise _broken(path, f"cannot be read: {error.strerror}") from None
+
+
+def _broken(path: Path, rule: str) -> DataError:
+    return DataError(f"file={str(path)!r}: {rule}; restore it, or remove it to do without.")

@@ -1,0 +1,116 @@
+"""What (ε, δ) means, in words that need no background."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from steppe.report.numbers import bound, percent, short
+from steppe.report.run import Run, number
+
+_FALSE_ALARMS = 0.01
+
+
+def best_guess(pairs: Sequence[tuple[float, float]]) -> float:
+    """The largest share of right guesses at whether one unit took part, over a fair coin.
+
+    Args:
+        pairs: (ε, δ) that all hold for the same run.
+
+    Returns:
+        (e^ε + δ)/(e^ε + 1), the smallest over the pairs.
+
+    Examples:
+        >>> round(best_guess([(2.0, 1e-5)]), 4), best_guess([(0.0, 0.0)])
+        (0.8808, 0.5)
+    """
+    return min(1 - (1 - delta) / (1 + _exp(epsilon)) for epsilon, delta in pairs)
+
+
+def most_found(pairs: Sequence[tuple[float, float]], false_alarms: float) -> float:
+    """The largest chance to recognise a unit that took part, at a rate of false alarms.
+
+    Args:
+        pairs: (ε, δ) that all hold for the same run.
+        false_alarms: the chance to accuse a unit that did not take part.
+
+    Returns:
+        The smallest of e^ε·a + δ and 1 − e^−ε·(1 − δ − a) over the pairs.
+
+    Examples:
+        >>> round(most_found([(2.0, 1e-5)], 0.01), 4)
+        0.0739
+    """
+    return min(
+        min(_exp(eps) * false_alarms + delta, 1 - (1 - delta - false_alarms) / _exp(eps))
+        for eps, delta in pairs
+    )
+
+
+def bounds(run: Run) -> list[tuple[float, float]]:
+    """The (ε, δ) pairs that hold for a run, the one of record first; empty if none does."""
+    epsilon, delta = run.epsilon, number(run.statement or {}, "delta")
+    if epsilon is None or delta is None or not math.isfinite(epsilon):
+        return []
+    further = [
+        (value, at)
+        for entry in (run.statement or {}).get("curve", ())
+        if isinstance(entry, dict)
+        and (value := number(entry, "epsilon")) is not None
+        and (at := number(entry, "delta")) is not None
+    ]
+    return [(epsilon, delta), *further]
+
+
+def plain_words(run: Run) -> list[str]:
+    """Paragraphs on what is promised; for a run without a guarantee, that there is none."""
+    if run.statement is None:
+        return ["This folder has no privacy statement, so no guarantee is shown."]
+    if run.void_reason is not None:
+        return [f"NOT PRIVATE: {run.void_reason}", "Nothing is promised about this run."]
+    pairs = bounds(run)
+    if not pairs:
+        return ["ε is infinite: nothing is promised about this run."]
+    unit = str(run.statement.get("unit", "record"))
+    epsilon, delta = pairs[0]
+    question = (
+        f"which of two {unit}s was in the training data"
+        if run.statement.get("adjacency") == "replace-one"
+        else f"whether one {unit} was in the training data"
+    )
+    guess, found = best_guess(pairs), most_found(pairs, _FALSE_ALARMS)
+    return [
+        f"The released weights hide {question}. Take someone who holds them, who knows the "
+        f"{unit}, and who knows all the other {unit}s: guessing by a coin, they are right half the "
+        f"time; with the weights, at most {_up(guess)} of the time. If they want to raise only one "
+        f"false alarm in a hundred, they recognise a {unit} that was used with a chance of at most "
+        f"{_up(found)}, where {percent(_FALSE_ALARMS, 0)} is blind luck.",
+        f"In the language of differential privacy: ε = {bound(epsilon, 4)} at δ = {short(delta)}. "
+        "Smaller is more private. It covers every checkpoint of this run and all that is computed "
+        "from them, averages included. It does not cover other runs on the same data, settings "
+        "that were chosen with its help, or losses and accuracies measured on it.",
+        *_together(run),
+    ]
+
+
+def _together(run: Run) -> list[str]:
+    """What all runs on the same data cost, where the ledger has more than this one."""
+    ledger = (run.result or {}).get("ledger")
+    if not isinstance(ledger, dict):
+        return []
+    runs, epsilon, delta = (number(ledger, key) for key in ("runs", "epsilon", "delta"))
+    if runs is None or runs < 2 or epsilon is None or delta is None:
+        return []
+    return [
+        f"The ledger has {short(runs)} runs on the same data. Whoever sees what all of them "
+        f"released faces ε = {bound(epsilon, 4)} at δ = {short(delta)}."
+    ]
+
+
+def _exp(epsilon: float) -> float:
+    return math.exp(min(epsilon, 700.0))  # beyond, a float overflows and the bound is 1 anyway
+
+
+def _up(share: float) -> str:
+    """A bound in percent, rounded up."""
+    return percent(min(1.0, math.ceil(round(share * 1000, 6)) / 1000))

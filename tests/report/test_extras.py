@@ -1,0 +1,54 @@
+"""Measurements that are kept with a run: merged, finite, and of known kinds only."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from report_runs import measure, write_run
+
+from steppe.errors import ConfigurationError
+from steppe.flatness import Line, Trace, gradient_norm_histogram
+from steppe.report import add_flatness, add_gradient_norms
+
+
+def test_each_part_replaces_its_own_kind_and_keeps_the_others(tmp_path: Path) -> None:
+    folder = measure(write_run(tmp_path / "run"))
+    before = json.loads((folder / "figures.json").read_text())
+    add_flatness(folder, {"last": [Trace((1.0, 3.0))]}, data="test set", public=True)
+    after = json.loads((folder / "figures.json").read_text())
+    assert after.keys() == before.keys() == {"flatness", "intervals", "gradient_norms"}
+    assert after["flatness"]["models"] == {"last": {"trace": {"samples": [1.0, 3.0]}}}
+    assert after["intervals"] == before["intervals"]
+
+
+def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    line = Line((-1.0, 0.0, 1.0), (math.inf, 0.5, math.nan), (None, None, None))
+    add_flatness(folder, {"last": [line]}, data="test set", public=True)
+    kept = json.loads((folder / "figures.json").read_text())["flatness"]["models"]["last"]["line"]
+    assert kept["losses"] == [None, 0.5, None]
+
+
+def test_the_histogram_keeps_how_it_may_be_shown(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    norms = gradient_norm_histogram(torch.tensor([0.5, 2.0, math.inf]), clip=1.0)
+    add_gradient_norms(folder, norms, data="train set", accounted=True)
+    kept = json.loads((folder / "figures.json").read_text())["gradient_norms"]
+    assert (kept["public"], kept["accounted"], kept["not_finite"]) == (False, True, 1)
+    assert kept["clipped_share"] == pytest.approx(2 / 3)
+
+
+def test_what_the_page_cannot_draw_is_refused(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    with pytest.raises(ConfigurationError, match=r"must be one of Eigenvalues, Line, .*; leave it"):
+        add_flatness(folder, {"last": [torch.zeros(2)]}, data="x", public=True)  # type: ignore[list-item]
+    assert not (folder / "figures.json").exists()
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="has no run in it"):
+        add_flatness(tmp_path, {}, data="x", public=True)

@@ -1,0 +1,261 @@
+"""The page as text: escaped, closed, complete, and silent about what it may not show."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+from report_runs import HOSTILE, MODELS, measure, write_run
+
+from steppe.errors import ConfigurationError, DataError
+from steppe.report import write
+
+SECTIONS = ("privacy", "results", "confidence", "flatness", "gradients", "layers", "settings")
+
+
+def page_of(*runs: Path, out: Path | None = None) -> str:
+    return write(runs, out or runs[0].parent / "page.html").read_text()
+
+
+def test_a_full_run_has_every_part_and_every_figure(tmp_path: Path) -> None:
+    page = page_of(measure(write_run(tmp_path / "run")))
+    assert 'class="missing"' not in page
+    assert all(f'<section id="{key}"' in page for key in (*SECTIONS, "cite"))
+    assert re.findall(r'<figure class="plot" id="([\w-]+)"', page) == [
+        *("curve-0", "curve-1", "by-epsilon", "calibration", "widths"),
+        *("rays", "landscape", "spectrum", "eigenvalues", "norms"),
+    ]
+    assert "ε ≤ 2.00" in page
+    assert "9. verification" in page
+    assert "@inproceedings{abadi2016deep" in page
+    assert all(name in page for name in MODELS[1:])
+
+
+def test_the_policy_allows_exactly_the_style_and_the_script_of_the_page(tmp_path: Path) -> None:
+    page = page_of(write_run(tmp_path / "run"))
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]+)"', page)
+    policy = policy.replace("&#x27;", "'")
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    for element in ("style", "script"):
+        (text,) = re.findall(rf"<{element}>(.*?)</{element}>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{element}-src 'sha256-{digest}'" in policy
+    assert " style=" not in page
+    assert not re.search(r"<[^>]* on\w+=", page)
+
+
+def test_the_page_names_no_address(tmp_path: Path) -> None:
+    page = page_of(measure(write_run(tmp_path / "run")))
+    assert not re.search(r"https?:|//\w+\.\w|url\((?!#)|@import", page)
+    assert set(re.findall(r'(?:src|href)="([^"#]*)', page)) == {"", "data:,"}
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    models = ("last", HOSTILE)
+    folder = write_run(tmp_path / "<b>run</b>", models=models)
+    measure(folder, models=models)
+    config = {HOSTILE: {"name": HOSTILE, "list": [{"name": HOSTILE}]}}
+    (folder / "config.json").write_text(json.dumps(config))
+    result = json.loads((folder / "result.json").read_text())
+    result["citation"] = HOSTILE
+    result["layers"] = [{"weights": [HOSTILE], "operation": HOSTILE, "why": HOSTILE}]
+    (folder / "result.json").write_text(json.dumps(result))
+    statement = json.loads((folder / "statement.json").read_text())
+    statement["items"][HOSTILE] = HOSTILE
+    statement["unit"] = HOSTILE
+    (folder / "statement.json").write_text(json.dumps(statement))
+    with (folder / "log.jsonl").open("a") as log:
+        log.write(json.dumps({"kind": "note", "text": HOSTILE, "step": 1}) + "\n")
+    other = write_run(tmp_path / "other", models=models)
+    for page in (page_of(folder), page_of(folder, other)):
+        assert page.count("<script") == page.count("</script") == 1
+        assert "<img" not in page
+        assert "<b>run" not in page
+        assert "\u202e" not in page
+        assert "&lt;/script&gt;&lt;script&gt;" in page
+
+
+def test_folders_and_secrets_of_the_machine_are_not_shown(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    with (folder / "log.jsonl").open("a") as log:
+        note = "stored '/home/ann/my models/a.safetensors' and /srv/x/b.npz"
+        log.write(json.dumps({"kind": "note", "text": note, "step": 1}) + "\n")
+    page = page_of(folder)
+    assert not re.search(r"ann/|private data/|my models|/srv|hunter2", page)
+    assert all(name in page for name in ("…/arrays", "…/a.safetensors", "…/b.npz"))
+    assert str(tmp_path) not in page
+
+
+def test_measurements_on_private_data_are_left_out_with_a_sentence(tmp_path: Path) -> None:
+    page = page_of(measure(write_run(tmp_path / "run"), public=False))
+    assert page.count("neither of public data nor part of the account") == 3
+    assert 'id="norms"' not in page
+    assert 'id="calibration"' not in page
+    assert 'id="rays"' not in page
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ({"public": True}, "public or held out: showing it costs no privacy"),
+        ({"accounted": True}, "by a noisy count that the account includes"),
+    ],
+)
+def test_the_histogram_says_why_it_may_be_shown(
+    tmp_path: Path, flags: dict[str, bool], sentence: str
+) -> None:
+    folder = measure(write_run(tmp_path / "run"), public=False)
+    extras = json.loads((folder / "figures.json").read_text())
+    extras["gradient_norms"] |= flags
+    (folder / "figures.json").write_text(json.dumps(extras))
+    page = page_of(folder)
+    assert sentence in page
+    assert "The clip shortens" in page
+
+
+def test_what_is_missing_is_said_and_not_drawn(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", finished=False)
+    for name in ("plan.json", "config.json"):
+        (folder / name).unlink()
+    (folder / "log.jsonl").write_text("")
+    page = page_of(folder)
+    assert "<figure" not in page
+    for sentence in (
+        "This run has not finished.",
+        "There is no final table",
+        "The log has no evaluations",
+        "No measurement of flatness was added",
+        "This run kept no layer table.",
+        "This run kept no configuration.",
+        "This run kept no citation.",
+    ):
+        assert sentence in page
+
+
+def test_a_void_run_shows_no_epsilon(tmp_path: Path) -> None:
+    page = page_of(write_run(tmp_path / "run", not_private_reason="the noise was seeded"))
+    assert "NOT PRIVATE: the noise was seeded" in page
+    assert "ε ≤" not in page
+    assert not re.search(r"step [\d,]+, ε", page)
+    assert 'id="by-epsilon"' not in page
+    assert "Private training run" not in page
+
+
+def test_losses_that_are_not_finite_are_left_out_of_the_curves(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", models=("last",))
+    text = re.sub(r'"loss": [\d.]+', '"loss": NaN', (folder / "log.jsonl").read_text())
+    (folder / "log.jsonl").write_text(text)
+    page = page_of(folder)
+    assert "Accuracy while training" in page
+    assert "Loss while training" not in page
+    assert "nan" not in page.lower().replace("finance", "")
+
+
+def test_other_scores_have_a_curve_and_a_column(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", models=("last",))
+    for name in ("log.jsonl", "result.json"):
+        text = (folder / name).read_text().replace('"loss"', '"area under the curve"')
+        (folder / name).write_text(text)
+    page = page_of(folder)
+    assert "Area under the curve while training" in page
+    assert '<th scope="col">area under the curve</th>' in page
+
+
+@pytest.mark.parametrize("factor", [100.0, -3.0, 1e200, 1e305, 1e-290])
+def test_scores_of_any_size_are_drawn_or_left_out(tmp_path: Path, factor: float) -> None:
+    folder = write_run(tmp_path / "run", evaluations=6)
+    for name in ("log.jsonl", "result.json"):
+        text = re.sub(
+            r'"accuracy": ([\d.]+)',
+            lambda found: f'"accuracy": {float(found[1]) * factor}',
+            (folder / name).read_text(),
+        )
+        (folder / name).write_text(text)
+    page = page_of(folder, write_run(tmp_path / "other"))
+    assert "runs-by-epsilon" in page
+    assert "nan" not in page_of(folder)
+
+
+def test_several_runs_are_compared(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / f"eps-{e}", epsilon=e, shift=e / 100) for e in (1.0, 2.0, 3.0)]
+    page = page_of(*runs)
+    assert re.findall(r'<figure class="plot" id="([\w-]+)"', page) == [
+        "runs-by-epsilon",
+        "runs-curves",
+    ]
+    assert "plan.noise_multiplier" in page
+    assert "plan.digest" not in page
+    assert page.count("The statement in nine items") == 3
+    assert 'class="warning"' not in page
+
+
+def test_runs_that_cannot_be_compared_say_so(tmp_path: Path) -> None:
+    one, two = (write_run(tmp_path / name) for name in ("one", "two"))
+    void = write_run(tmp_path / "void", not_private_reason="seeded")
+    statement = json.loads((two / "statement.json").read_text())
+    (two / "statement.json").write_text(json.dumps({**statement, "delta": 1e-6}))
+    page = page_of(one, two, void)
+    assert "The runs have different δ" in page
+    assert "left out of figures by ε: void." in page
+
+
+def test_several_runs_in_a_ledger_are_added_up(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    result = json.loads((folder / "result.json").read_text())
+    result["ledger"] = {"runs": 3, "epsilon": 3.71, "delta": 1e-5}
+    (folder / "result.json").write_text(json.dumps(result))
+    assert "The ledger has 3 runs on the same data" in page_of(folder)
+    assert "faces ε = 3.7100 at δ = 1e-5" in page_of(folder)
+
+
+def test_a_folder_gets_a_report_in_it(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    assert write([folder], folder) == folder / "report.html"
+
+
+@pytest.mark.parametrize("runs", [[], "run", Path("run")])
+def test_the_runs_must_be_a_list(tmp_path: Path, runs: list[Path]) -> None:
+    with pytest.raises(ConfigurationError, match="must be a list of run folders; give at least"):
+        write(runs, tmp_path / "page.html")
+
+
+def test_the_page_needs_a_folder_to_lie_in(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    with pytest.raises(ConfigurationError, match="a folder that does not exist; make the folder"):
+        write([folder], tmp_path / "nowhere" / "page.html")
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("gradient_norms", {"counts": [1]}),
+        ("gradient_norms", {"clip": "<b>"}),
+        ("intervals", {"calibration": 3}),
+        ("flatness", {"models": {"last": {"rays": {"distances": [1.0], "accuracies": 3}}}}),
+        ("flatness", {"models": {"last": {"density": {"nodes": "x"}}}}),
+    ],
+)
+def test_a_measurement_that_was_damaged_is_named(
+    tmp_path: Path, part: str, change: dict[str, object]
+) -> None:
+    folder = measure(write_run(tmp_path / "run"))
+    extras = json.loads((folder / "figures.json").read_text())
+    extras[part] |= change
+    (folder / "figures.json").write_text(json.dumps(extras))
+    with pytest.raises(DataError, match=r"figures.json.*; measure again\."):
+        page_of(folder)
+
+
+def test_a_long_log_makes_no_endless_page(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", models=("last",), evaluations=585)
+    page = page_of(folder)
+    (figure,) = re.findall(r'<figure class="plot" id="curve-0".*?</figure>', page, re.DOTALL)
+    wide, narrow = re.findall(r"<svg.*?</svg>", figure, re.DOTALL)
+    assert wide.count('class="mark"') == narrow.count('class="mark"') <= 120
+    assert "step 585, " in wide
+    assert figure.count("<tr>") == 586

@@ -1,0 +1,60 @@
+"""What the page says about ε agrees with the mathematics and with attacks."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from report_runs import write_run
+
+from steppe.report.run import read_run
+from steppe.report.words import best_guess, bounds, most_found, plain_words
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.0, 8.0])
+def test_the_bounds_are_those_of_randomised_response(epsilon: float) -> None:
+    """Telling the truth with chance e^ε/(1 + e^ε) is (ε, 0)-private and reaches the bound."""
+    truth = math.exp(epsilon) / (1 + math.exp(epsilon))
+    assert best_guess([(epsilon, 0.0)]) == pytest.approx(truth)
+    # Accusing on "yes" alone has 1 − truth false alarms and finds truth of the members.
+    assert most_found([(epsilon, 0.0)], 1 - truth) == pytest.approx(truth)
+
+
+@pytest.mark.parametrize("sigma", [0.7, 1.0, 3.0])
+def test_no_threshold_attack_on_a_gaussian_beats_the_words(sigma: float) -> None:
+    from scipy.stats import norm
+
+    mu = 1 / sigma
+    pairs = []
+    for epsilon in (0.25, 0.5, 1.0, 2.0, 4.0):
+        delta = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(
+            -mu / 2 - epsilon / mu
+        )
+        pairs.append((epsilon, float(delta)))
+    assert norm.cdf(mu / 2) <= best_guess(pairs) + 1e-12
+    for alarms in (0.001, 0.01, 0.1):
+        assert norm.cdf(norm.ppf(alarms) + mu) <= most_found(pairs, alarms) + 1e-12
+
+
+def test_a_huge_epsilon_promises_nothing_and_does_not_overflow() -> None:
+    assert best_guess([(1e6, 0.0)]) == 1.0
+    assert most_found([(1e6, 1e-5)], 0.01) == pytest.approx(1.0)
+
+
+def test_the_page_says_the_numbers_of_the_statement(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run"))
+    words = " ".join(plain_words(run)).replace("\u202f", " ")
+    assert len(bounds(run)) == 3
+    assert "at most 88.1 % of the time" in words
+    assert "a chance of at most 7.4 %" in words
+    assert "ε = 1.9996 at δ = 1e-5" in words
+
+
+def test_a_void_run_promises_nothing(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", not_private_reason="a seed was given"))
+    assert bounds(run) == []
+    assert plain_words(run) == [
+        "NOT PRIVATE: a seed was given",
+        "Nothing is promised about this run.",
+    ]
