@@ -8,7 +8,7 @@ PIP := $(BIN)/pip --disable-pip-version-check
 .PHONY: demo test lint bench clean
 
 demo: $(VENV)/core.stamp
-	$(BIN)/python -m steppe.demo
+	$(BIN)/steppe demo
 
 test: $(VENV)/dev.stamp lint
 	$(BIN)/python .ci/torch_stays.py

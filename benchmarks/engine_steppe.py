@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -11,7 +12,23 @@ from benchmarks import settings
 from benchmarks.cases import Case, record_losses
 from steppe import Flat, Gaussian, Plan, SecureSource
 from steppe.clipping import ClippedSum, objective_of, probe
+from steppe.clipping.physical import fitting_physical_batch
 from steppe.step import PrivateStep
+
+
+def default(case: Case, batch: tuple[Tensor, Tensor]) -> Callable[[], None]:
+    """The physical batch that the engine chooses, which is what users get."""
+    return _setup(case, batch, chosen(case))
+
+
+@functools.cache
+def chosen(case: Case) -> int:
+    """How many records the engine takes at once where nobody says."""
+    model = case.new_model()
+    parameters = dict(model.named_parameters())
+    found = probe(model, parameters, objective_of(model, record_losses), case.new_batch(1))
+    weights = sum(p.numel() * p.element_size() for p in parameters.values())
+    return min(case.batch, fitting_physical_batch(found.bytes_per_record, weights))
 
 
 def whole(case: Case, batch: tuple[Tensor, Tensor]) -> Callable[[], None]:

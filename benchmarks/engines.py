@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from benchmarks import engine_steppe, settings
@@ -62,7 +62,6 @@ def opacus(mode: str, case: Case, batch: Batch) -> Step:
     from opacus.grad_sample import get_gsm_class
     from opacus.optimizers import get_optimizer_class
     from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
-    from opacus.validators import ModuleValidator
 
     size = len(batch[1])
     options: dict[str, Any] = {"loss_reduction": "mean"}
@@ -70,10 +69,7 @@ def opacus(mode: str, case: Case, batch: Batch) -> Step:
         options["force_functorch"] = True
     if mode == "ghost":
         options |= {"max_grad_norm": settings.CLIP, "use_ghost_clipping": True}
-    plain_model = case.new_model()
-    if not ModuleValidator.is_valid(plain_model):
-        plain_model = ModuleValidator.fix(plain_model)
-    model = get_gsm_class(mode)(plain_model, **options)
+    model = get_gsm_class(mode)(_opacus_model(case), **options)
     optimizer = get_optimizer_class(clipping="flat", distributed=False, grad_sample_mode=mode)(
         optimizer=torch.optim.SGD(model.parameters(), lr=settings.LEARNING_RATE),
         noise_multiplier=settings.NOISE_MULTIPLIER,
@@ -102,6 +98,26 @@ def opacus(mode: str, case: Case, batch: Batch) -> Step:
         optimizer.step()
 
     return step
+
+
+def _opacus_model(case: Case) -> nn.Module:
+    from opacus.validators import ModuleValidator
+
+    model = case.new_model()
+    return model if ModuleValidator.is_valid(model) else ModuleValidator.fix(model)
+
+
+def opacus_replacements(case: Case) -> list[str]:
+    """The layers that Opacus cannot run and puts its own in place of, such as DPLSTM for LSTM."""
+    before = {name: type(module).__name__ for name, module in case.new_model().named_modules()}
+    after = {name: type(module).__name__ for name, module in _opacus_model(case).named_modules()}
+    return sorted(
+        {
+            f"{after[name]} in place of {kind}"
+            for name, kind in before.items()
+            if after.get(name, kind) != kind
+        }
+    )
 
 
 def vmap_grad(case: Case, batch: Batch, chunk: int) -> Step:
@@ -160,7 +176,8 @@ OPACUS_MODES = ("hooks", "functorch", "ew", "ghost")
 _WITHOUT_OPTIONS: dict[str, Setup] = {
     "plain": plain,
     "plain-micro": plain_micro,
-    "steppe": engine_steppe.whole,
+    "steppe": engine_steppe.default,
+    "steppe-whole": engine_steppe.whole,
     "steppe-micro": engine_steppe.micro,
     **{f"opacus-{mode}": partial(opacus, mode) for mode in OPACUS_MODES},
 }
@@ -193,4 +210,17 @@ def applies(engine: str, case: Case) -> bool:
         return case.physical is not None
     if engine == "steppe-micro":
         return case.micro is not None
+    if engine == "steppe-whole":
+        return engine_steppe.chosen(case) != physical_batch(engine, case, 0)
     return True
+
+
+def physical_batch(engine: str, case: Case, vmap_chunk: int) -> int:
+    """How many records an engine takes through the model at once."""
+    whole = case.batch if engine == "plain" else case.physical or case.batch
+    own = {
+        "steppe": lambda: engine_steppe.chosen(case),
+        "steppe-micro": lambda: case.micro or whole,
+        "vmap": lambda: vmap_chunk,
+    }
+    return own[engine]() if engine in own else whole

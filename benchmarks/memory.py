@@ -1,8 +1,11 @@
 """Peak memory of one engine on one case, in a process of its own.
 
-`python -m benchmarks.memory a 256 plain` prints one JSON object. What is counted is resident memory
-above the level just before the engine is built around the model: activations, gradients, buffers
-and workspaces; not the weights, nor code and data that torch loads on first use.
+`python -m benchmarks.memory a 256 plain` prints one JSON object. `peak_mb` is the highest resident
+memory of training steps, above the level just before the engine is built around the model: it
+counts activations, gradients, buffers and workspaces, and whatever the engine keeps from step to
+step; not the weights, nor code and data that torch loads on first use. Building the engine and its
+first step happen once (some engines check the model and try kernels there); their peak is
+`start_mb`.
 
 The child runs with glibc's mmap threshold held at its starting value. Left alone, the threshold
 grows with use, freed tensors stay in a fragmented heap, and the same plain step peaks anywhere from
@@ -20,21 +23,30 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 STATUS = Path("/proc/self/status")
 CLEAR_REFS = Path("/proc/self/clear_refs")
 SAMPLE_SECONDS = 0.002
 MMAP_THRESHOLD = {"MALLOC_MMAP_THRESHOLD_": "131072"}
-STEPS = 2  # the first may try kernels, the second is the steady state; both count
+STEPS = 3
 
 
 class PeakMemoryUnavailable(RuntimeError):
     """The child process could not measure; the message says why."""
 
 
-def measure(model: str, batch: int, engine: str, vmap_chunk: int) -> float:
-    """Peak MB of an engine, measured in a fresh process."""
+@dataclass(frozen=True)
+class Peak:
+    """Peak MB of the training steps of an engine, and of its start."""
+
+    peak_mb: float
+    start_mb: float
+
+
+def measure(model: str, batch: int, engine: str, vmap_chunk: int) -> Peak:
+    """Peaks of an engine, measured in a fresh process."""
     command = [sys.executable, "-m", "benchmarks.memory", model, str(batch), engine]
     child = subprocess.run(
         [*command, "--vmap-chunk", str(vmap_chunk)],
@@ -47,22 +59,29 @@ def measure(model: str, batch: int, engine: str, vmap_chunk: int) -> float:
     if child.returncode != 0:
         lines = child.stderr.strip().splitlines() or [f"exit status {child.returncode}"]
         raise PeakMemoryUnavailable(lines[-1])
-    return float(json.loads(child.stdout.splitlines()[-1])["peak_mb"])
+    found = json.loads(child.stdout.splitlines()[-1])
+    return Peak(float(found["peak_mb"]), float(found["start_mb"]))
+
+
+def resident_mb() -> float:
+    """Resident memory now, with freed pages given back first."""
+    _return_free_memory()
+    return _status_mb("VmRSS")
 
 
 def peak_mb(work: Callable[[], None]) -> float:
-    """Highest resident memory during `work` above the level before it, in MB.
+    """Highest resident memory during `work`, in MB.
 
     Examples:
-        >>> peak_mb(lambda: None) < 5 < peak_mb(lambda: bytearray(20_000_000).clear())
+        >>> before = resident_mb()
+        >>> peak_mb(lambda: None) < before + 5 < peak_mb(lambda: bytearray(20_000_000).clear())
         True
     """
     _return_free_memory()
-    before = _status_mb("VmRSS")
     if _reset_high_water_mark():
         work()
-        return _status_mb("VmHWM") - before
-    return _sampled_peak(work) - before
+        return _status_mb("VmHWM")
+    return _sampled_peak(work)
 
 
 def _return_free_memory() -> None:
@@ -131,13 +150,19 @@ def main() -> None:
 
     batch = case.new_batch()
     weights_mb = sum(p.numel() * p.element_size() for p in case.new_model().parameters()) / 1e6
+    level = resident_mb() + weights_mb
+    steps: list[Callable[[], None]] = []
 
-    def work() -> None:
-        step = engines.setup(arguments.engine, case, batch, arguments.vmap_chunk)
+    def start() -> None:
+        steps.append(engines.setup(arguments.engine, case, batch, arguments.vmap_chunk))
+        steps[0]()
+
+    def train() -> None:
         for _ in range(STEPS):
-            step()
+            steps[0]()
 
-    print(json.dumps({"peak_mb": round(peak_mb(work) - weights_mb, 1)}))
+    found = {"start_mb": peak_mb(start) - level, "peak_mb": peak_mb(train) - level}
+    print(json.dumps({name: round(value, 1) for name, value in found.items()}))
 
 
 if __name__ == "__main__":

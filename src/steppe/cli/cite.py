@@ -1,0 +1,63 @@
+"""`steppe cite`: the papers behind a run, as BibTeX."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from steppe import _validate
+from steppe.cli import parsing
+from steppe.cli.printing import print_json
+
+_EXAMPLES = """
+steppe cite runs/first
+steppe cite --methods SAT,EMA
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    new = parsing.new_command(
+        commands,
+        "cite",
+        run,
+        purpose="The papers behind a run, as BibTeX.",
+        details="The mechanism and the accountant are always cited.",
+        examples=_EXAMPLES,
+    )
+    what = new.add_mutually_exclusive_group(required=True)
+    what.add_argument("folder", nargs="?", type=Path, metavar="RUN", help="folder of a run")
+    what.add_argument(
+        "--methods",
+        type=parsing.several(str),
+        metavar="NAMES",
+        help="classes instead of a run, such as SAT,EMA",
+    )
+    parsing.add_json(new)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the entries."""
+    if arguments.methods is not None:
+        from steppe.citations import bibtex_of
+
+        entries = bibtex_of(arguments.methods)
+    else:
+        entries = _of_run(arguments.folder)
+    if arguments.json:
+        print_json({"bibtex": entries})
+    else:
+        print(entries)
+    return 0
+
+
+def _of_run(folder: Path) -> str:
+    path = folder / "result.json"
+    try:
+        return str(json.loads(path.read_text())["citation"])
+    except (ValueError, KeyError, TypeError):
+        raise _validate.fail(
+            "run", str(folder), "its result.json holds no citation", "name a run that has ended"
+        ) from None

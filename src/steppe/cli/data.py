@@ -1,0 +1,110 @@
+"""`steppe data`: public data sets in the cache."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from steppe.cli import parsing
+from steppe.cli.printing import print_json, table
+
+_EXAMPLES = """
+steppe data list
+steppe data fetch mnist
+steppe data verify mnist
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    own = parsing.new_group(
+        commands, "data", purpose="Public data sets: list, fetch, verify.", examples=_EXAMPLES
+    )
+    listing = parsing.new_command(
+        own,
+        "list",
+        run_list,
+        purpose="The data sets by name, and which are in the cache.",
+        examples="steppe data list --json",
+    )
+    fetch = parsing.new_command(
+        own,
+        "fetch",
+        run_fetch,
+        purpose="Download data sets into the cache, and check them.",
+        details="The cache is the folder STEPPE_DATA, or the user's cache directory.",
+        examples="steppe data fetch mnist fashion-mnist",
+    )
+    verify = parsing.new_command(
+        own,
+        "verify",
+        run_verify,
+        purpose="Check data sets in the cache against their SHA-256.",
+        examples="steppe data verify mnist",
+    )
+    for command in (fetch, verify):
+        command.add_argument("names", nargs="+", metavar="NAME", help="as `steppe data list` says")
+    for command in (listing, fetch, verify):
+        parsing.add_json(command)
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    """Print the data sets."""
+    from steppe import data
+
+    folder = data.cache_folder()
+    entries = [data.find(name) for name in data.names()]
+    cached = {entry.name: (folder / f"{entry.name}.npz").exists() for entry in entries}
+    if arguments.json:
+        rows = [
+            {"name": e.name, "classes": e.classes, "cached": cached[e.name], "about": e.about}
+            for e in entries
+        ]
+        print_json({"cache": str(folder), "data_sets": rows})
+        return 0
+    lines = [(e.name, "yes" if cached[e.name] else "no", str(e.classes), e.about) for e in entries]
+    print(table([("name", "cached", "classes", "what"), *lines], left=4))
+    print(f"\ncache: {folder}")
+    return 0
+
+
+def run_fetch(arguments: argparse.Namespace) -> int:
+    """Fetch data sets and say where they came from."""
+    from steppe import data
+
+    rows = []
+    for name in [data.find(name).name for name in arguments.names]:
+        found = data.load(name)
+        path = data.cache_folder() / f"{name}.npz"
+        rows.append(
+            {"name": name, "path": str(path), "source": found.source, "sha256": found.sha256}
+        )
+        if not arguments.json:
+            print(f"{name}: {path}\n  from {found.source}\n  SHA-256 {found.sha256}", flush=True)
+    if arguments.json:
+        print_json({"data_sets": rows})
+    return 0
+
+
+def run_verify(arguments: argparse.Namespace) -> int:
+    """Check cached data sets; damage is the answer of a check, a name that is unknown is not."""
+    from steppe import data
+    from steppe.errors import DataError
+
+    rows = []
+    for name in [data.find(name).name for name in arguments.names]:
+        try:
+            rows.append({"name": name, "intact": True, "sha256": data.verify(name)})
+        except DataError as error:
+            rows.append({"name": name, "intact": False, "reason": str(error)})
+    if arguments.json:
+        print_json({"data_sets": rows})
+    else:
+        for row in rows:
+            say = (
+                f"intact, SHA-256 {row['sha256']}"
+                if row["intact"]
+                else f"not intact: {row['reason']}"
+            )
+            print(f"{row['name']}: {say}")
+    return 0 if all(row["intact"] for row in rows) else 1

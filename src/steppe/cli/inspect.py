@@ -1,0 +1,120 @@
+"""`steppe inspect`: each layer of a model and the clipping path it takes."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from steppe import _validate
+from steppe.cli import parsing
+from steppe.cli.printing import print_json
+from steppe.errors import SteppeError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from steppe.clipping import Report
+
+_EXAMPLES = """
+steppe inspect cnn-tanh-26k --input-shape 1,28,28
+steppe inspect my_project.models:build --input-shape 3,32,32
+steppe inspect my_project.models:tagger --input-shape 64 --dtype int64 --json
+"""
+_DETAILS = """
+The model is one of `steppe.models.names()`, or your own as module:factory, where the factory
+takes no arguments and returns an nn.Module; the current folder is searched for the module. The
+checks of a private run are made on invented records: records that influence each other, buffers
+that are written and weights out of sight are errors that name the layer.
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    new = parsing.new_command(
+        commands,
+        "inspect",
+        run,
+        purpose="Each layer of a model and the clipping path it takes.",
+        details=_DETAILS,
+        examples=_EXAMPLES,
+    )
+    new.add_argument("model", metavar="MODEL", help="a name, or module:factory")
+    new.add_argument(
+        "--input-shape",
+        required=True,
+        type=parsing.several(parsing.whole_number),
+        metavar="SHAPE",
+        help="shape of one record, such as 1,28,28",
+    )
+    new.add_argument(
+        "--dtype",
+        choices=("float32", "float64", "int64"),
+        default="float32",
+        help="type of the input (default: float32)",
+    )
+    parsing.add_json(new)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the layer table."""
+    import torch
+
+    from steppe.clipping import inspect
+
+    for size in arguments.input_shape:
+        _validate.positive_integer("input-shape", size)
+    network = _model(arguments.model)
+    example = torch.zeros(1, *arguments.input_shape, dtype=getattr(torch, arguments.dtype))
+    try:
+        report = inspect(network, example)
+    except SteppeError:
+        raise
+    except Exception as error:  # whatever a model raises on records that it cannot take
+        shape = ",".join(map(str, arguments.input_shape))
+        raise _validate.fail(
+            "input-shape",
+            shape,
+            f"the model fails on such {arguments.dtype} records: {type(error).__name__}: {error}",
+            "give the shape of one record without the batch, and its --dtype",
+        ) from error
+    weights = sum(p.numel() for p in network.parameters() if p.requires_grad)
+    if arguments.json:
+        print_json(_result(arguments.model, weights, report))
+    else:
+        print(report)
+        print(f"trained weights: {weights:,}")
+    return 0
+
+
+def _model(name: str) -> nn.Module:
+    from torch import nn
+
+    from steppe import models
+    from steppe._user_code import made_by
+
+    made = made_by(name, "model") if ":" in name else models.create(name)
+    if not isinstance(made, nn.Module):
+        raise _validate.fail(
+            "model", name, f"gave a {type(made).__name__}", "let the factory return an nn.Module"
+        )
+    return made
+
+
+def _result(name: str, weights: int, report: Report) -> dict[str, Any]:
+    return {
+        "model": name,
+        "trained_weights": weights,
+        "layers": [
+            {
+                "weights": list(row.weights),
+                "operation": row.operation,
+                "path": row.path,
+                "size": row.numel,
+                "why": row.why,
+            }
+            for row in report.rows
+        ],
+        "unused": list(report.unused),
+        "bytes_per_record": report.bytes_per_record,
+        "notes": list(report.notes),
+    }

@@ -1,0 +1,106 @@
+"""The `steppe` command: finds the command, runs it, turns what happens into an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from steppe.cli import budget, cite, data, demo, inspect, papers, report
+from steppe.cli.parsing import Parser
+from steppe.errors import PrivacyWarning, SteppeError
+
+OK, BAD_INPUT, INTERRUPTED = 0, 2, 130
+
+_COMMANDS = (demo, budget, inspect, report, cite, data, papers)
+_EPILOG = """\
+example:
+  steppe budget --population 60000 --batch-size 2048 --epochs 20 --epsilon 2 --delta 1e-5
+
+exit codes:
+  0 done, 1 a check failed or work is left, 2 bad input, 130 interrupted
+"""
+
+
+def parser() -> Parser:
+    """The parser of the whole command line; making it imports no heavy package."""
+    top = Parser(
+        prog="steppe",
+        description="Train PyTorch models under differential privacy.",
+        epilog=_EPILOG,
+    )
+    top.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for command in _COMMANDS:
+        command.add(commands)
+    return top
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        words: the command line without the program's name; None for the process's own.
+
+    Returns:
+        0 done, 1 a check failed or work is left, 2 bad input, 130 interrupted.
+
+    Examples:
+        >>> main(["cite", "--methods", "no-such-method"])
+        2
+    """
+    top = parser()
+    try:
+        arguments = top.parse_args(words)
+    except SystemExit as stop:  # argparse has printed the help (0) or what is wrong (2)
+        return int(stop.code or OK)
+    if arguments.version:
+        from importlib.metadata import version
+
+        print(f"steppe {version('steppe')}")
+        return OK
+    if arguments.command is None:
+        top.print_help()
+        return OK
+    return _run(arguments)
+
+
+def _run(arguments: Any) -> int:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("once", PrivacyWarning)
+            warnings.showwarning = _show_warning
+            code = int(arguments.run(arguments))
+            sys.stdout.flush()
+            return code
+    except SteppeError as error:
+        return _complain(str(error))
+    except BrokenPipeError:
+        # The reader has gone, as in `steppe … | head`. Nothing can be printed any more, and the
+        # interpreter must not try to when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except OSError as error:
+        named = f"{error.filename}: " if error.filename else ""
+        return _complain(f"{named}{error.strerror or error}")
+    except KeyboardInterrupt as stop:
+        print(f"steppe: {str(stop) or 'interrupted'}", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _complain(message: str) -> int:
+    print(f"steppe: error: {message}", file=sys.stderr)
+    return BAD_INPUT
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    print(f"steppe: warning: {message}", file=sys.stderr)

@@ -1,0 +1,105 @@
+"""From four of ε, noise, length, batch and population to the fifth."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from steppe import _validate
+from steppe.errors import ConfigurationError, PrivacyWarning
+from steppe.plan import Plan
+
+# The range in which a length, a batch or a population is looked for.
+_MOST_STEPS, _MOST_RECORDS = 10**8, 2**53
+_STRIDE = 8
+# Large answers are right to this much, small ones to the last digit.
+_CLOSE = 1 + 1e-4
+
+
+def complete(known: dict[str, Any], missing: str) -> Plan:
+    """The plan in which the missing constant takes its best value.
+
+    Args:
+        known: arguments of `Plan`; what is missing is left out.
+        missing: `epsilon` or `noise_multiplier`, which the plan finds itself; `steps` or
+            `batch_size`, as large as the budget allows; `population`, as small as it allows.
+
+    Returns:
+        A plan with a noise multiplier.
+
+    Guarantees:
+        Where a budget is given, the plan's ε was computed and is not above it.
+
+    Examples:
+        >>> known = dict(delta=1e-5, population=10_000, batch_size=256, noise_multiplier=0.96)
+        >>> complete(known | dict(epsilon=2.0), "steps").total_steps
+        99
+    """
+    if missing == "epsilon":
+        return Plan(**known)
+    if missing == "noise_multiplier":
+        return Plan(**known).calibrate()
+    budget = _validate.positive("epsilon", known["epsilon"], "a common range is 0.5 to 8")
+    rest = {name: value for name, value in known.items() if name != "epsilon"}
+
+    def cost(value: int) -> float:
+        with warnings.catch_warnings():
+            # What is tried on the way is not what is used.
+            warnings.simplefilter("ignore", PrivacyWarning)
+            return Plan(**{**rest, missing: value}).epsilon_spent()
+
+    if missing == "steps":
+        found = _last_within(cost, budget, missing, 1, _MOST_STEPS)
+    elif missing == "batch_size":
+        population = _validate.positive_integer("population", rest["population"])
+        found = _last_within(cost, budget, missing, 1, population)
+    else:
+        batch = _validate.positive("batch_size", rest["batch_size"])
+        epochs = _validate.positive("epochs", rest.get("epochs", 1.0))
+        # More records mean more steps where the length is given in epochs.
+        most = _MOST_STEPS * batch / epochs if "epochs" in rest else _MOST_RECORDS
+        largest = math.floor(min(_MOST_RECORDS, most))
+        found = _last_within(cost, budget, missing, largest, math.ceil(batch))
+    return Plan(**{**rest, missing: found})
+
+
+def _last_within(
+    cost: Callable[[int], float], budget: float, name: str, cheap: int, dear: int
+) -> int:
+    """The last whole number on the way from cheap to dear whose cost is within the budget."""
+    if (least := cost(cheap)) > budget:
+        raise _validate.fail(
+            "epsilon",
+            budget,
+            f"is exceeded even with {name}={cheap}, which costs {least:.4g}",
+            "ask for more ε, or use more noise",
+        )
+    good, bad = cheap, dear
+    while good != bad:  # outwards, in strides, until the budget is exceeded
+        stride = good * _STRIDE if dear > cheap else max(good // _STRIDE, 1)
+        ahead = min(stride, dear) if dear > cheap else max(stride, dear)
+        if ahead == good:
+            return good
+        if _affordable(cost, ahead, budget):
+            good = ahead
+        else:
+            bad = ahead
+            break
+    while abs(good - bad) > 1 and max(good / bad, bad / good) > _CLOSE:
+        middle = math.isqrt(good * bad)
+        if middle in (good, bad):
+            middle = (good + bad) // 2
+        if _affordable(cost, middle, budget):
+            good = middle
+        else:
+            bad = middle
+    return good
+
+
+def _affordable(cost: Callable[[int], float], value: int, budget: float) -> bool:
+    try:
+        return cost(value) <= budget
+    except ConfigurationError:  # too long a run to be accounted, or too large a batch
+        return False

@@ -1,0 +1,161 @@
+"""`steppe papers`: tables and figures of the papers as commands."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from steppe.cli import parsing
+from steppe.cli.printing import print_json
+
+if TYPE_CHECKING:
+    from steppe.papers.results import Results
+
+_EXAMPLES = """
+steppe papers list
+steppe papers run dp-sat-toy
+steppe papers show dp-sat-toy
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    own = parsing.new_group(
+        commands,
+        "papers",
+        purpose="Tables and figures of the papers: list, run, show.",
+        examples=_EXAMPLES,
+    )
+    listing = parsing.new_command(
+        own,
+        "list",
+        run_list,
+        purpose="All experiments, what is stored and what is left.",
+        examples="steppe papers list",
+    )
+    running = parsing.new_command(
+        own,
+        "run",
+        run_run,
+        purpose="Run what is missing of an experiment, then show it.",
+        details="Each run is stored as it ends; started again, the command goes on where it was. "
+        "The exit\ncode is 1 if --minutes were used up before everything was run.",
+        examples="steppe papers run dp-sat-toy --seeds 0,1 --minutes 10",
+    )
+    showing = parsing.new_command(
+        own,
+        "show",
+        run_show,
+        purpose="Table and figure of an experiment from what is stored.",
+        examples="steppe papers show dp-sat-toy",
+    )
+    for command in (running, showing):
+        command.add_argument("name", metavar="NAME", help="as `steppe papers list` says")
+    running.add_argument(
+        "--seeds",
+        type=parsing.several(parsing.whole_number),
+        metavar="0,1,…",
+        help="default: the experiment's own",
+    )
+    running.add_argument(
+        "--settings", action="append", metavar="NAME", help="once for each; default: all"
+    )
+    running.add_argument(
+        "--minutes", type=parsing.real_number, metavar="N", help="begin no run that ends later"
+    )
+    for command in (listing, running, showing):
+        command.add_argument(
+            "--results",
+            type=Path,
+            default=Path("docs") / "results",
+            metavar="FOLDER",
+            help="where results are stored (default: docs/results)",
+        )
+        parsing.add_json(command)
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    """Print the experiments."""
+    from steppe.papers import catalogue, runner
+    from steppe.papers.__main__ import listed
+    from steppe.papers.results import Results
+
+    if not arguments.json:
+        print(listed(arguments.results))
+        return 0
+    rows = []
+    for experiment in catalogue.experiments():
+        left = runner.missing(Results(experiment, arguments.results), runner.Choice())
+        rows.append(
+            {
+                "name": experiment.name,
+                "paper": experiment.paper,
+                "item": experiment.item,
+                "runs": len(experiment.pairs()),
+                "left": len(left),
+            }
+        )
+    print_json({"experiments": rows})
+    return 0
+
+
+def run_run(arguments: argparse.Namespace) -> int:
+    """Run what is missing."""
+    from steppe.papers import runner
+
+    results = _results(arguments)
+    choice = runner.Choice(arguments.seeds, arguments.settings, arguments.minutes)
+    left = runner.run(results, choice, _typed(arguments), _say)
+    _show(results, arguments.json)
+    return 1 if left else 0
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    """Print what is stored."""
+    _show(_results(arguments), arguments.json)
+    return 0
+
+
+def _results(arguments: argparse.Namespace) -> Results:
+    from steppe.papers import catalogue
+    from steppe.papers.results import Results
+
+    return Results(catalogue.find(arguments.name), arguments.results)
+
+
+def _show(results: Results, as_json: bool) -> None:
+    from steppe.papers.__main__ import shown
+
+    text = shown(results)  # draws the figure too
+    if as_json:
+        experiment = results.experiment
+        print_json(
+            {
+                "name": experiment.name,
+                "paper": experiment.paper,
+                "item": experiment.item,
+                "expected": experiment.expected,
+                "runs": [asdict(run) for run in results.current()],
+            }
+        )
+    else:
+        print(text)
+
+
+def _typed(arguments: argparse.Namespace) -> str:
+    """The command line that gives the same runs again."""
+    words = ["steppe", "papers", "run", arguments.name]
+    if arguments.seeds is not None:
+        words += ["--seeds", ",".join(map(str, arguments.seeds))]
+    for setting in arguments.settings or ():
+        words += ["--settings", setting]
+    return shlex.join(words)
+
+
+def _say(text: str) -> None:
+    """Progress goes beside the result, which may be JSON."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,126 @@
+"""What the commands' parsers share: their shape, numbers as people type them, `--json`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+_INDENT = "  "
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that keeps its text as written, takes no abbreviations, and is brief when it errs.
+
+    An abbreviation that works today means something else when an option is added.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where help is; the usage of some commands fills a screen."""
+        self.exit(2, f"{self.prog}: error: {message}\nSee {self.prog} --help.\n")
+
+
+def new_command(
+    commands: Any,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    *,
+    purpose: str,
+    examples: str,
+    details: str = "",
+) -> Parser:
+    """Add a command with its help and its examples.
+
+    Args:
+        commands: from `add_subparsers`.
+        name: what the user types.
+        run: takes the parsed arguments and returns the exit code.
+        purpose: one line, for the list of commands too.
+        examples: command lines, one each line.
+        details: what a first reader needs beyond the purpose.
+
+    Returns:
+        The parser, for its arguments.
+    """
+    lines = "\n".join(f"{_INDENT}{line}" for line in examples.strip().splitlines())
+    new: Parser = commands.add_parser(
+        name,
+        help=purpose[0].lower() + purpose[1:].rstrip("."),
+        description=f"{purpose}\n\n{details.strip()}" if details else purpose,
+        epilog=f"examples:\n{lines}",
+    )
+    new.set_defaults(run=run)
+    return new
+
+
+def new_group(commands: Any, name: str, *, purpose: str, examples: str) -> Any:
+    """Add a command that has commands of its own.
+
+    Args:
+        commands: from `add_subparsers`.
+        name: what the user types.
+        purpose: one line.
+        examples: command lines, one each line.
+
+    Returns:
+        Where its commands are added.
+    """
+
+    def help_of_the_group(_: argparse.Namespace) -> int:
+        new.print_help()
+        return 0
+
+    new = new_command(commands, name, help_of_the_group, purpose=purpose, examples=examples)
+    return new.add_subparsers(metavar="COMMAND", title="commands")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The option that every command with a result has."""
+    parser.add_argument(
+        "--json", action="store_true", help="print the result as JSON, for other programs"
+    )
+
+
+def whole_number(text: str) -> int:
+    """A whole number, `60000` or `60_000`.
+
+    >>> whole_number("60_000")
+    60000
+    """
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no whole number; write it like 60000"
+        ) from None
+
+
+def real_number(text: str) -> float:
+    """A number such as `0.5` or `1e-5`.
+
+    >>> real_number("1e-5")
+    1e-05
+    """
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number; write it like 0.5 or 1e-5"
+        ) from None
+
+
+def several(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+    """A list with commas, each part of one kind.
+
+    >>> several(whole_number)("1,28,28")
+    (1, 28, 28)
+    """
+
+    def parse(text: str) -> tuple[Any, ...]:
+        return tuple(kind(part) for part in text.split(","))
+
+    return parse

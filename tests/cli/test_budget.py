@@ -1,0 +1,249 @@
+"""`steppe budget`: the answers of the issue, the missing constant, the words, bad input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli_calls import Shell
+
+from steppe import Plan
+from steppe.cli.missing import complete
+
+RUN = "budget --population 60000 --batch-size 2048 --delta 1e-5"
+SMALL = "budget --population 1000 --batch-size 100 --delta 1e-4"
+
+
+def test_epsilon_of_the_issue(shell: Shell) -> None:
+    result = shell.json(f"{RUN} --steps 585 --noise-multiplier 1.0")
+    assert result["epsilon"] == pytest.approx(5.349, abs=0.01)
+    assert result["found"] == "epsilon"
+
+
+def test_noise_of_the_issue(shell: Shell) -> None:
+    result = shell.json(f"{RUN} --steps 1171 --epsilon 2")
+    assert result["noise_multiplier"] == pytest.approx(2.477, abs=0.01)
+    assert 1.99 < result["epsilon"] <= 2.0
+    assert result["asked_epsilon"] == 2.0
+
+
+def test_epochs_are_steps(shell: Shell) -> None:
+    result = shell.json(f"{RUN} --epochs 20 --noise-multiplier 1.0")
+    assert result["steps"] == 585
+    assert result["epochs"] == pytest.approx(19.968)
+
+
+KNOWN = {
+    "delta": 1e-4,
+    "epsilon": 2.0,
+    "noise_multiplier": 1.5,
+    "steps": 100,
+    "batch_size": 100,
+    "population": 1000,
+}
+
+
+@pytest.mark.parametrize(
+    ("missing", "worse"), [("steps", 1), ("batch_size", 1), ("population", -1)]
+)
+def test_the_missing_count_is_the_best_one(missing: str, worse: int) -> None:
+    known = {name: value for name, value in KNOWN.items() if name != missing}
+    plan = complete(known, missing)
+    found = int(getattr(plan, missing))
+    assert plan.epsilon_spent() <= 2.0
+    beyond = {**known, missing: found + worse}
+    del beyond["epsilon"]
+    assert Plan(**beyond).epsilon_spent() > 2.0
+
+
+@pytest.mark.parametrize("missing", ["batch_size", "population"])
+def test_counts_are_found_for_a_length_in_epochs_too(missing: str) -> None:
+    known = {name: value for name, value in KNOWN.items() if name not in (missing, "steps")}
+    plan = complete({**known, "epochs": 10.0}, missing)
+    assert 1.9 < plan.epsilon_spent() <= 2.0
+
+
+def test_a_budget_that_everything_fits_gives_the_end_of_the_range() -> None:
+    known = {name: value for name, value in KNOWN.items() if name != "batch_size"}
+    assert complete({**known, "noise_multiplier": 50.0}, "batch_size").batch_size == 1000
+
+
+def test_all_five_are_checked_against_each_other(shell: Shell) -> None:
+    line = f"{SMALL} --steps 10 --noise-multiplier 2"
+    code, out, _ = shell(f"{line} --epsilon 0.1")
+    assert code == 1
+    assert "The run costs more than the ε = 0.1 that was asked for." in out
+    code, out, _ = shell(f"{line} --epsilon 5")
+    assert code == 0
+    assert "costs more" not in out
+
+
+def test_sam_costs_two_queries(shell: Shell) -> None:
+    line = f"{SMALL} --steps 10"
+    twice = shell.json(f"{line} --point SAM --noise-multiplier 2")
+    once = shell.json(f"{line} --noise-multiplier {2 / 2**0.5}")
+    assert twice["queries"] == 2
+    assert twice["epsilon"] == pytest.approx(once["epsilon"], rel=1e-6)
+
+
+def test_a_falling_noise_costs_more_than_its_start(shell: Shell) -> None:
+    line = f"{SMALL} --steps 40 --noise-multiplier 2"
+    falling = shell.json(f"{line} --schedule StepSchedule:drop=0.6,every=10")
+    assert falling["noise"] == "StepSchedule"
+    assert falling["epsilon"] > shell.json(line)["epsilon"]
+
+
+def test_a_clip_shares_the_noise_out(shell: Shell) -> None:
+    line = f"{SMALL} --steps 10 --noise-multiplier 2"
+    shared = shell.json(f"{line} --clip Quantile:count_share=0.75")
+    alone = shell.json(line)
+    assert shared["epsilon"] == alone["epsilon"]
+    noise = [result["variations"][0]["noise_on_the_mean"] for result in (shared, alone)]
+    assert noise == pytest.approx([0.04, 0.02])
+    assert shell.refused(f"{line} --clip Median") == (
+        "steppe: error: clip='Median': must be one of 'Flat', 'Quantile', 'Automatic', 'GEP'; use "
+        "'Flat'.\n"
+    )
+
+
+def test_a_cap(shell: Shell) -> None:
+    line = f"{SMALL} --steps 10 --noise-multiplier 2 --cap 120"
+    assert shell.json(f"{line} --adjacency zero-out")["cap"] == 120
+    assert shell.refused(line) == (
+        "steppe: error: adjacency='add-remove': a capped batch is private only if the population "
+        "is public; set adjacency='zero-out', which says so, or use Poisson().\n"
+    )
+
+
+def test_words_and_tables(shell: Shell) -> None:
+    out = shell.ok(f"{SMALL} --steps 10 --epsilon 2")
+    assert "← the least noise that stays within the budget" in out
+    words = " ".join(out.split())
+    assert "Each of the 10 steps asks about 100 of 1,000 records" in words
+    assert "at most 7.4 times" in words  # e² = 7.389, rounded up
+    assert "finds a present one with probability 7.4% at most" in words
+    rows = out.split("\n\n")[-1].splitlines()
+    assert [row.split("  ")[0] for row in rows[1:3]] == ["this run", "half the steps"]
+    assert len(rows) == 8
+
+
+def test_variations_that_cannot_be_are_left_out(shell: Shell) -> None:
+    result = shell.json(
+        "budget --population 150 --batch-size 100 --steps 3 --delta 1e-4 --epsilon 2"
+    )
+    names = [row["change"] for row in result["variations"]]
+    assert "twice the batch" not in names
+    assert "half the batch" in names
+
+
+@pytest.mark.parametrize("ending", [".svg", ".png", ".pdf"])
+def test_figure(shell: Shell, tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"budget{ending}"
+    out = shell.ok(f"{SMALL} --steps 10 --noise-multiplier 2 --figure {path}")
+    assert out.endswith(f"figure: {path}\n")
+    assert path.stat().st_size > 1000
+
+
+def test_a_large_delta_is_a_warning(shell: Shell) -> None:
+    code, out, err = shell(
+        "budget --population 100 --batch-size 10 --steps 3 --noise-multiplier 2 --delta 0.1"
+    )
+    assert code == 0
+    assert out
+    assert err.startswith("steppe: warning: delta=0.1: is not below 1/population=0.01")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            "--epsilon 2 --delta 1e-5",
+            "missing='--noise-multiplier and --steps and --batch-size and --population': only one "
+            "constant can be found from the others; give all of them but one; 3 more needed.",
+        ),
+        (
+            "--population 1000 --batch-size 100 --steps 9 --epsilon -1 --delta 1e-5",
+            "epsilon=-1.0: must be finite and above 0; a common range is 0.5 to 8.",
+        ),
+        (
+            "--population 1000 --batch-size 100 --steps 9 --epsilon nan --delta 1e-5",
+            "epsilon=nan: must not be NaN; a common range is 0.5 to 8.",
+        ),
+        (
+            "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 2",
+            "delta=2.0: must lie strictly between 0 and 1; use less than 1 over the population, "
+            "such as 1e-5.",
+        ),
+        (
+            "--population 100 --batch-size 1000 --steps 9 --noise-multiplier 1 --delta 1e-5",
+            "batch_size=1000.0: must not exceed the population of 100; use a smaller batch.",
+        ),
+        (
+            "--population 1000 --batch-size 100 --steps 0 --noise-multiplier 1 --delta 1e-5",
+            "steps=0: must be a whole number of at least 1; give a whole number, 1 or more.",
+        ),
+        (
+            "--population 1000 --batch-size 100 --epsilon 0.01 --noise-multiplier 1 --delta 1e-5",
+            "epsilon=0.01: is exceeded even with steps=1, which costs 1.685; ask for more ε, or "
+            "use more noise.",
+        ),
+        (
+            "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "
+            "--schedule StepSchedule:drop=0.6",
+            "schedule='StepSchedule:drop=0.6': StepSchedule needs every; write "
+            "StepSchedule:drop=…,every=….",
+        ),
+        (
+            "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "
+            "--schedule StepSchedule:dorp=0.6",
+            "dorp='0.6': is no option of StepSchedule; use drop, grid, every.",
+        ),
+        (
+            "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "
+            "--schedule StepSchedule:drop=much,every=3",
+            "StepSchedule.drop='much': must be a number; write it like 0.01.",
+        ),
+        (
+            "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "
+            "--schedule Falling",
+            "schedule='Falling': must be one of 'ExponentialSchedule', 'TimeSchedule', "
+            "'StepSchedule', 'PolynomialSchedule'; use 'ExponentialSchedule'.",
+        ),
+        (
+            "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "
+            "--figure budget.jpg",
+            "figure='.jpg': must be one of '.png', '.svg', '.pdf'; name it budget.svg.",
+        ),
+    ],
+)
+def test_bad_constants(shell: Shell, options: str, message: str) -> None:
+    assert shell.refused(f"budget {options}") == f"steppe: error: {message}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--steps 3", "the following arguments are required: --delta"),
+        (
+            "--steps 3.5 --delta 1e-5",
+            "argument --steps: '3.5' is no whole number; write it like 60000",
+        ),
+        (
+            "--epsilon two --delta 1e-5",
+            "argument --epsilon: 'two' is no number; write it like 0.5 or 1e-5",
+        ),
+        (
+            "--steps 3 --epochs 1 --delta 1e-5",
+            "argument --epochs: not allowed with argument --steps",
+        ),
+        (
+            "--delta 1e-5 --point Sam",
+            "argument --point: invalid choice: 'Sam' (choose from 'Here', 'SAM', 'SAT', "
+            "'SATMomentum')",
+        ),
+    ],
+)
+def test_bad_words(shell: Shell, options: str, message: str) -> None:
+    expected = f"steppe budget: error: {message}\nSee steppe budget --help.\n"
+    assert shell.refused(f"budget {options}") == expected

@@ -1,0 +1,56 @@
+"""`steppe demo`: the table and the paths; the demo itself has tests of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from cli_calls import Shell
+
+from steppe import demo
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = demo.made_up("A test.", records=600, held_out=50)
+    monkeypatch.setattr(demo, "digits", lambda: task)
+
+
+def test_the_table_and_the_report(shell: Shell, tmp_path: Path) -> None:
+    code, out, _ = shell(f"demo --run {tmp_path / 'run'}")
+    assert code == 0
+    assert out.startswith("A test. SYNTHETIC DATA instead")
+    for name in ("last", "SWA", "EMA", "UPA", "PDA", "OPA", "OMV"):
+        assert re.search(rf"^{name} +\d+\.\d\d % +2\.000", out, re.M), name
+    assert "batch_size" in out.split("What was chosen, and why:")[1]
+    assert out.endswith(f"report: {tmp_path / 'run' / 'report.html'}\n")
+
+
+def test_json(shell: Shell, tmp_path: Path) -> None:
+    code, out, _ = shell(f"demo --json --epsilon 4 --run {tmp_path / 'run'}")
+    result = json.loads(out)
+    assert code == 0
+    assert result["synthetic"] is True
+    assert 3.9 < result["epsilon"] <= 4.0
+    assert Path(result["report"]).exists()
+    assert len(result["models"]) == 7
+
+
+def test_bad_budget(shell: Shell) -> None:
+    code, _, err = shell("demo --epsilon 0")
+    assert code == 2
+    assert err == (
+        "steppe: error: epsilon=0.0: must be finite and above 0; give a finite value above 0.\n"
+    )
+
+
+def test_a_folder_that_is_taken(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    code, _, err = shell(f"demo --run {tmp_path / 'run'}")
+    assert code == 2
+    assert err == (
+        f"steppe: error: run={str(tmp_path / 'run')!r}: is there already; name a folder that is "
+        "not.\n"
+    )

@@ -1,0 +1,87 @@
+"""`steppe papers`: runs, stores and shows one made-up experiment; bad input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli_calls import Shell
+
+from steppe.papers import Column, Experiment, catalogue
+
+COIN = Experiment(
+    name="coin",
+    paper="Nobody",
+    item="Table 0",
+    settings={"fair": {"p": 0.5}, "bent": {"p": 0.7}},
+    seeds=(0, 1),
+    measure=lambda constants, seed: {"mean": constants["p"] + seed},
+    columns=(Column("mean"),),
+    expected="one half",
+    minutes=0.01,
+)
+
+
+@pytest.fixture(autouse=True)
+def _one_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "experiments", lambda: iter([COIN]))
+
+
+def test_list_run_show(shell: Shell, tmp_path: Path) -> None:
+    there = f"--results {tmp_path}"
+    (row,) = shell.json(f"papers list {there}")["experiments"]
+    assert (row["name"], row["runs"], row["left"]) == ("coin", 4, 4)
+    assert "| coin       | 0 of 4 |" in shell.ok(f"papers list {there}")
+    assert "nothing stored yet" in shell.ok(f"papers show coin {there}")
+
+    code, out, err = shell(f"papers run coin {there} --seeds 0 --settings fair")
+    assert code == 0
+    assert "| fair    | 1     | 0.5  |" in out
+    assert "coin: 1 runs left" in err
+
+    code, out, err = shell(f"papers run coin {there}")
+    assert code == 0
+    assert "coin: 3 runs left" in err
+    stored = shell.json(f"papers show coin {there}")["runs"]
+    assert [(run["setting"], run["seed"]) for run in stored] == [
+        ("fair", 0),
+        ("bent", 0),
+        ("fair", 1),
+        ("bent", 1),
+    ]
+    assert stored[0]["command"] == "steppe papers run coin --seeds 0 --settings fair"
+
+
+def test_time_that_is_used_up_leaves_work(shell: Shell, tmp_path: Path) -> None:
+    code, out, err = shell(f"papers run coin --results {tmp_path} --minutes 0.001")
+    assert code == 1
+    assert "stopped: the next run needs 0.6 s; start again to go on" in err
+    assert "nothing stored yet" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("show dice", "experiment='dice': must be one of coin; did you mean 'coin'?."),
+        ("run coin --settings odd", "settings='odd': must be one of 'fair', 'bent'; use 'fair'."),
+        (
+            "run coin --minutes -1",
+            "minutes=-1.0: must be finite and above 0; give a finite value above 0.",
+        ),
+    ],
+)
+def test_bad_input(shell: Shell, tmp_path: Path, words: str, message: str) -> None:
+    assert shell.refused(f"papers {words} --results {tmp_path}") == f"steppe: error: {message}\n"
+
+
+def test_results_that_are_damaged(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "coin.json").write_text("{")
+    message = shell.refused(f"papers show coin --results {tmp_path}")
+    assert "must be a file that the runner wrote" in message
+
+
+def test_seeds_that_are_no_numbers(shell: Shell) -> None:
+    assert shell.refused("papers run coin --seeds 0,x") == (
+        "steppe papers run: error: argument --seeds: 'x' is no whole number; write it like 60000\n"
+        "See steppe papers run --help.\n"
+    )
