@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -52,3 +53,19 @@ def test_start_of_dp_ftrl() -> None:
 def test_linear_regression_cannot_broadcast() -> None:
     output = models.linear_regression(5)(torch.zeros(4, 5))
     assert nn.functional.mse_loss(output, torch.zeros(4), reduction="none").shape == (4,)
+
+
+@pytest.mark.parametrize("name", ["cnn-relu-26k", "cnn-tanh-26k", "cnn-tanh-26k-ftrl"])
+def test_pools_with_channels_last_are_torchs_own(name: str) -> None:
+    torch.manual_seed(0)
+    fast = models.create(name)
+    plain = copy.deepcopy(fast)
+    for i, layer in enumerate(plain):
+        if isinstance(layer, nn.MaxPool2d):
+            plain[i] = nn.MaxPool2d(2, stride=1)
+    x = torch.randn(5, 1, 28, 28)
+    torch.testing.assert_close(fast(x), plain(x))
+    for network in (fast, plain):
+        network(x).square().sum().backward()
+    for ours, theirs in zip(fast.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)

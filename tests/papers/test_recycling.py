@@ -140,7 +140,9 @@ def test_pictures_in_colour_have_their_own_constants() -> None:
 
 
 def test_theorem_2_1_averages_beat_the_last_iterate() -> None:
-    found = theorems.measure_risk({"records": 50, "dimension": 20, "rho": 0.5}, 0)
+    found = theorems.measure_risk(
+        {"records": 50, "dimension": 20, "rho": 0.5, "left slope": 0.25}, 0
+    )
     assert found["UPA"] < found["last"]
     assert found["PDA"] < found["last"]
     assert found["steps"] == 125

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -16,15 +15,9 @@ from steppe.report import picture
 from steppe.report.picture import Measured, draw
 
 
-def runs(recipes: tuple[str, ...] = ("baseline", "ours")) -> list[dict[str, Any]]:
+def runs(recipes: tuple[str, ...] = ("baseline", "ours")) -> list[Measured]:
     return [
-        {
-            "data": data,
-            "recipe": recipe,
-            "epsilon": epsilon,
-            "seed": seed,
-            "accuracy": 0.8 + 0.02 * epsilon + 0.03 * place + 0.001 * seed,
-        }
+        Measured(data, recipe, epsilon, seed, 0.8 + 0.02 * epsilon + 0.03 * place + 0.001 * seed)
         for data in ("MNIST", "Fashion-MNIST")
         for place, recipe in enumerate(recipes)
         for epsilon in (1.0, 2.0, 3.0)
@@ -32,19 +25,28 @@ def runs(recipes: tuple[str, ...] = ("baseline", "ours")) -> list[dict[str, Any]
     ]
 
 
-def drawn(found: list[dict[str, Any]]) -> str:
-    return draw([Measured(**run) for run in found], baseline="baseline")
+def stored(found: list[Measured]) -> str:
+    """The runs as the benchmark stores them."""
+    rows = [
+        {
+            "seed": run.seed,
+            "constants": {"data": run.data, "recipe": run.recipe, "epsilon": run.epsilon},
+            "measured": {"accuracy": run.accuracy, "last": 0.5},
+        }
+        for run in found
+    ]
+    return json.dumps({"experiment": "defaults", "runs": rows})
 
 
 def test_every_seed_and_every_mean_is_drawn() -> None:
-    svg = drawn(runs())
+    svg = draw(runs(), baseline="baseline")
     assert svg.count("<circle") == 2 * 2 * (3 * 5 + 3)
     assert svg.replace("\u202f", " ").count("mean 82.20 %\nbaseline\nε 1") == 2
     assert svg.count('class="series t0') == svg.count('class="series t1') == 4
 
 
 def test_it_is_one_well_formed_picture_without_addresses(tmp_path: Path) -> None:
-    (tmp_path / "results.json").write_text(json.dumps({"runs": runs(("baseline", HOSTILE))}))
+    (tmp_path / "results.json").write_text(stored(runs(("baseline", HOSTILE))))
     out = picture(tmp_path / "results.json", tmp_path / "picture.svg", baseline="baseline")
     root = ElementTree.fromstring(out.read_text())  # noqa: S314 - our own picture
     names = {element.tag.split("}")[1] for element in root.iter()}
@@ -60,6 +62,7 @@ def test_it_is_one_well_formed_picture_without_addresses(tmp_path: Path) -> None
         "circle",
         "clipPath",
     }
+    assert out.read_text().count("<circle") == draw(runs(), "baseline").count("<circle")
     addresses = set(re.findall(r"https?://[^\"\s]+", out.read_text()))
     assert addresses == {"http://www.w3.org/2000/svg"}
 
@@ -70,7 +73,10 @@ def test_it_is_one_well_formed_picture_without_addresses(tmp_path: Path) -> None
         ("{", "cannot be read as JSON; run the benchmark"),
         ("[]", "must have a list of runs, not empty"),
         ('{"runs": []}', "must have a list of runs, not empty"),
-        ('{"runs": [{"epsilon": 1, "seed": 0}]}', "must have epsilon, seed and accuracy"),
+        (
+            '{"runs": [{"constants": {"epsilon": 1}, "seed": 0}]}',
+            "must have epsilon, seed and accuracy",
+        ),
         ('{"runs": [3]}', "run 3 must have epsilon, seed and accuracy"),
     ],
 )

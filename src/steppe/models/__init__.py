@@ -2,6 +2,7 @@
 
 from steppe.models.catalogue import create as create
 from steppe.models.catalogue import names as names
+from steppe.models.catalogue import parameters as parameters
 from steppe.models.dpnas import dpnas_cifar as dpnas_cifar
 from steppe.models.dpnas import dpnas_fmnist as dpnas_fmnist
 from steppe.models.dpnas import dpnas_mnist as dpnas_mnist

@@ -61,14 +61,28 @@ def create(name: str, **options: Any) -> nn.Module:
         >>> sum(p.numel() for p in create("resnet-20", classes=100).parameters())
         274196
     """
-    if name not in _CONSTRUCTORS:
-        near = difflib.get_close_matches(str(name), _CONSTRUCTORS, n=1, cutoff=0.0)[0]
-        listed = ", ".join(_CONSTRUCTORS)
-        raise _validate.fail("name", name, f"must be one of {listed}", f"did you mean {near!r}?")
-    constructor = _CONSTRUCTORS[name]
+    constructor = _constructor(name)
     known = inspect.signature(constructor).parameters
     for option, value in options.items():
         if option not in known:
             listed = ", ".join(known)
             raise _validate.fail(option, value, f"is no option of {name!r}", f"use {listed}")
     return constructor(**options)
+
+
+def parameters(name: str) -> tuple[str, ...]:
+    """The options of a network's constructor.
+
+    Examples:
+        >>> parameters("logistic")
+        ('features', 'classes')
+    """
+    return tuple(inspect.signature(_constructor(name)).parameters)
+
+
+def _constructor(name: str) -> Callable[..., nn.Module]:
+    if name not in _CONSTRUCTORS:
+        near = difflib.get_close_matches(str(name), _CONSTRUCTORS, n=1, cutoff=0.0)[0]
+        listed = ", ".join(_CONSTRUCTORS)
+        raise _validate.fail("name", name, f"must be one of {listed}", f"did you mean {near!r}?")
+    return _CONSTRUCTORS[name]

@@ -51,8 +51,8 @@ def picture(results: Path, out: Path, baseline: str | None = None) -> Path:
     """Draw accuracy against ε, one panel for each data set, as an SVG for light and dark pages.
 
     Args:
-        results: JSON with a list `runs` of objects with `data`, `recipe`, `epsilon`, `seed` and
-            `accuracy`.
+        results: stored runs of an experiment whose constants have `data`, `recipe` and `epsilon`
+            and whose measurements have `accuracy`, such as `benchmarks/results/defaults.json`.
         out: the SVG to write.
         baseline: the recipe that is drawn in grey.
 
@@ -140,12 +140,16 @@ def _legend(tones: dict[str, int]) -> Markup:
 
 def _measured(path: Path, run: Any) -> Measured:
     facts = run if isinstance(run, dict) else {}
-    epsilon, seed, accuracy = (number(facts, key) for key in ("epsilon", "seed", "accuracy"))
+    constants, measured = (
+        part if isinstance(part := facts.get(key), dict) else {}
+        for key in ("constants", "measured")
+    )
+    epsilon, accuracy = number(constants, "epsilon"), number(measured, "accuracy")
+    seed = number(facts, "seed")
     if epsilon is None or seed is None or accuracy is None:
         raise _broken(path, f"run {run!r} must have epsilon, seed and accuracy")
-    return Measured(
-        str(facts.get("data", "")), str(facts.get("recipe", "")), epsilon, int(seed), accuracy
-    )
+    data, recipe = (str(constants.get(key, "")) for key in ("data", "recipe"))
+    return Measured(data, recipe, epsilon, int(seed), accuracy)
 
 
 def _words(accuracy: float) -> str:

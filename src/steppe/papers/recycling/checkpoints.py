@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -159,7 +160,7 @@ class Comparison:
             if name.removeprefix("best ") in ("EMA", "UPA", "PDA", "OPA", "OMV")
         }
         curves = self._curves(found, tried)
-        spread = {f"{n} sd": float(torch.tensor(c).std()) for n, c in curves["accuracy"].items()}
+        spread = {f"{n} sd": statistics.pstdev(c) for n, c in curves["accuracy"].items()}
         single = self._single[:, self._parts.test].mean(1)
         return {
             **found,
