@@ -42,10 +42,10 @@ class PrivateStep:
         steps_done: steps charged so far, including one that failed half way.
 
     Guarantees:
-        A step releases (clipped sum + noise of the planned size) / expected batch, `point.queries`
-        times, and nothing else. It is charged before the data is touched, and refused once the
-        plan's steps are used up. An empty batch takes the same path as any other. A step that fails
-        leaves no gradient behind and the clip as it was.
+        A step releases (sum of the records' clipped parts + noise of the planned size) / expected
+        batch, `point.queries` times, and nothing else. It is charged before the data is touched,
+        and refused once the plan's steps are used up. An empty batch takes the same path as any
+        other. A step that fails leaves no gradient behind and the clip as it was.
     """
 
     def __init__(

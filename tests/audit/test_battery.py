@@ -11,12 +11,21 @@ from audit_subjects import CLIP, FAMILIES, Pooled, lstm, mlp, sequences, subject
 from torch import nn
 
 import steppe
-from steppe.audit import Result, Subject, battery, noise_law, sampler_law, sensitivity, silence
+from steppe.audit import (
+    Result,
+    Subject,
+    battery,
+    control_flow,
+    noise_law,
+    sampler_law,
+    sensitivity,
+    silence,
+)
 from steppe.audit.battery import checked
 from steppe.audit.hostile import INPUT_SCALES, LOSS_SCALES, hostile
 from steppe.audit.result import surprise
-from steppe.audit.subject import without_dropout
-from steppe.errors import ConfigurationError, UnsupportedModelError
+from steppe.audit.subject import released, without_dropout
+from steppe.errors import ConfigurationError, MisuseError, UnsupportedModelError
 
 
 def failures(results: list[Result]) -> list[str]:
@@ -49,6 +58,22 @@ def test_double_precision_passes() -> None:
     model = nn.Linear(20, 30).double()
     data = (torch.randn(64, 20).double(), torch.randint(30, (64,)))
     assert failures(battery(subject_of(model, data), trials=2, draws=20_000, steps=40)) == []
+
+
+def test_decoded_gradients_may_be_rounded_and_padded_and_nothing_else() -> None:
+    torch.manual_seed(0)
+    table = nn.Embedding(7, 4, padding_idx=0)
+    model = nn.Sequential(table, nn.Flatten(), nn.Linear(12, 4)).to(torch.bfloat16)
+    data = (torch.randint(7, (64, 3)), torch.randint(4, (64,)))
+    subject = subject_of(model, data, clip=steppe.Quantile(start=0.5))
+    assert control_flow(subject).passed
+    private = subject.private()
+    private.step(next(iter(private)))
+    assert len(released(private)) == private.engine.width
+    assert float(table.weight.detach()[0].abs().max()) == 0.0
+    private.model[2].bias.grad.mul_(2)
+    with pytest.raises(MisuseError, match=r"gradient of '2.bias'=changed: the optimizer must get"):
+        released(private)
 
 
 def test_transformer_layer_with_its_own_dropout() -> None:

@@ -162,6 +162,12 @@ def test_the_subspace_is_refreshed_at_the_weights_as_they_are() -> None:
     assert not seen[0].equal(seen[2])
 
 
+def test_a_state_of_another_model_is_refused() -> None:
+    engine, _ = network(None, GEP(3, 1, refresh_every=2))
+    with pytest.raises(ValueError, match=r"clip state's bases=\[\(9, 3\)\]: must have the shapes"):
+        engine.clipper.load({"queries": 1.0, "bases.0": torch.zeros(9, 3)})
+
+
 def private(**options: Any) -> steppe.Private:
     torch.manual_seed(0)
     model = nn.Linear(4, 3)

@@ -75,6 +75,34 @@ def test_budget_of_count_and_gradients_adds_up() -> None:
     assert sigma * Quantile(count_share=share).sensitivity == pytest.approx(expected)
 
 
+def test_under_real_noise_and_sampling_the_bound_comes_close_to_the_quantile() -> None:
+    """Standing weights, so that the norms stay; 60 steps with the count's noise at 13 of 200."""
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1, bias=False)
+    with torch.no_grad():
+        model.weight.zero_()
+    x = torch.randn(400, 3)
+    data = (x, torch.ones(400, 1))
+    norms = 2 * x.double().norm(dim=1)  # of ∇(wx − 1)² at w = 0
+    plan = steppe.Plan(
+        delta=1e-4,
+        noise_multiplier=1.5,
+        population=400,
+        batch_size=200,
+        steps=60,
+        clip=Quantile(target=0.7, start=0.3, count_share=3e-3),
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-12)
+    loss = nn.functional.mse_loss
+    private = steppe.make_private(
+        model, optimizer, data, plan, loss=loss, source=steppe.SeededSource(1)
+    )
+    for batch in private:
+        private.step(batch)
+    bound = private.state_dict()["clip"]["bound"]
+    assert float((norms <= bound).double().mean()) == pytest.approx(0.7, abs=0.1)
+
+
 def test_sam_moves_the_bound_after_each_of_its_answers() -> None:
     torch.manual_seed(0)
     model = nn.Linear(3, 2)

@@ -203,7 +203,13 @@ class Projected:
 
     def load(self, state: State) -> None:
         """Go on after that many queries."""
-        self._queries = int(state["queries"])
-        names = [f"bases.{index}" for index in range(len(self._sizes))]
-        found = [state[name] for name in names if name in state]
-        self._bases = [b for b in found if isinstance(b, Tensor)] if found else None
+        found = [value for value in state.values() if isinstance(value, Tensor)]
+        shapes = [tuple(bases.shape) for bases in found]
+        if found and shapes != self._sizes:
+            raise _validate.fail(
+                "clip state's bases",
+                shapes,
+                f"must have the shapes {self._sizes}",
+                "load a state of this very clip and model",
+            )
+        self._queries, self._bases = int(state["queries"]), found or None
