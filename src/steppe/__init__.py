@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from steppe.clipping import Quantile as Quantile
     from steppe.clipping import fix as fix
     from steppe.clipping import inspect as inspect
+    from steppe.ledger import Ledger as Ledger
     from steppe.noise import ExponentialSchedule as ExponentialSchedule
     from steppe.noise import Gaussian as Gaussian
     from steppe.noise import PolynomialSchedule as PolynomialSchedule
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from steppe.sampling import CappedPoisson as CappedPoisson
     from steppe.sampling import Periodic as Periodic
     from steppe.sampling import Poisson as Poisson
+    from steppe.training import Trainer as Trainer
     from steppe.updates import DecoupledDecay as DecoupledDecay
     from steppe.updates import DPAdam as DPAdam
 
@@ -65,6 +67,7 @@ _HOMES = {
     "Quantile": "steppe.clipping",
     "fix": "steppe.clipping",
     "inspect": "steppe.clipping",
+    "Ledger": "steppe.ledger",
     "ExponentialSchedule": "steppe.noise",
     "Gaussian": "steppe.noise",
     "PolynomialSchedule": "steppe.noise",
@@ -83,6 +86,7 @@ _HOMES = {
     "Periodic": "steppe.sampling",
     "Poisson": "steppe.sampling",
     "DecoupledDecay": "steppe.updates",
+    "Trainer": "steppe.training",
     "DPAdam": "steppe.updates",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from steppe import CappedPoisson, Plan, accounting
 from steppe.errors import BudgetExhausted, ConfigurationError, DataError
 from steppe.ledger import Anchor, Ledger
 from steppe.noise import StepSchedule
+from steppe.sampling import Periodic
 
 DATA = {"name": "patients", "population": 1000}
 
@@ -79,6 +81,37 @@ def test_schedules_and_caps_are_charged_as_they_are(ledger: Ledger) -> None:
     )
     charge(ledger, 7, block=7, of=own)
     assert ledger.epsilon(1e-5) == own.epsilon_spent(7)
+
+
+def test_groups_of_records_have_accounts_of_their_own(ledger: Ledger) -> None:
+    own = plan(sampling=Periodic(6), steps=12)
+    charge(ledger, 4, block=4, of=own)
+    assert ledger.epsilon(1e-5) == own.epsilon_spent(4)
+    other = plan(sampling=Periodic(4, first=0.3), steps=5)
+    charge(ledger, 5, block=5, of=other)
+    # A record may be of any group in either run; the worst combination counts.
+    combined = [
+        accounting.epsilon((*one, *two), 1e-5)
+        for one in own.segments_by_group(4)
+        for two in other.segments_by_group(5)
+    ]
+    assert ledger.epsilon(1e-5) == max(combined)
+
+
+def test_giving_back_in_groups(ledger: Ledger) -> None:
+    own = plan(sampling=Periodic(6), steps=12)
+    with ledger.begin(own, DATA, block=12) as account:
+        account.cover(1)
+        account.pause(5)
+    assert ledger.epsilon(1e-5) == own.epsilon_spent(5)
+
+
+def test_seeded_noise_protects_nothing(ledger: Ledger) -> None:
+    charge(ledger, 1)
+    with ledger.begin(plan(), DATA, block=8, not_private_reason="seeded") as account:
+        assert ledger.epsilon(1e-5) < 10.0  # no step of it was begun yet
+        account.cover(1)
+    assert ledger.epsilon(1e-5) == math.inf
 
 
 def test_an_orderly_end_gives_back_what_was_not_begun(ledger: Ledger) -> None:
@@ -234,10 +267,11 @@ def test_a_block_has_a_step(ledger: Ledger, block: object) -> None:
 def test_records_of_another_version_are_refused(ledger: Ledger) -> None:
     from steppe.ledger.chain import Writer
 
+    run = charge(ledger, 1)
     writer = Writer(ledger.path)
-    writer.append({"kind": "surprise"})
+    writer.append({"kind": "surprise", "run": run})
     writer.close()
-    with pytest.raises(DataError, match="line 1 is not of a kind that this version writes"):
+    with pytest.raises(DataError, match="line 4 is not of a kind that this version writes"):
         ledger.epsilon(1e-5)
 
 

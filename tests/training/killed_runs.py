@@ -6,6 +6,7 @@ touches the data. The result is printed as JSON.
 
     python killed_runs.py FOLDER moments 36    kill -9 after random times
     python killed_runs.py FOLDER calls 25      kill -9 inside the n-th call that writes to the disk
+    python killed_runs.py FOLDER full 5        no file may grow beyond n kB, as on a full disk
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import signal
 import sys
 import time
@@ -155,12 +157,34 @@ def kill_in_calls(folder: Path, calls: int) -> list[dict[str, Any]]:
     return found
 
 
+def fill_the_disk(folder: Path, sizes: int) -> list[dict[str, Any]]:
+    """Let the system refuse to make files larger than so much, and go on once there is room."""
+    found = []
+    for number in range(1, sizes + 1):
+        run, trace = folder / f"run{number}", folder / f"trace{number}"
+        size = number * 900
+
+        def limit(size: int = size) -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+        status = os.waitpid(forked(run, trace, limit), 0)[1]
+        error = folder / f"{run.name}.error"
+        said = error.read_text() if error.exists() else ""
+        error.unlink(missing_ok=True)
+        found.append({"run": run.name, "said": said, **after_a_kill(run, trace)})
+        if status and os.waitpid(forked(run, trace, lambda: None), 0)[1]:
+            raise SystemExit(error.read_text())
+        found.append({"run": run.name, "end": True, **after_a_kill(run, trace)})
+    return found
+
+
 def main() -> None:
     folder, way, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     torch.set_num_threads(1)
     # What a first run imports and computes, every fork then knows.
     train(folder / "first", folder / "first.trace")
-    found = (kill_at_moments if way == "moments" else kill_in_calls)(folder, number)
+    ways = {"moments": kill_at_moments, "calls": kill_in_calls, "full": fill_the_disk}
+    found = ways[way](folder, number)
     print(json.dumps(found))
 
 

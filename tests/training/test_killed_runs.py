@@ -65,3 +65,32 @@ def test_kills_at_random_moments(folder: Path) -> None:
 @pytest.mark.slow
 def test_kills_inside_every_kind_of_write(folder: Path) -> None:
     check(killed(folder, "calls", 25), 20)
+
+
+@pytest.mark.slow
+def test_a_system_that_refuses_to_write(folder: Path) -> None:
+    found = killed(folder, "full", 5)
+    refused = [line for line in found if line.get("said")]
+    assert len(refused) >= 3
+    for line in refused:
+        assert line["said"].startswith("StorageError(")
+        assert "File too large" in line["said"] or "No space left" in line["said"]
+        assert "make room" in line["said"]
+        assert line["begun"] <= line["charged"], line
+    assert {line["begun"] for line in refused} > {0}  # some before the first step, some later
+    for line in found:
+        if "end" in line:
+            assert line["begun"] <= line["charged"] == STEPS, line
+
+
+def test_the_check_can_fail() -> None:
+    good = [{"run": f"run{i}", "begun": i, "charged": i + 1} for i in range(8)]
+    check(good, 8)
+    for bad in (
+        {"run": "run9", "begun": 5, "charged": 4},  # a step that the ledger does not know
+        {"run": "run9", "begun": 5, "charged": STEPS + 1},  # more than the plan has
+        {"run": "run9", "end": True, "begun": 5, "charged": STEPS - 1},  # not resumed to the end
+        {"run": "run9", "end": True, "begun": 5, "charged": STEPS},  # charged without a reason
+    ):
+        with pytest.raises(AssertionError):
+            check([*good, bad], 8)

@@ -17,7 +17,7 @@ from torch import nn
 from training_cases import STEPS, pairs, plan, trainer
 
 from steppe import SAT, SeededSource
-from steppe.averaging import CheckpointStore
+from steppe.averaging import CheckpointStore, reconstruct, stored_snapshots
 from steppe.errors import (
     ConfigurationError,
     DataError,
@@ -25,7 +25,7 @@ from steppe.errors import (
     StorageError,
 )
 from steppe.ledger import Ledger
-from steppe.training import Interrupted, Moment, read_log
+from steppe.training import Interrupted, Moment, Snapshots, read_log
 
 
 def stop_at(step: int) -> Any:
@@ -100,7 +100,7 @@ def test_the_log_holds_evaluations_with_their_epsilon(tmp_path: Path) -> None:
     }
     for line in lines:
         exact = plan().epsilon_spent(line["step"])
-        assert exact <= line["epsilon"] <= 1.01 * exact
+        assert exact <= line["epsilon"] <= 1.15 * exact
         assert line["seconds"] > 0
 
 
@@ -139,6 +139,13 @@ def test_callbacks_see_every_step_and_may_end_the_run(tmp_path: Path) -> None:
 def test_a_folder_holds_one_run(tmp_path: Path) -> None:
     trainer(tmp_path / "run").fit()
     with pytest.raises(MisuseError, match=r"holds a run already; call resume\(\)"):
+        trainer(tmp_path / "run").fit()
+
+
+def test_remains_of_another_run_are_not_stumbled_over(tmp_path: Path) -> None:
+    interrupted(tmp_path / "run", 12)
+    (tmp_path / "run" / "config.json").unlink()
+    with pytest.raises(MisuseError, match="holds a run already"):
         trainer(tmp_path / "run").fit()
 
 
@@ -281,6 +288,21 @@ def test_nothing_to_resume(tmp_path: Path) -> None:
         trainer(tmp_path / "run").resume()
 
 
+def test_snapshots_allow_any_horizon_afterwards_also_across_an_interruption(tmp_path: Path) -> None:
+    def own(**changes: Any) -> Any:
+        return trainer(tmp_path / "run", averages=[Snapshots(every=3)], **changes)
+
+    with pytest.raises(ZeroDivisionError):
+        own(callbacks=[fail_at(13, ZeroDivisionError())]).fit()
+    last = own()
+    outcome = last.resume()
+    snapshots = stored_snapshots(CheckpointStore(tmp_path / "run" / "store"))
+    # 10 updates before the checkpoint and 11 after it: snapshots of the lost steps are gone.
+    assert [s.step for s in snapshots if s.gamma == 2.0] == [3, 6, 9, 12, 15, 18, 21]
+    assert outcome.steps == 21
+    assert reconstruct(last.model, snapshots, gamma=4.0).residual < 0.2
+
+
 # ---------------------------------------------------------------- damage
 
 
@@ -371,7 +393,7 @@ def test_a_full_disk_is_a_clear_error_and_nothing_is_lost(
     ("changes", "message"),
     [
         ({"optimizer": None}, "optimizer=None: must be given"),
-        ({"store_every": None}, r"averages='OPA\(k=3\)': needs stored checkpoints; set store_ev"),
+        ({"store_every": None}, r"averages='OPA\(k=3\)': needs a store; set store_every"),
         ({"store_every": 0}, "store_every=0: must be a whole number"),
         ({"checkpoint_every": 0}, "checkpoint_every=0"),
         ({"evaluate_every": -3}, "evaluate_every=-3"),

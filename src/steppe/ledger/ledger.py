@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Mapping
@@ -70,7 +71,8 @@ class Ledger:
         """The ε that all runs together have cost at this δ, by PLD.
 
         Guarantees:
-            An upper bound, also while a run is writing and after one was cut short.
+            An upper bound, also while a run is writing and after one was cut short. Infinite once
+            a run with seeded noise has taken a step.
         """
         books, _ = self._books(read(self.path))
         return _epsilon(books, delta)
@@ -266,6 +268,8 @@ class Ledger:
 
 
 def _epsilon(books: Books, delta: float, further: Cost = ()) -> float:
+    if any(run.not_private_reason is not None and run.charged for run in books.runs.values()):
+        return math.inf  # who knows the seed can take the noise away
     adjacency = books.header["adjacency"] if books.header is not None else "add-remove"
     runs = books.worst_runs(further)
     return max((accounting.epsilon(run, delta, adjacency) for run in runs), default=0.0)

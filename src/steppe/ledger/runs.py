@@ -12,6 +12,7 @@ from steppe.accounting import Segment, Segments
 from steppe.accounting.segment import merged
 from steppe.ledger.chain import Record
 
+_KINDS = ("open", "run", "resume", "charge", "pause", "repair")
 # One multiset of mechanisms for each group of records that has rates of its own.
 Cost = tuple[Segments, ...]
 
@@ -54,6 +55,8 @@ class Books:
     def take(self, record: Record) -> None:
         """Go on by one record."""
         kind = record["kind"]
+        if kind not in _KINDS:
+            raise ValueError(kind)
         if kind == "open":
             self.header = record
             return

@@ -172,7 +172,7 @@ class ScatteringLinear(nn.Module):
         Args:
             pictures: (records, colours, side, side), float.
             at_once: pictures at a time; few, so that their maps stay in the cache of a core.
-            progress: show a bar.
+            progress: show a bar where a person is watching.
 
         Returns:
             (records, features). Train `head` on them; it then serves pictures through `forward`.
@@ -181,7 +181,7 @@ class ScatteringLinear(nn.Module):
 
         found = pictures.new_empty(len(pictures), self.front.features)
         starts = range(0, len(pictures), at_once)
-        for start in tqdm(starts, desc="features", disable=not progress):
+        for start in tqdm(starts, desc="features", disable=None if progress else True):
             found[start : start + at_once] = self.front(pictures[start : start + at_once])
         return found
 

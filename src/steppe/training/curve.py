@@ -1,48 +1,74 @@
-"""ε after every step of a plan, from a few values that are computed once."""
+"""ε after every step of a plan, from values that are computed when a run comes to them."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
 
+from steppe.accounting.pld import checked, epsilon_on_grid
+from steppe.accounting.segment import merged, with_few_levels, with_few_rates
 from steppe.plan import Plan
 
-# ε grows about with the root of the number of steps, so marks are even in the root.
-_MARKS = 10
+# Each mark lies at so many times the steps of the one before. ε grows about with the root of the
+# number of steps, so what is shown is some 7 % above the truth at most, and 22 % where a value is
+# expensive because the run is made of many mechanisms.
+_RATIO, _RATIO_OF_MANY = 1.15, 1.5
+_MANY = 4
+# Before this part of the run, ε is shown as if the run had come so far.
+_FIRST_SHARE = 1 / 200
+# A coarse grid and few levels bound ε from above in a fraction of the time.
+_POINTS = 2**11
+_LEVELS = 16
 
 
 class EpsilonCurve:
-    """Looks up what the first steps of a plan cost; a lookup takes about a microsecond.
+    """Looks up what the first steps of a plan cost, at most; mostly in about a microsecond.
 
-    Between two marks the value is interpolated in the root of the number of steps. There ε is
-    convex for runs of more than a few steps, so the chord lies above it; before the first mark the
-    mark's own value stands. The end is the plan's exact value.
+    A step costs no more than a longer run does, so the value of the next mark stands for all steps
+    before it. Nothing is interpolated: ε over the number of steps is convex for some plans and
+    concave for others. A mark's value takes a tenth of a second, when it is first needed. The last
+    mark is the end, with the plan's exact value.
 
     Args:
         plan: the plan, with its population.
+
+    Guarantees:
+        Never below `plan.epsilon_spent(step)` by more than the accountant's own rounding.
 
     Examples:
         >>> plan = Plan(delta=1e-5, noise_multiplier=1.0, batch_size=50, steps=90, population=1000)
         >>> curve = EpsilonCurve(plan)
         >>> curve(0), curve(90) == plan.epsilon_spent()
         (0.0, True)
-        >>> plan.epsilon_spent(50) <= curve(50) < 1.02 * plan.epsilon_spent(50)
+        >>> plan.epsilon_spent(50) <= curve(50) < 1.1 * plan.epsilon_spent(50)
         True
     """
 
     def __init__(self, plan: Plan) -> None:
-        total = plan.total_steps
-        self._steps = sorted({math.ceil(total * (i / _MARKS) ** 2) for i in range(1, _MARKS + 1)})
-        self._values = [plan.epsilon_spent(step) for step in self._steps]
+        self._plan = plan
+        mechanisms = {part for run in plan.segments_by_group() for part in merged(run)}
+        ratio = _RATIO if len(mechanisms) < _MANY else _RATIO_OF_MANY
+        self._steps = [plan.total_steps]
+        while self._steps[-1] > max(1, _FIRST_SHARE * plan.total_steps):
+            self._steps.append(math.floor(self._steps[-1] / ratio))
+        self._steps.reverse()
+        self._values = {plan.total_steps: plan.epsilon_spent()}
 
     def __call__(self, step: int) -> float:
         if step <= 0:
             return 0.0
-        place = bisect_left(self._steps, step)
-        if place >= len(self._steps):
-            return self._values[-1]
-        if place == 0 or self._steps[place] == step:
-            return self._values[place]
-        low, high = self._steps[place - 1], self._steps[place]
-        share = (math.sqrt(step) - math.sqrt(low)) / (math.sqrt(high) - math.sqrt(low))
-        return self._values[place - 1] + share * (self._values[place] - self._values[place - 1])
+        mark = self._steps[min(bisect_left(self._steps, step), len(self._steps) - 1)]
+        if mark not in self._values:
+            # A rough value must not stand above the exact end, which bounds all of them too.
+            self._values[mark] = min(_bound(self._plan, mark), self._values[self._steps[-1]])
+        return self._values[mark]
+
+
+def _bound(plan: Plan, steps: int) -> float:
+    """An upper bound on the ε of the first steps, quickly."""
+    adjacency, bounds = plan.adjacency, []
+    for run in plan.segments_by_group(steps):
+        few = with_few_levels(checked(run, adjacency), _LEVELS, min)
+        few = with_few_rates(few, _LEVELS, max)
+        bounds.append(epsilon_on_grid(few, plan.delta, adjacency, _POINTS))
+    return max(bounds)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ from torch import Tensor
 
 from steppe.averaging.files import write_atomically
 from steppe.errors import DataError
+from steppe.ledger.chain import storage_error
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class RunFolder:
@@ -41,6 +46,11 @@ class RunFolder:
         self.model = self.path / "model.safetensors"
         self.averages = self.path / "averages"
 
+    @property
+    def used(self) -> bool:
+        """Whether a run has left something here that another one would stumble over."""
+        return any(path.exists() for path in (self.config, self.checkpoints, self.store))
+
     def make(self) -> None:
         """Make the folder, closed to other users."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,6 +75,17 @@ class RunFolder:
         if not isinstance(config, dict) or not {"run", "settings", "digest"} <= config.keys():
             raise DataError(f"file={str(self.config)!r}: is no configuration of a run.")
         return config
+
+
+@contextmanager
+def room_left(path: Path) -> Iterator[None]:
+    """A full disk in words; other errors of the system as they are."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        raise storage_error(Path(error.filename or path), error) from error
 
 
 def write_json(path: Path, value: Any) -> None:

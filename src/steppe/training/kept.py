@@ -6,10 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from steppe import _validate
-from steppe.averaging import OMV, OPA, Average, Averages, CheckpointStore, Ensemble
+from steppe.averaging import (
+    OMV,
+    OPA,
+    Average,
+    Averages,
+    CheckpointStore,
+    Ensemble,
+    PowerAverages,
+)
+from steppe.averaging.posthoc import GAMMAS
 from steppe.training.evaluation import Evaluation, Scores, mean_output_scores, vote_scores
 
 LAST = "last"
@@ -43,34 +52,68 @@ class FromStore:
         return f"{self.kind.__name__}(k={self.k})"
 
 
+@dataclass(frozen=True)
+class Snapshots:
+    """Power averages in the run's store, from which any horizon can be made afterwards.
+
+    They have no row in the table; see `steppe.averaging.reconstruct`.
+
+    Args:
+        every: steps from one snapshot to the next.
+        gammas: the powers; two that differ are needed.
+
+    Guarantees:
+        Post-processing: no privacy cost.
+
+    Examples:
+        >>> str(Snapshots(every=10))
+        'PowerAverages(every=10, gammas=(2.0, 17.0))'
+    """
+
+    every: int
+    gammas: tuple[float, ...] = GAMMAS
+
+    def __post_init__(self) -> None:
+        _validate.positive_integer("every", self.every)
+
+    def __str__(self) -> str:
+        return f"PowerAverages(every={self.every}, gammas={self.gammas})"
+
+
+Keepable = Average | FromStore | Snapshots
+
+
 class Kept:
     """What a run keeps besides its last weights.
 
     Args:
         model: the model.
-        averages: averages of weights made for it, and averages of outputs.
+        averages: averages of weights made for it, averages of outputs, and snapshots.
         stored: whether the run stores checkpoints.
     """
 
-    def __init__(
-        self, model: nn.Module, averages: Sequence[Average | FromStore], stored: bool
-    ) -> None:
+    def __init__(self, model: nn.Module, averages: Sequence[Keepable], stored: bool) -> None:
+        kinds: tuple[type, ...] = (Average, FromStore, Snapshots)
+        for average in averages:
+            if not isinstance(average, kinds):
+                remedy = "use EMA(model, 0.99) or FromStore(OPA, 20)"
+                raise _validate.fail("averages", average, "is no average", remedy)
+            if not (stored or isinstance(average, Average)):
+                remedy = "set store_every, to a tenth of the steps or less"
+                raise _validate.fail("averages", str(average), "needs a store", remedy)
         self._model = model
         self._outputs = [average for average in averages if isinstance(average, FromStore)]
+        self._snapshots = [average for average in averages if isinstance(average, Snapshots)]
         weights = [average for average in averages if isinstance(average, Average)]
-        if len(weights) + len(self._outputs) != len(averages):
-            strange = next(a for a in averages if not isinstance(a, Average | FromStore))
-            raise _validate.fail(
-                "averages", strange, "is no average", "use EMA(model, 0.99) or FromStore(OPA, 20)"
-            )
-        if self._outputs and not stored:
-            raise _validate.fail(
-                "averages",
-                str(self._outputs[0]),
-                "needs stored checkpoints",
-                "set store_every, to a tenth of the steps or less",
-            )
         self._together = Averages(weights) if weights else None
+        self._powers: list[PowerAverages] = []
+
+    def open(self, store: CheckpointStore | None) -> None:
+        """Begin to write snapshots into the run's store."""
+        if store is not None:
+            self._powers = [
+                PowerAverages(self._model, store, one.every, one.gammas) for one in self._snapshots
+            ]
 
     @property
     def averages(self) -> dict[str, Average]:
@@ -81,17 +124,21 @@ class Kept:
     @property
     def labels(self) -> list[str]:
         """Every average's name."""
-        return [*map(label, self._together or ()), *map(str, self._outputs)]
+        others = (*self._outputs, *self._snapshots)
+        return [*map(label, self._together or ()), *map(str, others)]
 
     @property
     def methods(self) -> list[Any]:
         """Everything that is kept, for whom it may concern to cite."""
-        return [*(self._together or ()), *(average.kind for average in self._outputs)]
+        outputs = (average.kind for average in self._outputs)
+        return [*(self._together or ()), *outputs, *(PowerAverages for _ in self._snapshots)]
 
     def update(self) -> None:
         """Take the model's present weights into account."""
         if self._together is not None:
             self._together.update(self._model)
+        for powers in self._powers:
+            powers.update(self._model)
 
     def scores(self, evaluation: Evaluation) -> Iterator[tuple[str, Scores]]:
         """The scores of the last weights and of every average of weights."""
@@ -118,14 +165,19 @@ class Kept:
                     score = mean_output_scores if average.kind is OPA else vote_scores
                     yield str(average), score(found, targets)
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Any]:
         """The state of the averages of weights."""
-        return {} if self._together is None else self._together.state_dict()
+        return {
+            "averages": {} if self._together is None else self._together.state_dict(),
+            "powers": [powers.state_dict() for powers in self._powers],
+        }
 
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved state."""
         if self._together is not None:
-            self._together.load_state_dict(state)
+            self._together.load_state_dict(state["averages"])
+        for powers, saved in zip(self._powers, state["powers"], strict=True):
+            powers.load_state_dict(saved)
 
 
 def label(average: Average) -> str:

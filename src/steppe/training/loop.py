@@ -66,15 +66,15 @@ class Loop:
             for text in notes:
                 self._write("note", {"text": text})
             try:
-                ended = self._steps(stop)
+                over = self._steps(stop)
                 self.save()
-                self._account.pause(private.steps_done)
-                if stop.made and not ended:
-                    raise self._interrupted()
             except BaseException:
                 # The process is alive and knows which steps it has begun; a crash would not.
                 pause_quietly(self._account, private.steps_done)
                 raise
+            self._account.pause(private.steps_done)
+            if not over:
+                raise self._interrupted()
             return self._finish()
 
     def save(self) -> None:
@@ -94,7 +94,7 @@ class Loop:
                     "model": trainer.model.state_dict(),
                     "optimizer": trainer.optimizer.state_dict(),
                     "scheduler": trainer.schedule.state_dict(),
-                    "averages": trainer.kept.state_dict(),
+                    "kept": trainer.kept.state_dict(),
                     "private": self._private.state_dict(),
                 },
             )
@@ -172,7 +172,7 @@ class Loop:
             lost=self._lost,
             seconds=seconds,
             run=folder.path,
-            statement=self._private.statement(),
+            statement=trainer.statement,
         )
         write_json(
             folder.result,
@@ -216,7 +216,7 @@ class Loop:
 
     @property
     def _rate(self) -> float:
-        return round(self._private.steps_done / max(self._seconds, 1e-9), 3)
+        return round((self._private.steps_done - self._lost) / max(self._seconds, 1e-9), 3)
 
     def _write(self, kind: str, fields: Mapping[str, Any]) -> None:
         step = self._private.steps_done

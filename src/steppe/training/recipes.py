@@ -55,11 +55,11 @@ class _Kind:
 
 _HEAD = _Kind(
     name="a linear head on fixed features",
-    clip=0.3,
+    clip=0.1,
     share=0.14,
     largest=16_384,
-    steps=200,
-    reach=336.0,
+    steps=300,
+    reach=350.0,
     point=(Here(), "a convex problem has no sharp minima to leave"),
 )
 _NETWORK = _Kind(
@@ -67,7 +67,7 @@ _NETWORK = _Kind(
     clip=0.1,
     share=1 / 30,
     largest=8_192,
-    steps=1_200,
+    steps=600,
     reach=7.7,
     point=(SAT(0.03), "a climb along the last private gradient finds flatter ground, at no cost"),
 )
@@ -169,7 +169,7 @@ def choose(
     Examples:
         >>> recipe = choose(population=60_000, epsilon=2.0, weights=26_010)
         >>> recipe.batch_size, recipe.steps, recipe.clip, recipe.delta
-        (2000, 1200, 0.1, 1e-05)
+        (2000, 600, 0.1, 1e-05)
     """
     population = _validate.positive_integer("population", population)
     epsilon = _validate.positive("epsilon", epsilon)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +13,10 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from steppe import _validate
-from steppe.averaging import Average, CheckpointStore, Keep
+from steppe.averaging import CheckpointStore, Keep
 from steppe.averaging.files import write_atomically
 from steppe.errors import DataError, MisuseError
 from steppe.ledger import Account, Anchor, Ledger
-from steppe.ledger.chain import storage_error
 from steppe.noise import Source
 from steppe.plan import Plan
 from steppe.private import Private, make_private
@@ -27,8 +24,8 @@ from steppe.sampling import records
 from steppe.training import settings
 from steppe.training.checkpoints import Checkpoint, Checkpoints
 from steppe.training.evaluation import Evaluation
-from steppe.training.folder import RunFolder, write_json
-from steppe.training.kept import FromStore, Kept
+from steppe.training.folder import RunFolder, room_left, write_json
+from steppe.training.kept import Keepable, Kept
 from steppe.training.loop import Loop
 from steppe.training.moment import Callback
 from steppe.training.outcome import Outcome
@@ -39,7 +36,6 @@ _FORMAT = 1
 _CHECKPOINTS = 20
 _EVALUATIONS = 10
 _LONGEST_BLOCK = 50
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Trainer:
@@ -47,14 +43,16 @@ class Trainer:
 
     Args:
         model, data, plan: as for `make_private`.
-        loss, objective, augment, groups, physical_batch, classes, source: as for `make_private`.
+        loss, objective, augment, groups, public, physical_batch, classes, source: as for
+            `make_private`.
         optimizer: any torch optimizer over the model's trainable weights.
         scheduler: any torch scheduler over that optimizer, stepped once a step.
         run: the run's folder; None makes a new one under `runs/`.
         evaluate: public or held-out data, inputs and targets; or a function of the model that
             returns numbers by name. Scores are written down and shown, so these must not be the
             private data.
-        averages: averages of weights made for the model, and `FromStore` for those of outputs.
+        averages: averages of weights made for the model; `FromStore` for averages of outputs and
+            `Snapshots` for horizons to choose afterwards.
         store_every: steps from one stored checkpoint to the next; None stores none.
         keep: which stored checkpoints stay; None for all.
         checkpoint_every: steps from one resumable checkpoint to the next; a twentieth of the plan.
@@ -65,6 +63,12 @@ class Trainer:
         data_name: what the data are called in the ledger.
         callbacks: called with a `Moment` after every step; one that returns True ends the run.
         progress: whether to show a bar.
+
+    Attributes:
+        plan: the plan in use, with its population.
+        folder: the run's files.
+        toml: the configuration file that `resume` is to find in the folder, or None.
+        reasons: why constants that were chosen by rule are what they are.
 
     Guarantees:
         A step is in the ledger, on the disk, before it begins, and never more steps than the plan
@@ -97,11 +101,12 @@ class Trainer:
         objective: Callable[[nn.Module, Any], Tensor] | None = None,
         augment: Callable[[Tensor], Tensor] | None = None,
         groups: Sequence[Any] | None = None,
+        public: Any = None,
         optimizer: Optimizer | None = None,
         scheduler: LRScheduler | None = None,
         run: str | Path | None = None,
         evaluate: Any = None,
-        averages: Sequence[Average | FromStore] = (),
+        averages: Sequence[Keepable] = (),
         store_every: int | None = None,
         keep: Keep | None = None,
         checkpoint_every: int | None = None,
@@ -139,6 +144,7 @@ class Trainer:
                 objective=objective,
                 augment=augment,
                 groups=groups,
+                public=public,
                 physical_batch=physical_batch,
                 classes=classes,
                 source=source,
@@ -147,7 +153,7 @@ class Trainer:
         self._make_private = private
         self._unused: Private | None = private()
         self.plan = plan = self._unused.plan
-        self.not_private_reason = self._unused.statement().not_private_reason
+        self.statement = self._unused.statement()
         steps = plan.total_steps
         self.checkpoint_every = _every("checkpoint_every", checkpoint_every, steps, _CHECKPOINTS)
         self.evaluate_every = _every("evaluate_every", evaluate_every, steps, _EVALUATIONS)
@@ -159,7 +165,10 @@ class Trainer:
         self.model, self.optimizer, self.callbacks = model, optimizer, tuple(callbacks)
         self.kept = Kept(model, averages, stored=store_every is not None)
         self.progress = progress
-        self.ledger = self._open_ledger(ledger)
+        self.toml: str | None = None
+        self.reasons: dict[str, str] = {}
+        shared = self.folder.ledger if ledger is None else ledger
+        self.ledger = shared if isinstance(shared, Ledger) else Ledger(shared)
         self.data = settings.of_data(data_name, plan.population, rows)
         self.settings: dict[str, Any] = {
             "plan": {**plan.to_dict(), "digest": plan.digest()},
@@ -172,7 +181,7 @@ class Trainer:
             "scheduler": before[1],
             "averages": self.kept.labels,
             "store_every": store_every,
-            "ledger": None if ledger is None else str(self.ledger.path),
+            "ledger": None if ledger is None else str(self.ledger.path.resolve()),
         }
 
     def fit(self) -> Outcome:
@@ -184,13 +193,13 @@ class Trainer:
         Raises:
             Interrupted: after Ctrl-C, once the run is saved; `resume` goes on.
         """
-        if self.folder.config.exists():
+        if self.folder.used:
             raise MisuseError(
                 f"run={str(self.folder.path)!r}: holds a run already; call resume() to go on with "
                 "it, or give another folder."
             )
         run = secrets.token_hex(8)
-        with self._storing():
+        with room_left(self.folder.path):
             self._write_settings(run)
             return self._begin(run)
 
@@ -205,7 +214,7 @@ class Trainer:
         """
         config = self.folder.read_config()
         settings.require_same(self.settings, config["settings"])
-        with self._storing():
+        with room_left(self.folder.path):
             checkpoint, complaints = Checkpoints(self.folder.checkpoints).newest()
             if checkpoint is None:
                 # The first checkpoint comes before the first charge.
@@ -224,6 +233,11 @@ class Trainer:
                 )
             with self._account(config["run"], checkpoint.anchor) as account:
                 lost = account.charged - checkpoint.step
+                if lost < 0:
+                    raise DataError(
+                        f"checkpoint={checkpoint.step}: is ahead of the ledger, which has "
+                        f"{account.charged} steps of this run; put the files of one run together."
+                    )
                 private = self._restored(checkpoint, account.charged)
                 notes = (*complaints, _resumed_note(checkpoint.step, lost))
                 loop = Loop(self, private, account, checkpoint.seconds, checkpoint.lost + lost)
@@ -231,6 +245,7 @@ class Trainer:
 
     def _begin(self, run: str) -> Outcome:
         with self._account(run, Anchor()) as account:
+            self.kept.open(self.open_store())
             loop = Loop(self, self._fresh_private(), account, 0.0, 0)
             loop.save()  # before the first charge: from here on every crash can be resumed
             return loop.run()
@@ -239,9 +254,12 @@ class Trainer:
         """The run's hold on the ledger, which it enters only once."""
         if run in self.ledger.runs() or anchor.length:
             return self.ledger.resume(run, self.plan, self.data, block=self.block, anchor=anchor)
-        reason = self.not_private_reason
         return self.ledger.begin(
-            self.plan, self.data, block=self.block, run=run, not_private_reason=reason
+            self.plan,
+            self.data,
+            block=self.block,
+            run=run,
+            not_private_reason=self.statement.not_private_reason,
         )
 
     def _restored(self, checkpoint: Checkpoint, charged: int) -> Private:
@@ -251,9 +269,11 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["scheduler"])
         self.schedule.step(charged - checkpoint.step)
-        self.kept.load_state_dict(state["averages"])
-        if (store := self.open_store()) is not None:
+        store = self.open_store()
+        if store is not None:
             store.rewind(checkpoint.step)
+        self.kept.open(store)
+        self.kept.load_state_dict(state["kept"])
         private = self._fresh_private()
         private.load_state_dict({**state["private"], "steps_done": charged})
         return private
@@ -266,19 +286,21 @@ class Trainer:
     def _write_settings(self, run: str) -> None:
         self.folder.make()
         write_json(self.folder.plan, {**self.plan.to_dict(), "digest": self.plan.digest()})
-        statement = self.plan.statement(self.not_private_reason)
-        write_atomically(self.folder.statement, statement.to_json().encode() + b"\n")
+        write_atomically(self.folder.statement, self.statement.to_json().encode() + b"\n")
         config = {
             "format": _FORMAT,
             "run": run,
             "digest": settings.digest(self.settings),
             "settings": self.settings,
+            "reasons": self.reasons,
             "options": {
                 "checkpoint_every": self.checkpoint_every,
                 "evaluate_every": self.evaluate_every,
                 "block": self.block,
             },
         }
+        if self.toml is not None:
+            write_atomically(self.folder.toml, self.toml.encode())
         write_json(self.folder.config, config)  # last: where it is, the others are
 
     def open_store(self) -> CheckpointStore | None:
@@ -286,21 +308,6 @@ class Trainer:
         if self.store_every is None:
             return None
         return CheckpointStore(self.folder.store, self.plan.digest(), self._keep)
-
-    def _open_ledger(self, ledger: Ledger | str | Path | None) -> Ledger:
-        if isinstance(ledger, Ledger):
-            return ledger
-        return Ledger(self.folder.ledger if ledger is None else ledger)
-
-    @contextmanager
-    def _storing(self) -> Iterator[None]:
-        """A full disk in words; other errors of the system as they are."""
-        try:
-            yield
-        except OSError as error:
-            if error.errno not in _NO_ROOM:
-                raise
-            raise storage_error(Path(error.filename or self.folder.path), error) from error
 
 
 def _every(name: str, value: int | None, steps: int, share: int) -> int:

@@ -1,0 +1,229 @@
+"""From the tables of a configuration to the objects of a run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch.nn import functional as F
+from torch.optim import Optimizer
+
+from steppe import _validate
+from steppe.averaging import EMA, OMV, OPA, Average, Keep
+from steppe.training import naming, recipes
+from steppe.training.kept import FromStore, Keepable, Snapshots
+from steppe.training.loading import DATA_KEYS, features, load_data, make_model, trained_part
+from steppe.training.planning import PLACES, PLAN_KEYS, settle
+
+TABLES = ("data", "model", "plan", "optimizer", "scheduler", "averages", "train")
+_TRAIN_KEYS = (
+    "run",
+    "store_every",
+    "keep",
+    "checkpoint_every",
+    "evaluate_every",
+    "ledger",
+    "block",
+    "physical_batch",
+    "loss",
+    "seed",
+    "progress",
+)
+# Handed to the trainer as they are.
+_PASSED_ON = (
+    "store_every",
+    "checkpoint_every",
+    "evaluate_every",
+    "ledger",
+    "block",
+    "physical_batch",
+)
+_LOSSES = {
+    name: getattr(F, name)
+    for name in (
+        "cross_entropy",
+        "mse_loss",
+        "binary_cross_entropy_with_logits",
+        "l1_loss",
+        "smooth_l1_loss",
+        "nll_loss",
+    )
+}
+# Arguments of schedulers that mean the length of the run.
+_LENGTHS = ("T_max", "total_iters", "total_steps")
+# Stored checkpoints of a run, and how many of them answer together, where the file does not say.
+_STORED, _TOGETHER = 50, 20
+
+
+def check(tables: Mapping[str, Any]) -> None:
+    """Refuse what is not known, before anything is loaded.
+
+    Args:
+        tables: the configuration.
+    """
+    data, train = tables.get("data", {}), tables.get("train", {})
+    for name, known in (("data", DATA_KEYS), ("plan", PLAN_KEYS), ("train", _TRAIN_KEYS)):
+        naming.check_keys(name, tables.get(name, {}), known)
+    if ("name" in data) == ("place" in data):
+        raise _validate.fail(
+            "data.name",
+            data.get("name"),
+            "give either the name of a public data set or the place of your own",
+            'write name = "mnist", or place = "visits.csv"',
+        )
+    if "loss" in train and train["loss"] not in _LOSSES:
+        raise naming.unknown("train.loss", train["loss"], _LOSSES)
+    if "keep" in train:
+        naming.check_keys("train.keep", train["keep"], ("last", "every"))
+    naming.check_keys("averages", tables.get("averages", {}), naming.averages())
+    for place in PLACES:
+        if place in tables.get("plan", {}):
+            naming.place(f"plan.{place}", tables["plan"][place])
+
+
+class Assembly:
+    """The parts of a run.
+
+    Args:
+        tables: the configuration, which `check` has passed.
+
+    Attributes:
+        loaded: the records as they were loaded.
+        model: the whole model.
+        trained: what the steps train: the model, or its head on features computed once.
+        plan: the plan.
+        resolved: the configuration with every choice made.
+        reasons: why each constant that was chosen is what it is, by its name.
+    """
+
+    def __init__(self, tables: Mapping[str, Mapping[str, Any]]) -> None:
+        self.resolved = {
+            name: dict(tables.get(name, {}))
+            for name in TABLES
+            if name in tables or name not in ("scheduler", "averages")
+        }
+        self.reasons: dict[str, str] = {}
+        self._train = self.resolved["train"]
+        if "ledger" in self._train:  # also for who resumes from another folder
+            self._train["ledger"] = str(Path(self._train["ledger"]).expanduser().resolve())
+        self.loaded = load_data(self.resolved["data"])
+        seed = self._train.get("seed")
+        self.model = make_model(self.resolved["model"], self.loaded, seed, self.reasons)
+        self.trained = trained_part(self.model)
+        self.plan = settle(
+            self.resolved["plan"],
+            self.resolved["optimizer"],
+            records=len(self.loaded.train),
+            published=self.loaded.published,
+            weights=sum(w.numel() for w in self.trained.parameters() if w.requires_grad),
+            fixed_features=self.trained is not self.model,
+            reasons=self.reasons,
+        )
+        plan = self.plan
+        # The optimizer and the averages ask for the length of the run.
+        self._known = plan if plan.population else plan.for_population(len(self.loaded.train))
+        self.optimizer = self._make_optimizer()
+        self.scheduler = self._make_scheduler()
+        self.averages = self._make_averages()
+
+    @cached_property
+    def data(self) -> Any:
+        """The private records as the steps see them; fixed features are computed once, here."""
+        return self._features(self.loaded.train)
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        """Further arguments of `Trainer`."""
+        keep = self._train.get("keep")
+        return {
+            "optimizer": self.optimizer,
+            "scheduler": self.scheduler,
+            "averages": self.averages,
+            "evaluate": self._features(self.loaded.evaluate),
+            "public": self._features(self.loaded.public),
+            "groups": self.loaded.groups,
+            "classes": self.loaded.classes,
+            "data_name": self.loaded.name,
+            "loss": _LOSSES[self._train.get("loss", "cross_entropy")],
+            "keep": None if keep is None else Keep(**keep),
+            "progress": self._train.get("progress", True),
+            **{key: self._train.get(key) for key in _PASSED_ON},
+        }
+
+    def _features(self, pairs: Any) -> Any:
+        return features(self.model, pairs, bool(self._train.get("progress", True)))
+
+    def _make_optimizer(self) -> Optimizer:
+        name, options = naming.name_and_options("optimizer", self.resolved["optimizer"])
+        known, fixed = naming.optimizers(), {}
+        if name == "DPAdam":
+            known, fixed = {name: known[name].for_plan}, {"plan": self._known}
+        trained = [weight for weight in self.trained.parameters() if weight.requires_grad]
+        made: Optimizer = naming.build("optimizer", known, name, options, params=trained, **fixed)
+        return made
+
+    def _make_scheduler(self) -> Any:
+        table = self.resolved.get("scheduler")
+        if not table:
+            return None
+        name, options = naming.name_and_options("scheduler", table)
+        known = naming.schedulers()
+        wanted = inspect.signature(known[name]).parameters if name in known else ()
+        for key in _LENGTHS:
+            if key in wanted and key not in options:
+                table[key] = options[key] = self._known.total_steps
+        return naming.build("scheduler", known, name, options, optimizer=self.optimizer)
+
+    def _make_averages(self) -> list[Keepable]:
+        if "averages" not in self.resolved:
+            return self._chosen_averages()
+        made = []
+        for name, given in self.resolved["averages"].items():
+            for options in given if isinstance(given, list) else [given]:
+                if not isinstance(options, Mapping):
+                    rule = "must be a table, or an array of tables"
+                    raise _validate.fail(f"averages.{name}", options, rule, f"{name} = {{ … }}")
+                made.append(self._average(name, dict(options)))
+        if not all(isinstance(average, Average) for average in made):
+            self._train.setdefault("store_every", max(1, self._known.total_steps // _STORED))
+        return made
+
+    def _average(self, name: str, options: dict[str, Any]) -> Keepable:
+        where, known = f"averages.{name}", naming.averages()
+        if name in ("OPA", "OMV"):
+            naming.check_keys(where, options, ("k",))
+            if "k" not in options:
+                raise _validate.fail(f"{where}.k", None, f"is needed by {name}", "add k = 20")
+            return FromStore(known[name], options["k"])
+        if name == "PowerAverages":
+            made_later: Snapshots = naming.build(where, {name: Snapshots}, name, options)
+            return made_later
+        if name == "SWA" and isinstance(options.get("warmup"), float):
+            options.setdefault("steps", self._known.total_steps)
+        made: Average = naming.build(where, known, name, options, model=self.trained)
+        return made
+
+    def _chosen_averages(self) -> list[Keepable]:
+        steps = self._known.total_steps
+        every = self._train.setdefault("store_every", max(1, steps // _STORED))
+        k = max(1, min(_TOGETHER, steps // every))
+        self.reasons["averages"] = "free: they cost no privacy, and noise averages out"
+        outputs = (FromStore(OPA, k), FromStore(OMV, k))
+        chosen: list[Keepable] = [*recipes.averages(self.trained, steps), *outputs]
+        self.resolved["averages"] = dict(map(_name_and_table, chosen))
+        return chosen
+
+
+def _name_and_table(average: Keepable) -> tuple[str, dict[str, Any]]:
+    """An average as a configuration file calls it."""
+    if isinstance(average, Snapshots):
+        return "PowerAverages", {"every": average.every, "gammas": list(average.gammas)}
+    if isinstance(average, FromStore):
+        return average.kind.__name__, {"k": average.k}
+    options: dict[str, Any] = average._settings()
+    if isinstance(average, EMA):
+        options["warmup"] = bool(options["warmup"])
+    return type(average).__name__, options

@@ -1,0 +1,134 @@
+"""A run from a TOML file: the names of the classes, and nothing that was not understood.
+
+[data]                            # what is not said is chosen by rule (steppe.training.recipes)
+name = "mnist"                    # or: place = "visits.csv", or place = "module:factory"
+
+[model]
+name = "cnn-tanh-26k"             # or: factory = "module:function"
+
+[plan]
+epsilon = 2.0
+point = { name = "SAT", radius = 0.03 }
+
+[optimizer]
+name = "SGD"
+lr = 2.0
+
+[averages]
+EMA = [{ decay = 0.99 }, { decay = 0.999 }]
+OPA = { k = 20 }
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from steppe import _validate
+from steppe.plan import Plan
+from steppe.training.assembly import TABLES, Assembly, check
+from steppe.training.folder import RunFolder
+from steppe.training.naming import check_keys
+from steppe.training.outcome import Outcome
+from steppe.training.toml import read_toml, write_toml
+from steppe.training.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class Config:
+    """The tables of a configuration file.
+
+    Args:
+        tables: the tables by name.
+
+    Examples:
+        >>> Config({"data": {"name": "mnist"}, "plan": {"epsilon": 2.0, "cilp": "Flat"}})
+        Traceback (most recent call last):
+            ...
+        steppe.errors.ConfigurationError: plan.cilp='Flat': is not known here, only ...
+    """
+
+    tables: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        check_keys("", self.tables, TABLES)
+        for name, table in self.tables.items():
+            if not isinstance(table, Mapping):
+                raise _validate.fail(name, table, "must be a table", f"write [{name}]")
+        check(self.tables)
+
+    def assemble(self) -> Assembly:
+        """Load the data, make the model and settle every constant.
+
+        Returns:
+            The parts of the run; `assembly.resolved` is this configuration with nothing left open,
+            and `assembly.reasons` says why each constant that was chosen is what it is.
+        """
+        return Assembly(copy.deepcopy(dict(self.tables)))
+
+    def plan(self) -> Plan:
+        """The plan alone."""
+        return self.assemble().plan
+
+    def model(self) -> nn.Module:
+        """A fresh model; `loading.trained_part` of it has the names of the run's weights."""
+        return self.assemble().model
+
+    def trainer(self, run: str | Path | None = None, **options: Any) -> Trainer:
+        """The trainer of this configuration.
+
+        Args:
+            run: the run's folder; None for `train.run`, or a new one under `runs/`.
+            options: arguments of `Trainer` that a file cannot hold, such as `callbacks`.
+        """
+        assembly = self.assemble()
+        where = run if run is not None else self.tables.get("train", {}).get("run")
+        trainer = Trainer(
+            assembly.trained,
+            assembly.data,
+            assembly.plan,
+            run=where,
+            **{**assembly.options, **options},
+        )
+        trainer.toml = write_toml(assembly.resolved)
+        trainer.reasons = assembly.reasons
+        return trainer
+
+
+def read(path: str | Path) -> Config:
+    """Read a configuration file.
+
+    Args:
+        path: a TOML file.
+
+    Returns:
+        The configuration; a key that is not known is an error that suggests the nearest.
+    """
+    return Config(read_toml(Path(path)))
+
+
+def resume(run: str | Path, **options: Any) -> Outcome:
+    """Go on with a run that began from a configuration file.
+
+    Args:
+        run: its folder.
+        options: arguments of `Trainer` that a file cannot hold, such as `progress`.
+
+    Returns:
+        As for `Trainer.fit`.
+    """
+    folder = RunFolder(run)
+    folder.read_config()
+    if not folder.toml.exists():
+        raise _validate.fail(
+            "run",
+            str(run),
+            "was not made from a configuration file, so that its model and data are not known",
+            f"make the same Trainer(…, run={str(run)!r}) and call its resume()",
+        )
+    return read(folder.toml).trainer(run, **options).resume()

@@ -1,0 +1,161 @@
+"""The `[data]` and `[model]` tables: the records of a run and the network they train."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from steppe import _validate, models
+from steppe._user_code import made_by
+from steppe.clipping import fix
+from steppe.data import by_parity, load
+from steppe.data import read as read_data
+from steppe.models.scattering import ScatteringLinear
+from steppe.training import naming
+
+_OF_READ = ("classes", "target", "columns", "bounds", "test")
+DATA_KEYS = ("name", "place", *_OF_READ, "groups", "public")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The records of a run.
+
+    Args:
+        name: what the data are called.
+        published: whether their number is public knowledge, as that of a public data set is.
+        train: the private records.
+        evaluate: records to evaluate on, or None.
+        public: records that clips may look at, or None.
+        groups: the rows of each group of records, where the sampler asks for groups.
+        classes: the declared number of classes, or None.
+    """
+
+    name: str
+    published: bool
+    train: Any
+    evaluate: Any
+    public: Any
+    groups: Any
+    classes: int | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one record's input: its structure, not its content."""
+        tensors = getattr(self.train, "tensors", None)
+        first = tensors[0][:0] if tensors is not None else self.train[0][0][None]
+        return tuple(first.shape[1:])
+
+
+def load_data(table: dict[str, Any]) -> Loaded:
+    """Load what `[data]` names.
+
+    Args:
+        table: the table; a relative path in it becomes an absolute one.
+    """
+    own = {key: table[key] for key in _OF_READ if key in table}
+    if "name" in table:
+        if own:
+            raise naming.unknown(f"data.{next(iter(own))}", "…", ("name", "groups", "public"))
+        found: Any = load(table["name"])
+    else:
+        if ":" not in table["place"]:
+            table["place"] = str(Path(table["place"]).expanduser().resolve())
+        found = read_data(table["place"], **own)
+    train, evaluate = found.records()
+    groups = public = None
+    if "groups" in table:
+        _validate.one_of("data.groups", table["groups"], ("parity",))
+        groups = by_parity(found.train.y)
+    if "public" in table:
+        count = _validate.positive_integer("data.public", table["public"])
+        if evaluate is None or count >= len(evaluate):
+            rule = "must leave records of the test part for evaluation"
+            raise _validate.fail("data.public", count, rule, "give fewer, or more test records")
+        public, evaluate = evaluate[:count], evaluate[count:]
+    published = "name" in table
+    name = found.name if published else Path(found.name).name
+    return Loaded(name, published, train, evaluate, public, groups, found.classes)
+
+
+def make_model(
+    table: dict[str, Any], data: Loaded, seed: int | None, reasons: dict[str, str]
+) -> nn.Module:
+    """Make what `[model]` names; batch normalisation becomes group normalisation.
+
+    Args:
+        table: the table, which receives what it leaves open.
+        data: the records, for their shape and classes.
+        seed: for the first weights alone; noise and sampling never see it.
+        reasons: receives the reason for a choice.
+    """
+    with _seeded(seed):
+        if "factory" in table:
+            naming.check_keys("model", table, ("factory",))
+            model = made_by(table["factory"], "model.factory")
+            if not isinstance(model, nn.Module):
+                rule = "must return a torch.nn.Module"
+                raise _validate.fail("model.factory", table["factory"], rule, "return the model")
+            return fix(model)
+        if "name" not in table:
+            table["name"], reasons["model"] = _chosen(data.shape)
+        name, options = naming.name_and_options("model", table)
+        known = models.parameters(name)
+        for key, value in _sizes(data).items():
+            if key in known and key not in options:
+                table[key] = options[key] = value
+        return fix(models.create(name, **options))
+
+
+def features(model: nn.Module, pairs: Any, progress: bool) -> Any:
+    """Inputs and targets as the trained part of a model sees them.
+
+    Features that do not learn are computed once, each record by itself, which costs no privacy.
+
+    Args:
+        model: the whole model.
+        pairs: records, or None.
+        progress: whether to show a bar.
+    """
+    if pairs is None or not isinstance(model, ScatteringLinear):
+        return pairs
+    inputs, targets = pairs.tensors if hasattr(pairs, "tensors") else pairs
+    return model.features(inputs, progress=progress), targets
+
+
+def trained_part(model: nn.Module) -> nn.Module:
+    """What the steps train: the model, or its head on features that do not learn."""
+    return model.head if isinstance(model, ScatteringLinear) else model
+
+
+def _chosen(shape: tuple[int, ...]) -> tuple[str, str]:
+    if len(shape) == 3 and shape[1] == shape[2] and shape[1] % 4 == 0:
+        why = "fixed features and a linear head: all of the budget goes into one small problem"
+        return "scattering-linear", why
+    return "logistic", "few weights to hide; name a network to learn more than a linear map"
+
+
+def _sizes(data: Loaded) -> dict[str, int]:
+    """What constructors of networks call the sizes of a record."""
+    shape = data.shape
+    found = {"features": math.prod(shape)}
+    if len(shape) == 3:
+        found |= {"channels": shape[0], "colours": shape[0], "side": shape[1], "size": shape[1]}
+    if data.classes is not None:
+        found["classes"] = data.classes
+    return found
+
+
+@contextlib.contextmanager
+def _seeded(seed: int | None) -> Iterator[None]:
+    with torch.random.fork_rng(enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
+        yield

@@ -1,0 +1,153 @@
+"""Checkpoints and the states in them: what comes back, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from steppe.errors import ConfigurationError, DataError
+from steppe.ledger import Anchor
+from steppe.training.checkpoints import Checkpoint, Checkpoints
+from steppe.training.state import pack, unpack
+
+
+def through(value: Any) -> Any:
+    tensors: dict[str, torch.Tensor] = {}
+    return unpack(json.loads(json.dumps(pack("state", value, tensors), allow_nan=False)), tensors)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": 1, "b": [1.5, None, True], "c": ("x", (1, 2))},
+        {0: {"nested": {1: "one"}}, "text": "ε"},
+        {"best": float("inf"), "worst": float("-inf")},
+        {"$tensor": "a key that looks like ours"},
+        [],
+        {},
+    ],
+)
+def test_states_come_back(value: Any) -> None:
+    assert through(value) == value
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+        lambda p: torch.optim.Adam(p, lr=0.1, amsgrad=True),
+        lambda p: torch.optim.RMSprop(p, lr=0.1, centered=True),
+        lambda p: torch.optim.Adagrad(p, lr=0.1),
+    ],
+)
+def test_optimizers_go_on_as_if_nothing_had_happened(make: Callable[..., Any]) -> None:
+    torch.manual_seed(0)
+    models = [nn.Linear(3, 2), nn.Linear(3, 2)]
+    models[1].load_state_dict(models[0].state_dict())
+    first, second = (make(model.parameters()) for model in models)
+
+    def step(model: nn.Module, optimizer: Any, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for weight in model.parameters():
+            weight.grad = torch.randn(weight.shape, generator=generator)
+        optimizer.step()
+
+    for seed in range(3):
+        step(models[0], first, seed)
+    models[1].load_state_dict(through(models[0].state_dict()))
+    second.load_state_dict(through(first.state_dict()))
+    step(models[0], first, 9)
+    step(models[1], second, 9)
+    assert torch.equal(models[0].weight, models[1].weight)
+
+
+def test_a_state_is_a_copy() -> None:
+    tensors: dict[str, torch.Tensor] = {}
+    weight = torch.zeros(2)
+    pack("state", {"weight": weight}, tensors)
+    weight += 1
+    assert torch.equal(tensors["state.weight"], torch.zeros(2))
+
+
+def test_what_is_neither_number_nor_tensor_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"state\.a='object': cannot be written into a ch"):
+        pack("state", {"a": object()}, {})
+
+
+def checkpoint(step: int, value: float = 0.0) -> Checkpoint:
+    state = {"weight": torch.full((3,), value), "steps": step}
+    return Checkpoint(step, "run", "digest", Anchor(2, "h"), 1.5, 0, state)
+
+
+def test_the_newest_of_two_comes_back(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path)
+    assert kept.newest() == (None, ())
+    for step in (2, 4, 6, 8):
+        kept.save(checkpoint(step, value=step))
+    found, complaints = kept.newest()
+    assert found is not None
+    assert complaints == ()
+    assert (found.step, found.anchor, found.seconds) == (8, Anchor(2, "h"), 1.5)
+    assert torch.equal(found.state["weight"], torch.full((3,), 8.0))
+    names = sorted(path.name[:9] for path in tmp_path.iterdir() if path.name[0] != ".")
+    assert names == ["000000006", "000000006", "000000008", "000000008"]
+
+
+def test_a_step_may_be_saved_again(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path)
+    kept.save(checkpoint(2, value=1))
+    kept.save(checkpoint(2, value=5))
+    found, _ = kept.newest()
+    assert found is not None
+    assert torch.equal(found.state["weight"], torch.full((3,), 5.0))
+    assert len(list(tmp_path.glob("*.safetensors"))) == 1
+
+
+@pytest.mark.parametrize("suffix", ["json", "safetensors"])
+@pytest.mark.parametrize("damage", [lambda data: data[:-4], lambda data: data[:-9] + b"123456789"])
+def test_a_damaged_file_is_passed_over_and_named(
+    tmp_path: Path, suffix: str, damage: Callable[[bytes], bytes]
+) -> None:
+    kept = Checkpoints(tmp_path)
+    for step in (2, 4):
+        kept.save(checkpoint(step, value=step))
+    path = max(tmp_path.glob(f"*.{suffix}"))
+    path.write_bytes(damage(path.read_bytes()))
+    found, (complaint,) = kept.newest()
+    assert found is not None
+    assert found.step == 2
+    assert path.name in complaint
+
+
+def test_a_missing_file_of_tensors_is_named(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path)
+    kept.save(checkpoint(2))
+    next(tmp_path.glob("*.safetensors")).unlink()
+    with pytest.raises(DataError, match=r"none is whole: file='000000002-.*cannot be read"):
+        kept.newest()
+
+
+def test_an_edited_fact_is_noticed(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path)
+    kept.save(checkpoint(2))
+    path = tmp_path / "000000002.json"
+    path.write_text(path.read_text().replace('"lost": 0', '"lost": 1'))
+    with pytest.raises(DataError, match="does not have its hash: it was changed"):
+        kept.newest()
+
+
+def test_leftovers_of_a_killed_writer_go(tmp_path: Path) -> None:
+    (tmp_path / ".writing-abc").write_text("half")
+    (tmp_path / "000000001-0123456789abcdef.safetensors").write_text("no one vouches for this")
+    Checkpoints(tmp_path).save(checkpoint(2))
+    assert sorted(path.suffix for path in tmp_path.iterdir() if path.name[0] != ".") == [
+        ".json",
+        ".safetensors",
+    ]
+    assert not (tmp_path / ".writing-abc").exists()

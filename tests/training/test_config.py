@@ -1,0 +1,313 @@
+"""Configuration files: every class by its name, and no key that was not understood."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from steppe import clipping, noise, points, sampling
+from steppe.errors import ConfigurationError, DataError
+from steppe.training import Config, Interrupted, read, read_log, resume
+from steppe.training.assembly import Assembly
+from steppe.training.naming import _places, averages, optimizers, schedulers
+from steppe.training.toml import write_toml
+
+PLAN = {
+    "noise_multiplier": 1.0,
+    "delta": 1e-4,
+    "batch_size": 40,
+    "steps": 20,
+    "clip": {"name": "Flat", "bound": 0.5},
+    "point": "Here",
+}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """400 records of six numbers and two classes, and 60 to test on."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(460, 6)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.int64)
+    path = tmp_path / "table.npz"
+    np.savez(path, x_train=x[:400], y_train=y[:400], x_test=x[400:], y_test=y[400:])
+    return path
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    generator = np.random.default_rng(0)
+    x = generator.integers(0, 256, size=(700, 8, 8), dtype=np.uint8)
+    y = generator.integers(0, 3, size=700)
+    path = tmp_path / "pictures.npz"
+    np.savez(path, x_train=x[:600], y_train=y[:600], x_test=x[600:], y_test=y[600:])
+    return path
+
+
+def config(place: Path, **tables: Any) -> Config:
+    whole: dict[str, Any] = {
+        "data": {"place": str(place), "classes": 2},
+        "model": {"name": "logistic"},
+        "plan": PLAN,
+        "optimizer": {"name": "SGD", "lr": 0.5},
+        "averages": {"EMA": {"decay": 0.9}},
+    }
+    return Config({**whole, **tables})
+
+
+def test_a_file_to_a_result(table: Path, tmp_path: Path) -> None:
+    text = f"""
+    [data]
+    place = "{table}"
+    classes = 2
+
+    [model]
+    name = "logistic"
+
+    [plan]
+    noise_multiplier = 1.0
+    delta = 1e-4
+    batch_size = 40
+    steps = 20
+    point = {{ name = "SAT", radius = 0.03 }}
+    [plan.clip]
+    name = "Flat"
+    bound = 0.5
+
+    [optimizer]
+    name = "SGD"
+    lr = 0.5
+
+    [scheduler]
+    name = "CosineAnnealingLR"
+
+    [averages]
+    EMA = [{{ decay = 0.9 }}, {{ decay = 0.5 }}]
+    SWA = {{ warmup = 0.5 }}
+    OPA = {{ k = 5 }}
+    PowerAverages = {{ every = 5 }}
+
+    [train]
+    store_every = 2
+    progress = false
+    """
+    (tmp_path / "run.toml").write_text(text)
+    outcome = read(tmp_path / "run.toml").trainer(tmp_path / "run").fit()
+    assert [row["model"] for row in outcome.table] == [
+        "last",
+        "EMA(decay=0.9, warmup=1)",
+        "EMA(decay=0.5, warmup=1)",
+        "SWA(cycle=1, warmup=10)",
+        "OPA(k=5)",
+    ]
+    resolved = tomllib.loads((tmp_path / "run" / "run.toml").read_text())
+    assert resolved["scheduler"] == {"name": "CosineAnnealingLR", "T_max": 20}
+    assert resolved["model"] == {"name": "logistic", "features": 6, "classes": 2}
+    # What was written describes the very same run.
+    again = read(tmp_path / "run" / "run.toml").trainer(tmp_path / "again")
+    assert again.plan.digest() == outcome.statement.digest
+
+
+def test_nothing_but_data_and_epsilon(pictures: Path) -> None:
+    tables = {"data": {"place": str(pictures), "classes": 3}, "plan": {"epsilon": 3.0}}
+    made = Config(tables).assemble()
+    assert set(made.reasons) == {
+        "model", "delta", "batch_size", "steps", "clip", "point", "lr", "averages",
+    }  # fmt: skip
+    assert made.resolved["model"]["name"] == "scattering-linear"
+    assert made.resolved["model"]["side"] == 8
+    assert isinstance(made.trained, torch.nn.Linear)
+    assert made.plan.epsilon == 3.0
+    assert made.plan.population is None  # the length of private data is read by make_private
+    assert made.optimizer.param_groups[0]["lr"] == made.resolved["optimizer"]["lr"]
+    # All choices made, nothing is open any more.
+    settled = Config(made.resolved).assemble()
+    assert settled.resolved == made.resolved
+    assert settled.plan == made.plan
+    assert "lr" not in settled.reasons
+
+
+def test_a_run_can_be_resumed_from_its_folder(table: Path, tmp_path: Path) -> None:
+    def stop(moment: Any) -> None:
+        import signal
+
+        if moment.step == 7:
+            signal.raise_signal(signal.SIGINT)
+
+    own = config(table, train={"progress": False}).trainer(tmp_path / "run", callbacks=[stop])
+    with pytest.raises(Interrupted, match="go on with: steppe resume"):
+        own.fit()
+    outcome = resume(tmp_path / "run")
+    assert outcome.steps == 20
+    notes = [x["text"] for x in read_log(tmp_path / "run" / "log.jsonl") if x["kind"] == "note"]
+    assert notes[-1] == "resumed from the checkpoint after step 7"
+
+
+def test_a_run_without_a_file_says_how_to_resume(tmp_path: Path) -> None:
+    from training_cases import trainer
+
+    trainer(tmp_path / "run").fit()
+    with pytest.raises(ConfigurationError, match="was not made from a configuration file"):
+        resume(tmp_path / "run")
+    with pytest.raises(DataError, match="holds no run"):
+        resume(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"modle": {}}, r"modle='dict': is not known here.*did you mean 'model'\?"),
+        ({"plan": {**PLAN, "epsilom": 2}}, r"plan\.epsilom=2: .*did you mean 'epsilon'\?"),
+        ({"data": {"nmae": "mnist"}}, r"data\.nmae='mnist': .*did you mean 'name'\?"),
+        ({"data": {}}, "give either the name of a public data set or the place"),
+        ({"train": {"store_evry": 3}}, r"train\.store_evry=3: .*did you mean 'store_every'"),
+        ({"train": {"loss": "crossentropy"}}, r"train\.loss=.*did you mean 'cross_entropy'"),
+        ({"train": {"keep": {"lst": 3}}}, r"train\.keep\.lst=3: .*did you mean 'last'"),
+        ({"averages": {"EMMA": {}}}, r"averages\.EMMA='dict'.*did you mean 'EMA'"),
+        ({"plan": {**PLAN, "clip": "Flatt"}}, r"plan\.clip\.name='Flatt'.*mean 'Flat'"),
+        ({"plan": {**PLAN, "clip": {"bound": 1}}}, r"plan\.clip\.name=None: must name a class"),
+        ({"plan": {**PLAN, "clip": 3}}, r"plan\.clip=3: must be a name or a table"),
+        (
+            {"plan": {**PLAN, "point": {"name": "SAT", "radios": 0.1}}},
+            r"plan\.point\.radios=0\.1: .*did you mean 'radius'",
+        ),
+        ({"plan": {**PLAN, "point": "SAT"}}, r"plan\.point\.radius=None: is needed by SAT"),
+        (
+            {"plan": {**PLAN, "point": {"name": "SAT", "radius": -1}}},
+            "SAT.radius=-1: must be finite and above 0",
+        ),
+        ({"plan": 3}, "plan=3: must be a table"),
+    ],
+)
+def test_what_is_not_understood_is_refused_at_once(
+    tmp_path: Path, tables: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        config(tmp_path / "nothing is read yet", **tables)
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"optimizer": {"name": "SDG", "lr": 1}}, r"optimizer\.name='SDG'.*mean 'SGD'"),
+        ({"optimizer": {"name": "SGD", "lr": 1, "momentun": 1}}, r"did you mean 'momentum'"),
+        ({"optimizer": {"name": "SGD", "lr": -1.0}}, "optimizer={'lr': -1.0}: is refused by SGD"),
+        ({"scheduler": {"name": "CosinLR"}}, r"scheduler\.name='CosinLR'.*did you mean"),
+        ({"scheduler": {"name": "StepLR"}}, r"scheduler\.step_size=None: is needed by StepLR"),
+        ({"averages": {"EMA": {"decoy": 1}}}, r"averages\.EMA\.decoy=1: .*mean 'decay'"),
+        ({"averages": {"EMA": 0.9}}, r"averages\.EMA=0\.9: must be a table"),
+        ({"averages": {"OPA": {}}}, r"averages\.OPA\.k=None: is needed by OPA; add k = 20"),
+        ({"model": {"name": "logistik"}}, "did you mean 'logistic'"),
+        ({"model": {"factory": "nothing:here"}}, r"model\.factory='nothing:here': cannot be imp"),
+        ({"model": {"factory": "math:sqrt", "side": 3}}, r"model\.side=3: is not known here"),
+        ({"optimizer": {"name": "SGD"}}, r"optimizer\.lr=None: is chosen by rule from epsilon"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(table: Path, tables: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        config(table, **tables).assemble()
+
+
+def test_files_that_are_no_configuration(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be read"):
+        read(tmp_path / "nothing.toml")
+    (tmp_path / "bad.toml").write_text("[plan\nepsilon = 2")
+    with pytest.raises(DataError, match="is not TOML"):
+        read(tmp_path / "bad.toml")
+    (tmp_path / "big.toml").write_text("#" * 2**21)
+    with pytest.raises(DataError, match="is larger than a configuration"):
+        read(tmp_path / "big.toml")
+
+
+def test_every_choice_of_every_place_has_its_name() -> None:
+    found = _places()
+    assert {"Flat", "Quantile", "Automatic", "PerLayer", "GEP"} <= found["clip"].keys()
+    assert {"Here", "SAM", "SAT", "SATMomentum"} == found["point"].keys()
+    assert {"Gaussian", "StepSchedule", "TimeSchedule"} <= found["noise"].keys()
+    assert {"Poisson", "CappedPoisson", "Periodic"} == found["sampling"].keys()
+    for place, room in (
+        ("clip", clipping),
+        ("point", points),
+        ("noise", noise),
+        ("sampling", sampling),
+    ):
+        assert all(getattr(room, name) is kind for name, kind in found[place].items())
+    assert {"SGD", "Adam", "AdamW", "DPAdam"} <= optimizers().keys()
+    assert "LBFGS" not in optimizers()
+    assert {"CosineAnnealingLR", "LinearLR", "OneCycleLR"} <= schedulers().keys()
+    assert set(averages()) == {
+        "SWA",
+        "EMA",
+        "Window",
+        "PolynomialDecay",
+        "OPA",
+        "OMV",
+        "PowerAverages",
+    }
+
+
+@pytest.mark.parametrize(
+    ("plan", "optimizer"),
+    [
+        ({"clip": {"name": "Quantile"}}, {"name": "AdamW", "lr": 0.01}),
+        ({"clip": {"name": "PerLayer", "bound": 0.5}}, {"name": "Adam", "betas": [0.9, 0.99]}),
+        ({"noise": {"name": "StepSchedule", "drop": 0.8, "every": 5}}, {"name": "DPAdam"}),
+        ({"sampling": {"name": "Periodic", "period": 4}}, {"name": "SGD", "lr": 0.1}),
+        ({"point": {"name": "SAM", "radius": 0.1}}, {"name": "RMSprop", "lr": 0.01}),
+    ],
+)
+def test_methods_by_name_train(
+    table: Path, tmp_path: Path, plan: dict[str, Any], optimizer: dict[str, Any]
+) -> None:
+    data = {"place": str(table), "classes": 2}
+    if "sampling" in plan:
+        data["groups"] = "parity"
+    own = config(
+        table,
+        data=data,
+        plan={**PLAN, "steps": 6, **plan},
+        optimizer={"lr": 0.01, **optimizer},
+        train={"progress": False, "seed": 3},
+    )
+    assert own.trainer(tmp_path / "run").fit().steps == 6
+
+
+def test_public_records_serve_as_anchors_and_are_not_evaluated_on(table: Path) -> None:
+    made = config(table, data={"place": str(table), "classes": 2, "public": 20}).assemble()
+    given = made.options
+    assert (len(given["public"][0]), len(given["evaluate"][0])) == (20, 40)
+    with pytest.raises(ConfigurationError, match=r"data\.public=60: must leave records"):
+        config(table, data={"place": str(table), "classes": 2, "public": 60}).assemble()
+
+
+def test_a_seed_is_for_the_first_weights_alone(table: Path) -> None:
+    before = torch.random.get_rng_state()
+    one, two = (config(table, train={"seed": 3}).assemble() for _ in range(2))
+    assert torch.equal(one.model[-1].weight, two.model[-1].weight)  # type: ignore[index]
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_epochs_are_kept(table: Path) -> None:
+    plan = {"epsilon": 3.0, "epochs": 5, "batch_size": 40}
+    made = config(table, plan=plan, optimizer={}).assemble()
+    assert made.plan.epochs == 5
+    assert made.plan.steps is None
+    assert Assembly(made.resolved).plan == made.plan
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {},
+        {"plan": {}},
+        {"a": {"b": {"c": 1, "d": {"e": 'ε " \\ \n'}}, "f": [1, 2.5, "x"], "g": True}},
+        {"averages": {"EMA": [{"decay": 0.9}, {"decay": 0.99, "warmup": False}]}},
+        {"a": {"strange key": 1, "x": float("inf"), "small": 1e-12}},
+    ],
+)
+def test_what_is_written_reads_back(tables: dict[str, Any]) -> None:
+    assert tomllib.loads(write_toml(tables)) == tables
