@@ -8,7 +8,7 @@ PIP := $(BIN)/pip --disable-pip-version-check
 .PHONY: demo test lint bench clean
 
 demo: $(VENV)/core.stamp
-	$(BIN)/steppe demo
+	$(BIN)/python -m steppe demo
 
 test: $(VENV)/dev.stamp lint
 	$(BIN)/python .ci/torch_stays.py
@@ -20,7 +20,9 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/mypy
 
 bench: $(VENV)/dev.stamp
-	$(BIN)/python -m benchmarks.clipping
+	$(BIN)/python -m benchmarks.clipping; clipping=$$?; \
+	$(BIN)/python -m benchmarks.noise_and_average; noise=$$?; \
+	$(BIN)/python -m benchmarks.averaging && exit $$((clipping | noise))
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

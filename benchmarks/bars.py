@@ -12,6 +12,11 @@ OVER_OPACUS = 1.5
 OVER_VMAP = 1.0
 MEMORY = 1.3
 MEMORY_IN_MICRO_BATCHES = 0.85
+_MEMORY_BARS = {
+    "steppe": MEMORY,
+    "steppe-whole": MEMORY,
+    "steppe-micro": MEMORY_IN_MICRO_BATCHES,
+}
 LEAST_MB = 0.1  # peaks are rounded to this, so a smaller one cannot be divided by
 
 
@@ -79,7 +84,7 @@ def _of_case(case: Case, rows: Sequence[Row]) -> list[Bar]:
             add("speed of vmap", speed / ratio["vmap"], OVER_VMAP)
 
     plain = peak.get("plain")
-    for engine, target in (("steppe", MEMORY), ("steppe-micro", MEMORY_IN_MICRO_BATCHES)):
+    for engine, target in _MEMORY_BARS.items():
         used = peak.get(engine)
         if plain is not None and used is not None:
             share = used / max(plain, LEAST_MB)

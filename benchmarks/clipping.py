@@ -1,7 +1,8 @@
 """Speed and memory of clipped training, relative to plain training.
 
 `python -m benchmarks.clipping` measures everything and `--quick` three families in about a minute.
-Both write the rows to a JSON file and exit with status 1 when a promise is missed.
+Both exit with status 1 when a promise is missed. Every finished case goes to the JSON file at once,
+in place of what the file said about the same engines, so a full run can be cut up (`--models a,c`).
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import torch
 
 from benchmarks import engines, memory, settings, timing
 from benchmarks.bars import Bar, Row, evaluate
-from benchmarks.cases import Case, select
-from benchmarks.report import Remark, Report, bar_table, row_table
+from benchmarks.cases import CASES, Case, select
+from benchmarks.report import Physical, Remark, Report, bar_table, row_table
 from steppe._validate import positive_integer
 
 RESULTS = Path(__file__).parent / "results" / "clipping.json"
@@ -71,8 +72,13 @@ def measure_case(case: Case, names: Sequence[str], effort: Effort, report: Repor
             report.failures.append(remark(name, f"{type(error).__name__}: {reason[0]}"))
         else:
             steps[name] = step
-    if "vmap" in steps:
-        report.notes.append(remark("vmap", f"fastest in chunks of {chunk}"))
+    for name in steps:
+        report.physical_batches.append(
+            Physical(case.model, case.batch, name, engines.physical_batch(name, case, chunk))
+        )
+    if any(name.startswith("opacus") for name in steps):
+        for text in engines.opacus_replacements(case):
+            report.notes += [remark(n, text) for n in steps if n.startswith("opacus")]
 
     timings = timing.interleave(steps, effort.rounds, effort.slow_rounds)
     milliseconds = round(timings["plain"].seconds * 1e3, 3)
@@ -81,7 +87,7 @@ def measure_case(case: Case, names: Sequence[str], effort: Effort, report: Repor
         if measured.rounds < effort.rounds:
             report.notes.append(remark(name, f"far slower; rounds: {measured.rounds}"))
 
-    def peak(name: str) -> float | Remark | None:
+    def peak(name: str) -> memory.Peak | Remark | None:
         if _is_peer(name) and not effort.memory_of_peers:
             return None
         try:
@@ -92,39 +98,52 @@ def measure_case(case: Case, names: Sequence[str], effort: Effort, report: Repor
     with ThreadPoolExecutor(effort.memory_processes) as pool:
         peaks = dict(zip(timings, pool.map(peak, timings), strict=True))
     report.failures += [found for found in peaks.values() if isinstance(found, Remark)]
-    report.rows += [
-        Row(
-            model=case.model,
-            batch=case.batch,
-            engine=name,
-            ratio=round(measured.ratio, 4),
-            peak_mb=None if isinstance(found := peaks[name], Remark) else found,
+    for name, measured in timings.items():
+        found = peaks[name]
+        if isinstance(found, memory.Peak):
+            report.notes.append(remark(name, f"start and first step: {found.start_mb} MB"))
+        report.rows.append(
+            Row(
+                model=case.model,
+                batch=case.batch,
+                engine=name,
+                ratio=round(measured.ratio, 4),
+                peak_mb=found.peak_mb if isinstance(found, memory.Peak) else None,
+            )
         )
-        for name, measured in timings.items()
-    ]
 
 
-def run(cases: Sequence[Case], names: Sequence[str], effort: Effort, command: str) -> Report:
-    """Measure the cases one after the other and judge the bars."""
+def run(
+    cases: Sequence[Case], names: Sequence[str], effort: Effort, command: str, output: Path
+) -> Report:
+    """Measure the cases one after the other, judge the bars and store what is known so far."""
     torch.set_num_threads(settings.THREADS)
-    report = Report(command)
+    whole = Report(command)
     for case in cases:
+        report = Report(command)
         applying = [name for name in names if engines.applies(name, case)]
         if effort.quick:
             applying = [name for name in applying if _in_quick(name, case)]
-        first_row, first_failure = len(report.rows), len(report.failures)
         measure_case(case, applying, effort, report)
-        print(row_table(report.rows[first_row:]))
-        for failure in report.failures[first_failure:]:
+        report.bars = _judged([case], report)
+        print(row_table(report.rows, report.physical_batches))
+        for failure in report.failures:
             print(f"{'':<19}{failure.engine:<16} {failure.text}")
         print(flush=True)
-    report.bars = evaluate(cases, report.rows)
-    report.bars += [
+        whole.take_over(report)
+        stored = Report.read(output, command)
+        stored.take_over(report)
+        stored.bars = _judged(CASES, stored)
+        stored.write(output)
+    return whole
+
+
+def _judged(cases: Sequence[Case], report: Report) -> list[Bar]:
+    return evaluate(cases, report.rows) + [
         Bar(failure.model, failure.batch, f"{failure.engine} runs", 0.0, 1.0)
         for failure in report.failures
         if not _is_peer(failure.engine)
     ]
-    return report
 
 
 def _in_quick(engine: str, case: Case) -> bool:
@@ -153,8 +172,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             engines.select(arguments.engines),
             effort,
             shlex.join(["python", "-m", "benchmarks.clipping", *chosen]),
+            arguments.output,
         )
-    report.write(arguments.output)
     print(bar_table(report.bars))
     missed = [bar for bar in report.bars if not bar.holds]
     print(f"{len(report.bars) - len(missed)} of {len(report.bars)} bars hold; {arguments.output}")

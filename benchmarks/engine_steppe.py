@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from steppe.step import PrivateStep
 
 def default(case: Case, batch: tuple[Tensor, Tensor]) -> Callable[[], None]:
     """The physical batch that the engine chooses, which is what users get."""
-    return _setup(case, batch, chosen(case))
+    return _setup(case, batch, fitting_physical_batch)
 
 
 @functools.cache
@@ -27,18 +27,17 @@ def chosen(case: Case) -> int:
     model = case.new_model()
     parameters = dict(model.named_parameters())
     found = probe(model, parameters, objective_of(model, record_losses), case.new_batch(1))
-    weights = sum(p.numel() * p.element_size() for p in parameters.values())
-    return min(case.batch, fitting_physical_batch(found.bytes_per_record, weights))
+    return min(case.batch, fitting_physical_batch(found.bytes_per_record, _size(parameters)))
 
 
 def whole(case: Case, batch: tuple[Tensor, Tensor]) -> Callable[[], None]:
     """The whole batch at once, or in the same pieces as the peers where the case has pieces."""
-    return _setup(case, batch, case.physical)
+    return _setup(case, batch, lambda *_: case.physical)
 
 
 def micro(case: Case, batch: tuple[Tensor, Tensor]) -> Callable[[], None]:
     """Micro-batches, which bound memory."""
-    return _setup(case, batch, case.micro)
+    return _setup(case, batch, lambda *_: case.micro)
 
 
 def noise() -> Gaussian:
@@ -46,8 +45,14 @@ def noise() -> Gaussian:
     return Gaussian()
 
 
+def _size(parameters: Mapping[str, Tensor]) -> int:
+    return sum(p.numel() * p.element_size() for p in parameters.values())
+
+
 def _setup(
-    case: Case, batch: tuple[Tensor, Tensor], physical_batch: int | None
+    case: Case,
+    batch: tuple[Tensor, Tensor],
+    physical_batch: Callable[[int, int], int | None],
 ) -> Callable[[], None]:
     model = case.new_model()
     parameters = dict(model.named_parameters())
@@ -62,12 +67,13 @@ def _setup(
         steps=1_000_000,
         clip=Flat(settings.CLIP),
     )
+    found = probe(model, parameters, objective, batch)
     engine = ClippedSum(
         parameters,
         objective,
         plan.clip,
-        physical_batch=physical_batch,
-        layouts=probe(model, parameters, objective, batch).layouts,
+        physical_batch=physical_batch(found.bytes_per_record, _size(parameters)),
+        layouts=found.layouts,
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=settings.LEARNING_RATE)
     step = PrivateStep(plan, engine, optimizer, SecureSource())

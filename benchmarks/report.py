@@ -27,16 +27,68 @@ class Remark:
     text: str
 
 
+@dataclass(frozen=True)
+class Physical:
+    """How many records an engine took through the model at once."""
+
+    model: str
+    batch: int
+    engine: str
+    records: int
+
+
 @dataclass
 class Report:
-    """Everything a run found."""
+    """What a run found, or several runs together."""
 
     command: str
     rows: list[Row] = field(default_factory=list)
+    physical_batches: list[Physical] = field(default_factory=list)
     plain_ms: list[dict[str, str | int | float]] = field(default_factory=list)
     failures: list[Remark] = field(default_factory=list)
     notes: list[Remark] = field(default_factory=list)
     bars: list[Bar] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path, command: str) -> Report:
+        """What a file holds from earlier runs on this machine; nothing where there is none."""
+        report = cls(command)
+        if not path.exists():
+            return report
+        content = json.loads(path.read_text())
+        if content["machine"] != machine():
+            return report
+        report.rows = content["rows"]
+        report.physical_batches = [Physical(**p) for p in content.get("physical_batches", [])]
+        report.plain_ms = content["plain_ms"]
+        report.failures = [Remark(**remark) for remark in content["failures"]]
+        report.notes = [Remark(**remark) for remark in content["notes"]]
+        return report
+
+    def take_over(self, newer: Report) -> None:
+        """Put newer findings in place of what was known about the same engines and cases."""
+        measured = {(row["model"], row["batch"], row["engine"]) for row in newer.rows}
+        measured |= {(f.model, f.batch, f.engine) for f in newer.failures}
+        cases = {(model, batch) for model, batch, _ in measured}
+        known = {(row["model"], row["batch"], row["engine"]): row["peak_mb"] for row in self.rows}
+
+        def stays(found: Remark | Physical) -> bool:
+            return (found.model, found.batch, found.engine) not in measured
+
+        for row in newer.rows:
+            if row["peak_mb"] is None:  # a quick run does not weigh the peers
+                row["peak_mb"] = known.get((row["model"], row["batch"], row["engine"]))
+        self.rows = [
+            row for row in self.rows if (row["model"], row["batch"], row["engine"]) not in measured
+        ] + newer.rows
+        self.plain_ms = [
+            line for line in self.plain_ms if (line["model"], line["batch"]) not in cases
+        ] + newer.plain_ms
+        self.physical_batches = [p for p in self.physical_batches if stays(p)]
+        self.physical_batches += newer.physical_batches
+        self.failures = [f for f in self.failures if stays(f)] + newer.failures
+        self.notes = [n for n in self.notes if stays(n)] + newer.notes
+        self.bars = [b for b in self.bars if (b.model, b.batch) not in cases] + newer.bars
 
     def write(self, path: Path) -> None:
         """Write the report as JSON, with machine and date."""
@@ -44,7 +96,8 @@ class Report:
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "command": self.command,
             "machine": machine(),
-            "rows": self.rows,
+            "rows": sorted(self.rows, key=lambda row: (row["model"], row["batch"])),
+            "physical_batches": [asdict(physical) for physical in self.physical_batches],
             "plain_ms": self.plain_ms,
             "bars": [asdict(bar) | {"holds": bar.holds} for bar in self.bars],
             "failures": [asdict(remark) for remark in self.failures],
@@ -72,19 +125,23 @@ def machine() -> dict[str, str | int]:
     }
 
 
-def row_table(rows: Sequence[Row]) -> str:
+def row_table(rows: Sequence[Row], physical_batches: Sequence[Physical] = ()) -> str:
     """The measurements as text.
 
     Examples:
-        >>> print(row_table([Row(model="a", batch=256, engine="plain", ratio=1.0, peak_mb=None)]))
-        model       batch  engine             ratio  peak MB
-        a             256  plain              1.000        –
+        >>> row = Row(model="a", batch=256, engine="plain", ratio=1.0, peak_mb=None)
+        >>> print(row_table([row], [Physical("a", 256, "plain", 256)]))
+        model       batch  engine           at once   ratio  peak MB
+        a             256  plain                256   1.000        –
     """
-    lines = [f"{'model':<10} {'batch':>6}  {'engine':<16} {'ratio':>7} {'peak MB':>8}"]
+    at_once = {(p.model, p.batch, p.engine): str(p.records) for p in physical_batches}
+    head = f"{'model':<10} {'batch':>6}  {'engine':<16} {'at once':>7} {'ratio':>7} {'peak MB':>8}"
+    lines = [head]
     for row in rows:
         peak = "–" if row["peak_mb"] is None else f"{row['peak_mb']:.1f}"
+        records = at_once.get((row["model"], row["batch"], row["engine"]), "–")
         lines.append(
-            f"{row['model']:<10} {row['batch']:>6}  {row['engine']:<16} "
+            f"{row['model']:<10} {row['batch']:>6}  {row['engine']:<16} {records:>7} "
             f"{row['ratio']:>7.3f} {peak:>8}"
         )
     return "\n".join(lines)

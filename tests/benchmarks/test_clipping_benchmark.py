@@ -13,7 +13,8 @@ from benchmarks import engines, settings, timing
 from benchmarks.bars import Row, evaluate
 from benchmarks.cases import CASES
 from benchmarks.clipping import main
-from benchmarks.memory import PeakMemoryUnavailable, measure
+from benchmarks.memory import Peak, PeakMemoryUnavailable, measure
+from benchmarks.report import Physical, Remark, Report
 
 
 @pytest.fixture(autouse=True)
@@ -48,13 +49,51 @@ def test_failures_of_our_engine_miss_a_bar(tmp_path: Path, monkeypatch: pytest.M
     def broken(*_: object) -> None:
         raise RuntimeError("cannot run this")
 
-    monkeypatch.setattr("benchmarks.memory.measure", lambda *_: 1.0)
+    monkeypatch.setattr("benchmarks.memory.measure", lambda *_: Peak(1.0, 2.0))
     monkeypatch.setitem(engines._WITHOUT_OPTIONS, "steppe", broken)
     output = tmp_path / "rows.json"
     arguments = ["--models", "e-logistic", "--engines", "steppe", "--rounds", "1"]
     assert main([*arguments, "--output", str(output)]) == 1
     report = json.loads(output.read_text())
     assert report["failures"][0]["text"] == "RuntimeError: cannot run this"
+
+
+def test_a_later_run_replaces_what_it_measured_again(tmp_path: Path) -> None:
+    def row(model: str, engine: str, ratio: float, peak_mb: float | None) -> Row:
+        return Row(model=model, batch=256, engine=engine, ratio=ratio, peak_mb=peak_mb)
+
+    output = tmp_path / "rows.json"
+    first = Report("first")
+    first.rows = [row("a", "plain", 1.0, 9.0), row("a", "vmap", 0.5, 8.0), row("b", "vmap", 0.6, 7)]
+    first.notes = [Remark("a", 256, "vmap", "old"), Remark("b", 256, "vmap", "kept")]
+    first.physical_batches = [Physical("a", 256, "vmap", 16)]
+    first.write(output)
+    second = Report("second")
+    second.rows = [row("a", "vmap", 0.55, None)]
+    second.physical_batches = [Physical("a", 256, "vmap", 32)]
+    stored = Report.read(output, "second")
+    stored.take_over(second)
+    stored.write(output)
+    content = json.loads(output.read_text())
+    assert content["command"] == "second"
+    assert [(r["model"], r["engine"], r["ratio"], r["peak_mb"]) for r in content["rows"]] == [
+        ("a", "plain", 1.0, 9.0),
+        ("a", "vmap", 0.55, 8.0),  # the peak that a quick run left out
+        ("b", "vmap", 0.6, 7),
+    ]
+    assert [note["text"] for note in content["notes"]] == ["kept"]
+    assert [p["records"] for p in content["physical_batches"]] == [32]
+
+
+def test_rows_of_another_machine_are_not_mixed_in(tmp_path: Path) -> None:
+    output = tmp_path / "rows.json"
+    report = Report("first")
+    report.rows = [Row(model="a", batch=256, engine="plain", ratio=1.0, peak_mb=None)]
+    report.write(output)
+    content = json.loads(output.read_text())
+    content["machine"]["processor"] = "another one"
+    output.write_text(json.dumps(content))
+    assert Report.read(output, "second").rows == []
 
 
 def test_bars_hold_on_the_right_side() -> None:

@@ -67,7 +67,7 @@ def test_every_engine_takes_the_same_step(
         torch.testing.assert_close(weight, expected, rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("engine", ["opacus-hooks", "opacus-ghost", "vmap", "steppe"])
+@pytest.mark.parametrize("engine", ["opacus-hooks", "opacus-ghost", "vmap", "steppe-whole"])
 def test_micro_batches_take_the_same_step(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     without_noise(engine, monkeypatch)
     case = replace(next(case for case in CASES if case.model == "e-mlp"), physical=4)
@@ -88,3 +88,18 @@ def test_every_engine_adds_noise(engine: str, monkeypatch: pytest.MonkeyPatch) -
 def test_unknown_engine_is_named() -> None:
     with pytest.raises(ConfigurationError, match=r"engines='fast': must be one of plain, .*; choo"):
         engines.select(["fast"])
+
+
+def test_physical_batches_are_told() -> None:
+    [case] = [case for case in CASES if (case.model, case.batch) == ("a", 2048)]
+    told = {name: engines.physical_batch(name, case, vmap_chunk=16) for name in engines.NAMES}
+    assert told["plain"] == 2048
+    assert told["plain-micro"] == told["opacus-ghost"] == told["steppe-whole"] == case.physical
+    assert told["steppe-micro"] == case.micro
+    assert told["vmap"] == 16
+    assert 1 < told["steppe"] < 2048, "the engine's own choice"
+
+
+def test_replaced_layers_are_told() -> None:
+    case = next(case for case in CASES if case.model == "f")
+    assert engines.opacus_replacements(case) == ["DPLSTM in place of LSTM"]

@@ -6,6 +6,7 @@ buffer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -69,6 +70,20 @@ def strengths(l2: float | Strengths, names: Mapping[str, object]) -> dict[str, f
     return dict.fromkeys(names, float(l2))
 
 
+def representable(factors: Tensor, dtype: torch.dtype) -> Tensor:
+    """The factors in a buffer's type, with 0 for those that float32 cannot hold to full precision.
+
+    Below 1e-38 float32 rounds to few digits and then to none, up to twice the number. A gradient so
+    long that it calls for such a factor is treated like one that is not finite.
+
+    Examples:
+        >>> representable(torch.tensor([0.5, 1e-44], dtype=torch.float64), torch.float32)
+        tensor([0.5000, 0.0000])
+    """
+    smallest = torch.finfo(torch.float32).tiny
+    return torch.where(factors < smallest, 0.0, factors).to(dtype)
+
+
 class Captured:
     """Every record's gradient gᵢ + λθ of one physical batch.
 
@@ -120,15 +135,18 @@ class Captured:
         if self.scale != 1.0:
             squared *= self.scale**2
         if self.pulls:
-            plain = squared.clone()
+            crossed = torch.zeros_like(squared)
             strength_of = self.packing.strength_of
             for leaf, slot in self.found:
                 if strength := strength_of.get(id(leaf)):
-                    squared += (2 * strength * self.scale) * slot.dots(leaf.detach())
+                    crossed += (2 * strength * self.scale) * slot.dots(leaf.detach())
             pull = sum(s**2 * float(squared_rows(p.detach()[None])) for p, s in self.pulls)
             # The three terms may cancel; as in the slots, the rounding they leave is added on top.
-            guard = GUARD * torch.finfo(torch.float32).eps * (plain + pull)
-            squared = (squared + pull).clamp_(min=0.0) + guard
+            guard = GUARD * torch.finfo(torch.float32).eps * (squared + pull)
+            squared = (squared + crossed + pull).clamp_(min=0.0) + guard
+            # An inner product may leave float32 where the norms do not. Minus infinity is no short
+            # gradient: such a record counts as one that is not finite.
+            squared.masked_fill_(~torch.isfinite(crossed), math.inf)
         return squared
 
     def add_(self, out: Tensor, factors: Tensor) -> None:
@@ -138,7 +156,7 @@ class Captured:
             out: a flat buffer with a number for each weight.
             factors: one for each record.
         """
-        factors = factors.to(out.dtype)
+        factors = representable(factors, out.dtype)
         bad = torch.nonzero(factors == 0).flatten()  # non-finite records, by the clip's contract
         weights = factors if self.scale == 1.0 else factors * self.scale
         for leaf, slot in self.found:

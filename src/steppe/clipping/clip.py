@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from steppe import _validate
-from steppe.clipping.captured import Captured
+from steppe.clipping.captured import Captured, representable
 
 State = dict[str, Tensor | float]
 """What a run remembers between steps; public, since it is made from released numbers."""
@@ -113,7 +113,7 @@ class Scaled:
     def encode(self, gradients: Tensor) -> Tensor:
         """factorᵢ gᵢ, row by row."""
         norms = row_norms(gradients)
-        factors = self.factors(norms).to(gradients.dtype)
+        factors = representable(self.factors(norms), gradients.dtype)
         return finite_rows(gradients, norms) * factors[:, None]
 
     def decode(self, answer: Tensor) -> Tensor:

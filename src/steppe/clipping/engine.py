@@ -89,7 +89,8 @@ class ClippedSum:
     @torch.no_grad()
     def prepare(self) -> None:
         """Make the clip ready for a query at the weights as they are."""
-        self.clipper.prepare()
+        with self._own_precision():
+            self.clipper.prepare()
 
     def rehearse(self) -> None:
         """Prepare once and forget it, so that public records that do not fit fail at set-up."""
@@ -117,7 +118,8 @@ class ClippedSum:
     @torch.no_grad()
     def decode(self, answer: Tensor) -> Tensor:
         """The flat gradient in a noised sum that was divided by the expected batch."""
-        return self.clipper.decode(answer)
+        with self._own_precision():
+            return self.clipper.decode(answer)
 
     @torch.no_grad()
     def add_(self, out: Tensor, batch: Any) -> Tensor:
@@ -156,7 +158,13 @@ class ClippedSum:
         Returns:
             The norms before clipping, as for `add_`.
         """
-        return self.clipper.add_(out, Captured(found, records, scale, self.packing))
+        with self._own_precision():
+            return self.clipper.add_(out, Captured(found, records, scale, self.packing))
+
+    def _own_precision(self) -> torch.autocast:
+        """Where mixed precision around a step ends: its products are too coarse to clip by."""
+        device = next(iter(self.parameters.values())).device.type
+        return torch.autocast(device, enabled=False)
 
     def _anchors(self, public: Any) -> Callable[[], Iterator[Tensor]]:
         """Gradients of public records, a physical batch at a time, by the objective given now."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from steppe import _validate
-from steppe.clipping.captured import Captured
+from steppe.clipping.captured import Captured, representable
 from steppe.clipping.clip import Anchors, State, count_weights, finite_rows, row_norms
 from steppe.clipping.subspace import chunks, spanned
 
@@ -176,7 +176,7 @@ class Projected:
 
     def _factors(self, part: Tensor, bound: float) -> Tensor:
         """min(1, bound / norm) / bound."""
-        return (1 / row_norms(part)).clamp_(max=1 / bound).to(part.dtype)
+        return representable((1 / row_norms(part)).clamp_(max=1 / bound), part.dtype)
 
     def _split(self, gradients: Tensor) -> Iterator[Tensor]:
         return iter(gradients.split([weights for weights, _ in self._sizes], dim=1))

@@ -103,4 +103,5 @@ def _seconds(candidate: Candidate, numel: int, dtype: torch.dtype) -> float:
         factors = torch.ones_like(slot.squared_norms(), dtype=dtype)
         slot.add_(torch.zeros(numel, dtype=dtype), factors, nobody)
         times.append(time.perf_counter() - begin)
+        del slot  # or the next one would be made beside it, at twice the memory
     return min(times)

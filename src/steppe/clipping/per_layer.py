@@ -11,7 +11,7 @@ from torch import Tensor
 
 from steppe import _validate
 from steppe.clipping import prefixes
-from steppe.clipping.captured import Captured
+from steppe.clipping.captured import Captured, representable
 from steppe.clipping.clip import (
     Anchors,
     Scaled,
@@ -145,7 +145,7 @@ class Layered(Scaled):
         squared = torch.zeros(len(self._bounds), len(gradients), dtype=torch.float64)
         for (layer, _), part in zip(self._columns, parts, strict=True):
             squared[layer] += row_norms(part).square()
-        factors = self._factors(squared.sqrt()).to(gradients.dtype)
+        factors = representable(self._factors(squared.sqrt()), gradients.dtype)
         total = squared.sum(0)
         scaled = [
             finite_rows(part, total) * factors[layer][:, None]

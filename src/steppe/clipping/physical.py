@@ -6,8 +6,8 @@ from __future__ import annotations
 # faster so than on the whole batch. But every piece also passes over all weights once, which is
 # paid for by this many times their size in activations. More than the ceiling only costs memory.
 _CACHE = 32 * 2**20
-_PASSES = 16
-_CEILING = 192 * 2**20
+_PASSES = 32
+_CEILING = 320 * 2**20
 
 
 def fitting_physical_batch(bytes_per_record: int, bytes_of_weights: int) -> int:

@@ -72,7 +72,7 @@ def blank(tensor: Tensor, bad: Tensor) -> Tensor:
     A factor of zero is not enough: 0 × NaN is NaN. The result is the same whichever way the
     records were arranged; nothing but the time it takes depends on how many there are.
     """
-    return tensor.index_fill(0, bad, 0.0) if len(bad) else tensor
+    return tensor.index_fill(0, bad, 0.0) if bad.numel() else tensor
 
 
 class Slot(ABC):

@@ -50,7 +50,6 @@ class NormalBlocks:
 
     def __init__(self, dtype: torch.dtype, keystream: Keystream) -> None:
         self._dtype, self._keystream = dtype, keystream
-        self._makers: dict[int, _Maker] = {}
         with torch.inference_mode(False):
             self._spare = torch.empty(SPARE, dtype=dtype, device="cpu")
         self._used = SPARE
@@ -58,12 +57,14 @@ class NormalBlocks:
     def fill_(self, flat: torch.Tensor, std: float) -> None:
         """Overwrite a contiguous one-dimensional CPU tensor with N(0, std²) values."""
         whole = flat.numel() - flat.numel() % BLOCK
-        for start in range(0, whole, BLOCK):
-            self._maker(BLOCK).make_(flat[start : start + BLOCK], std)
+        if whole:
+            maker = _Maker(BLOCK, self._dtype, self._keystream)
+            for start in range(0, whole, BLOCK):
+                maker.make_(flat[start : start + BLOCK], std)
         filled = whole
         while filled < flat.numel():
             if self._used == SPARE:
-                self._maker(SPARE).make_(self._spare, 1.0)
+                _Maker(SPARE, self._dtype, self._keystream).make_(self._spare, 1.0)
                 self._used = 0
             first = self._used
             count = min(flat.numel() - filled, SPARE - first)
@@ -72,14 +73,12 @@ class NormalBlocks:
             torch.mul(self._spare[first : first + count], std, out=flat[filled : filled + count])
             filled += count
 
-    def _maker(self, size: int) -> _Maker:
-        if size not in self._makers:
-            self._makers[size] = _Maker(size, self._dtype, self._keystream)
-        return self._makers[size]
-
 
 class _Maker:
-    """Makes blocks of one size, with the buffers that this takes."""
+    """Makes blocks of one size, with the buffers that this takes.
+
+    It lives as long as one call: a step that is busy with activations should not hold them too.
+    """
 
     def __init__(self, size: int, dtype: torch.dtype, keystream: Keystream) -> None:
         self._keystream, self._half = keystream, size // 2

@@ -100,14 +100,10 @@ class Rows(Slot):
         return full
 
     def dots(self, weight: Tensor) -> Tensor:
-        products = (wide(F.embedding(self.indices, weight)) * self._gathered()).sum(1)
-        if self.scales is not None:
-            products = products * self.scales
-        return products.new_zeros(self.records).index_add_(0, self.owners, products)
-
-    def _gathered(self) -> Tensor:
-        """g for every position."""
-        return self.g if self.sources is None else self.g[self.sources]
+        # From the sums, like the norms: the rounding of terms that cancel in them would stay here.
+        owners, rows, sums = self._gradients
+        products = (wide(F.embedding(rows, weight)) * sums).sum(1)
+        return products.new_zeros(self.records).index_add_(0, owners, products)
 
 
 class Picks(Slot):

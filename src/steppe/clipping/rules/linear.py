@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -28,7 +29,7 @@ class Linear(Use):
     def forward(self, *inputs: Tensor) -> tuple[Output, tuple[Tensor | None, ...]]:
         (x,) = inputs
         bias = None if self.bias is None else self.bias.detach()
-        return F.linear(x, self.weight.detach(), bias), (x,)
+        return _product(x, self.weight.detach(), bias), (x,)
 
     def backward(
         self, saved: tuple[Tensor, ...], grads: Gradients, needs: tuple[bool, ...]
@@ -58,6 +59,20 @@ class Linear(Use):
             return tensor.reshape(contact.records, -1, tensor.shape[-1])
         first = layout.records_first(tensor, contact.records)
         return first.reshape(contact.records, -1, tensor.shape[-1])
+
+
+# Few outputs from many inputs and records, as in a classifier's last layer: with the factors in the
+# other order the same product takes half to four fifths of the time.
+_FEW, _MANY, _ENOUGH = 16, 256, 64
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`F.linear(x, weight, bias)`."""
+    outputs, inputs = weight.shape
+    narrow = x.ndim == 2 and outputs <= _FEW and inputs >= _MANY and len(x) >= _ENOUGH
+    if not narrow or bias is None or x.device.type != "cpu":
+        return F.linear(x, weight, bias)
+    return torch.addmm(bias[:, None], weight, x.t()).t().contiguous()
 
 
 def outer(contact: Contact, x: Tensor, g: Tensor, dots: Tensor | None = None) -> Slot:

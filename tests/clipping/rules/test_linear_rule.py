@@ -1,0 +1,63 @@
+"""Linear layers: the product with few outputs takes another way and gives the same."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from steppe.clipping import ClippedSum, Flat, objective_of
+from steppe.clipping.reference import clipped_sum
+
+Batch = tuple[Tensor, Tensor]
+
+NARROW = (70, 300, 5)  # records, inputs, outputs
+OTHERS = [(70, 300, 40), (70, 20, 5), (7, 300, 5)]
+
+
+def squares(output: Tensor, target: Tensor) -> Tensor:
+    return (output - target[:, None]).square().sum(1)
+
+
+def trained(records: int, inputs: int, outputs: int, bias: bool) -> tuple[nn.Linear, Batch]:
+    torch.manual_seed(records)
+    batch = torch.randn(records, inputs), torch.randn(records)
+    return nn.Linear(inputs, outputs, bias=bias), batch
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [NARROW, *OTHERS])
+def test_sum_is_the_references(shape: tuple[int, int, int], bias: bool) -> None:
+    model, batch = trained(*shape, bias)
+    objective, parameters = objective_of(model, squares), dict(model.named_parameters())
+    engine = ClippedSum(parameters, objective, Flat(0.5))
+    found = torch.zeros(engine.width)
+    engine.add_(found, batch)
+    torch.testing.assert_close(found, clipped_sum(objective, parameters, batch, Flat(0.5)))
+
+
+def test_output_is_the_plain_one_in_values_and_memory_format() -> None:
+    model, (x, target) = trained(*NARROW, True)
+    seen: list[Tensor] = []
+
+    def objective(batch: tuple[Tensor, Tensor]) -> Tensor:
+        output = model(batch[0])
+        seen.append(output.detach().view(-1).view_as(output))  # view() needs contiguous memory
+        return squares(output, batch[1])
+
+    engine = ClippedSum(dict(model.named_parameters()), objective, Flat())
+    engine.add_(torch.zeros(engine.width), (x, target))
+    torch.testing.assert_close(seen[0], F.linear(x, model.weight, model.bias).detach())
+
+
+def test_one_broken_record_stays_alone() -> None:
+    model, (x, target) = trained(*NARROW, True)
+    x[3, 7] = float("nan")
+    objective, parameters = objective_of(model, squares), dict(model.named_parameters())
+    engine = ClippedSum(parameters, objective, Flat(0.5))
+    found = torch.zeros(engine.width)
+    engine.add_(found, (x, target))
+    kept = torch.arange(len(x)) != 3
+    expected = clipped_sum(objective, parameters, (x[kept], target[kept]), Flat(0.5))
+    torch.testing.assert_close(found, expected)
