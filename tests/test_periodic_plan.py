@@ -173,19 +173,22 @@ def test_groups_are_asked_for_and_refused() -> None:
         private_of(plain, data, groups=halves(40))
 
 
-def subject(sampling: Periodic) -> Subject:
+def subject(sampling: Periodic, **changes: Any) -> Subject:
     torch.manual_seed(0)
     data = (torch.randn(64, 3), torch.randint(2, (64,)))
 
     def build(run: steppe.Plan, rows: Any, source: Any) -> steppe.Private:
         return private_of(run, rows, source, groups=halves(len(rows)))
 
-    run = plan(population=64, batch_size=16, steps=8, sampling=sampling, delta=1e-3)
+    run = plan(population=64, batch_size=16, steps=8, sampling=sampling, delta=1e-3, **changes)
     return Subject(build, run, data)
 
 
-def test_the_battery_passes() -> None:
-    results = battery(subject(Periodic(6)), trials=2, draws=20_000, steps=60)
+@pytest.mark.parametrize(
+    "others", [{}, {"point": steppe.SAM(0.05), "noise": steppe.Gaussian(grid=True)}]
+)
+def test_the_battery_passes(others: dict[str, Any]) -> None:
+    results = battery(subject(Periodic(6), **others), trials=2, draws=20_000, steps=60)
     assert [str(result) for result in results if not result.passed] == []
 
 

@@ -60,7 +60,7 @@ def test_logistic_regression(monkeypatch: pytest.MonkeyPatch) -> None:
     table = {
         **logistic.LOGISTIC.settings["ε = 8"],
         "population": 600,
-        "batch": 20,
+        "batch": 10,
         "delta": 1e-4,
         "epsilon": 10.0,
         "rate": 1.0,

@@ -14,13 +14,15 @@ from steppe.papers import (
     catalogue,
     combinations,
     dp_sat,
+    dp_swa,
+    recycling,
     weight_decay,
 )
 from steppe.papers.pages import refresh
 from steppe.papers.results import Results
 
 FOLDER = Path(__file__).parent.parent.parent / "docs" / "results"
-PAGES = ("dp-sat.md", "weight-decay.md", "combinations.md")
+PAGES = ("dp-swa.md", "recycling.md", "dp-sat.md", "weight-decay.md", "combinations.md")
 
 
 def make() -> Experiment:
@@ -69,6 +71,6 @@ def test_every_mark_names_an_experiment(page: str) -> None:
 
 def test_every_experiment_of_these_papers_has_a_place() -> None:
     text = "".join((FOLDER / page).read_text() for page in PAGES)
-    for paper in (dp_sat, weight_decay, combinations):
+    for paper in (dp_swa, recycling, dp_sat, weight_decay, combinations):
         for experiment in paper.EXPERIMENTS:
             assert f"<!-- results of {experiment.name} -->" in text

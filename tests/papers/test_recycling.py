@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -13,8 +14,9 @@ import steppe
 from steppe import averaging
 from steppe.papers import pictures, recycling
 from steppe.papers.experiment import Run
+from steppe.papers.one_layer import Problem, cross_entropy
 from steppe.papers.pictures import Pictures
-from steppe.papers.recycling import accuracy, theorems
+from steppe.papers.recycling import accuracy, intervals, theorems
 from steppe.papers.recycling.checkpoints import (
     Comparison,
     Outputs,
@@ -129,6 +131,23 @@ def test_a_whole_measurement(period: int | None, monkeypatch: pytest.MonkeyPatch
     run = Run("ε = 8", 0, table, found, 1.0, 1, "", "", "")
     assert accuracy.FASHION.figure is not None
     assert accuracy.FASHION.figure([run]) is not None
+
+
+def test_intervals_widen_with_the_distance_between_checkpoints(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    random = np.random.default_rng(0)
+    labels = random.integers(10, size=300)
+    inputs = random.standard_normal((300, 785)).astype(np.float32) / 10
+    made_up = (Problem(inputs, labels, cross_entropy), inputs, labels)
+    monkeypatch.setattr(intervals, "pictures", lambda: made_up)
+    usual = intervals.INTERVALS.settings["ε = 8"]
+    table = {**usual, "population": 300, "batch": 10, "steps": 130, "spacing": 6, "delta": 1e-4}
+    found = intervals.measure(table, 0)
+    assert 0 < found["last"] < found["spaced"] < 1.5 * found["independent"]
+    run = Run("ε = 8", 0, table, found, 1.0, 1, "", "", "")
+    assert intervals.INTERVALS.figure is not None
+    assert intervals.INTERVALS.figure([run]) is not None
 
 
 def test_pictures_in_colour_have_their_own_constants() -> None:

@@ -303,8 +303,9 @@ class Tracer(TorchFunctionMode):
         inputs: tuple[Tensor, ...],
         shared: tuple[Tensor, ...],
     ) -> Any:
-        contact = Contact(func, args, kwargs, self.records, inputs, shared)
-        contact.kernels, contact.want_dots = self._kernels, self._want_dots
+        contact = Contact(
+            func, args, kwargs, self.records, inputs, shared, None, self._kernels, self._want_dots
+        )
         if self._layouts is not None:
             contact.layouts = self._expected(contact)
         rule = self._rules.own.get(func)
