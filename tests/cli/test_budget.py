@@ -8,7 +8,9 @@ import pytest
 from cli_calls import Shell
 
 from steppe import Plan
+from steppe.cli import missing
 from steppe.cli.missing import complete
+from steppe.errors import ConfigurationError
 
 RUN = "budget --population 60000 --batch-size 2048 --delta 1e-5"
 SMALL = "budget --population 1000 --batch-size 100 --delta 1e-4"
@@ -43,29 +45,41 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize(
-    ("missing", "worse"), [("steps", 1), ("batch_size", 1), ("population", -1)]
-)
-def test_the_missing_count_is_the_best_one(missing: str, worse: int) -> None:
-    known = {name: value for name, value in KNOWN.items() if name != missing}
-    plan = complete(known, missing)
-    found = int(getattr(plan, missing))
+@pytest.mark.parametrize(("name", "worse"), [("steps", 1), ("batch_size", 1), ("population", -1)])
+def test_the_missing_count_is_the_best_one(name: str, worse: int) -> None:
+    known = {key: value for key, value in KNOWN.items() if key != name}
+    plan = complete(known, name)
+    found = int(getattr(plan, name))
     assert plan.epsilon_spent() <= 2.0
-    beyond = {**known, missing: found + worse}
+    beyond = {**known, name: found + worse}
     del beyond["epsilon"]
     assert Plan(**beyond).epsilon_spent() > 2.0
 
 
-@pytest.mark.parametrize("missing", ["batch_size", "population"])
-def test_counts_are_found_for_a_length_in_epochs_too(missing: str) -> None:
-    known = {name: value for name, value in KNOWN.items() if name not in (missing, "steps")}
-    plan = complete({**known, "epochs": 10.0}, missing)
+@pytest.mark.parametrize("name", ["batch_size", "population"])
+def test_counts_are_found_for_a_length_in_epochs_too(name: str) -> None:
+    known = {key: value for key, value in KNOWN.items() if key not in (name, "steps")}
+    plan = complete({**known, "epochs": 10.0}, name)
     assert 1.9 < plan.epsilon_spent() <= 2.0
 
 
 def test_a_budget_that_everything_fits_gives_the_end_of_the_range() -> None:
     known = {name: value for name, value in KNOWN.items() if name != "batch_size"}
     assert complete({**known, "noise_multiplier": 50.0}, "batch_size").batch_size == 1000
+
+
+def test_searches_find_the_last_number_within_the_budget() -> None:
+    for wanted in (1, 2, 7, 8, 9, 100, 5_000):
+        assert missing._largest(lambda n: n, wanted + 0.5, "steps", 10**4) == wanted
+        assert missing._smallest(lambda n, w=wanted: w / n, 1.0, "population", 1, 10**4) == wanted
+    assert missing._largest(lambda n: n, 10**6, "steps", 10**4) == 10**4
+    far = missing._largest(lambda n: n, 10**7, "steps", 10**8)
+    assert 1 <= 10**7 / far < 1.0002  # large answers are right to four digits
+
+
+def test_a_budget_that_no_population_meets() -> None:
+    with pytest.raises(ConfigurationError, match=r"is exceeded even with population=90, which"):
+        missing._smallest(lambda n: 1.0, 0.5, "population", 10, 90)
 
 
 def test_all_five_are_checked_against_each_other(shell: Shell) -> None:
@@ -88,7 +102,7 @@ def test_sam_costs_two_queries(shell: Shell) -> None:
 
 def test_a_falling_noise_costs_more_than_its_start(shell: Shell) -> None:
     line = f"{SMALL} --steps 40 --noise-multiplier 2"
-    falling = shell.json(f"{line} --schedule StepSchedule:drop=0.6,every=10")
+    falling = shell.json(f"{line} --noise StepSchedule:drop=0.6,every=10")
     assert falling["noise"] == "StepSchedule"
     assert falling["epsilon"] > shell.json(line)["epsilon"]
 
@@ -101,8 +115,8 @@ def test_a_clip_shares_the_noise_out(shell: Shell) -> None:
     noise = [result["variations"][0]["noise_on_the_mean"] for result in (shared, alone)]
     assert noise == pytest.approx([0.04, 0.02])
     assert shell.refused(f"{line} --clip Median") == (
-        "steppe: error: clip='Median': must be one of 'Flat', 'Quantile', 'Automatic', 'GEP'; use "
-        "'Flat'.\n"
+        "steppe: error: plan.clip.name='Median': is not known here, only Automatic, Flat, GEP, "
+        "PerLayer, Quantile; did you mean 'Quantile'?.\n"
     )
 
 
@@ -190,25 +204,24 @@ def test_a_large_delta_is_a_warning(shell: Shell) -> None:
         ),
         (
             "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "
-            "--schedule StepSchedule:drop=0.6",
-            "schedule='StepSchedule:drop=0.6': StepSchedule needs every; write "
-            "StepSchedule:drop=…,every=….",
+            "--noise StepSchedule:drop=0.6",
+            "plan.noise.every=None: is needed by StepSchedule; add every = ….",
         ),
         (
             "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "
-            "--schedule StepSchedule:dorp=0.6",
-            "dorp='0.6': is no option of StepSchedule; use drop, grid, every.",
+            "--noise StepSchedule:dorp=0.6",
+            "plan.noise.dorp=0.6: is not known here, only drop, every, grid; did you mean 'drop'?.",
         ),
         (
             "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "
-            "--schedule StepSchedule:drop=much,every=3",
+            "--noise StepSchedule:drop=much,every=3",
             "StepSchedule.drop='much': must be a number; write it like 0.01.",
         ),
         (
             "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "
-            "--schedule Falling",
-            "schedule='Falling': must be one of 'ExponentialSchedule', 'TimeSchedule', "
-            "'StepSchedule', 'PolynomialSchedule'; use 'ExponentialSchedule'.",
+            "--noise Falling",
+            "plan.noise.name='Falling': is not known here, only ExponentialSchedule, Gaussian, "
+            "PolynomialSchedule, StepSchedule, TimeSchedule; did you mean 'PolynomialSchedule'?.",
         ),
         (
             "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "

@@ -14,17 +14,20 @@ from steppe import demo
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = demo.made_up("A test.", records=600, held_out=50)
+    data = {"place": "steppe.demo:pictures", "classes": 10}
+    task = demo.Task("A test. SYNTHETIC DATA.", data, made_up=True)
+    monkeypatch.setattr(demo, "_RECORDS", 600)
+    monkeypatch.setattr(demo, "_HELD_OUT", 50)
     monkeypatch.setattr(demo, "digits", lambda: task)
 
 
 def test_the_table_and_the_report(shell: Shell, tmp_path: Path) -> None:
     code, out, _ = shell(f"demo --run {tmp_path / 'run'}")
     assert code == 0
-    assert out.startswith("A test. SYNTHETIC DATA instead")
+    assert out.startswith("A test. SYNTHETIC DATA.\n")
     for name in ("last", "SWA", "EMA", "UPA", "PDA", "OPA", "OMV"):
-        assert re.search(rf"^{name} +\d+\.\d\d % +2\.000", out, re.M), name
-    assert "batch_size" in out.split("What was chosen, and why:")[1]
+        assert re.search(rf"^{name} .*\d+\.\d\d % +2\.000$", out, re.M), name
+    assert re.search(r"^batch_size +\d+ +large, so that many records share", out, re.M)
     assert out.endswith(f"report: {tmp_path / 'run' / 'report.html'}\n")
 
 

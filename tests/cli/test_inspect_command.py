@@ -108,7 +108,7 @@ def test_a_name_that_is_almost_right(shell: Shell) -> None:
 def test_a_shape_that_the_model_cannot_take(shell: Shell) -> None:
     message = shell.refused("inspect inspected_models:build --input-shape 7")
     assert message.startswith(
-        "steppe: error: input-shape='7': the model fails on such float32 records: RuntimeError: "
+        "steppe: error: input-shape='7': the model fails on these records: RuntimeError: "
     )
     assert message.endswith("give the shape of one record without the batch, and its --dtype.\n")
 

@@ -118,7 +118,8 @@ def test_a_programming_error_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> N
         cli(["cite", "--methods", "SAT"])
 
 
-def test_a_reader_that_leaves_early_is_no_error() -> None:
-    command = f"{sys.executable} -m steppe cite --methods SAT | true; exit ${{PIPESTATUS[0]}}"
+@pytest.mark.parametrize("words", ["--help", "cite --methods SAT"])
+def test_a_reader_that_leaves_early_is_no_error(words: str) -> None:
+    command = f"{sys.executable} -m steppe {words} | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

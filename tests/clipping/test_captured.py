@@ -100,3 +100,28 @@ def test_mixed_precision_around_a_step_does_not_reach_the_clip(clip: Clip) -> No
             engine.add_(out, (3 * torch.randn(1, 5, 6), labels))
             assert engine.decode(out.clone()).dtype == torch.float32
         assert float(out.double().norm()) <= clip.sensitivity * (1 + 1e-6)
+
+
+class Widened(nn.Module):
+    """Back to float32, as normalisation and softmax do under autocast."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.float()
+
+
+def test_mixed_precision_inside_the_model_does_not_reach_the_inner_products() -> None:
+    # Inputs in float32, their gradient in bfloat16: ⟨g, θ⟩ must not be made from the two.
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(6, 64), Widened(), nn.Linear(64, 64), Widened(), nn.Linear(64, 1), Widened()
+    )
+
+    def objective(batch: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return model(batch)[:, 0]
+
+    engine = ClippedSum(dict(model.named_parameters()), objective, Flat(0.01), l2=0.3)
+    for _ in range(100):
+        out = torch.zeros(engine.width)
+        engine.add_(out, 2 * torch.randn(1, 6))
+        assert float(out.double().norm()) <= 0.01 * (1 + 1e-6)

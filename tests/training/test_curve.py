@@ -52,7 +52,7 @@ def test_never_below_the_truth_and_near_it(name: str) -> None:
     curve, total = EpsilonCurve(plan), plan.total_steps
     assert curve(0) == 0.0
     assert curve(total) == plan.epsilon_spent()
-    # "quiet" is a run whose ε is so small that the coarse grid shows.
+    # Falling noise makes ε steep; "quiet" has so little of it that the coarse grid shows.
     tolerance = {"two groups": 1.3, "schedule": 1.3, "quiet": 1.4}.get(name, 1.1)
     for step in sorted({1, 2, *(total * part // 6 for part in range(1, 6)), total - 1}):
         if 0 < step <= total:

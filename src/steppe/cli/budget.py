@@ -15,7 +15,7 @@ steppe budget --population 60000 --batch-size 2048 --steps 585 --noise-multiplie
 steppe budget --population 60000 --batch-size 2048 --epochs 20 --epsilon 2 --delta 1e-5
 steppe budget --population 60000 --batch-size 2048 --epsilon 2 --noise-multiplier 2 --delta 1e-5
 steppe budget --population 60000 --batch-size 2048 --epochs 20 --epsilon 2 --delta 1e-5 \\
-  --point SAM --schedule ExponentialSchedule:decay=0.01,every=29 --figure budget.svg
+  --point SAM --noise ExponentialSchedule:decay=0.01,every=29 --figure budget.svg
 """
 _DETAILS = """
 Leave out one of --epsilon, --noise-multiplier, --steps (or --epochs), --batch-size and

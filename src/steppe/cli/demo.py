@@ -10,7 +10,7 @@ from steppe.cli import parsing
 from steppe.cli.printing import paragraph, print_json, rounded_up, table
 
 if TYPE_CHECKING:
-    from steppe.demo import Result
+    from steppe.demo import Result, Task
 
 
 def add(commands: Any) -> None:
@@ -40,55 +40,60 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the demo and print its table."""
     from steppe import demo
+    from steppe.cli.outcomes import watched
 
     task = demo.digits()
     if not arguments.json:
         print(paragraph(task.about), flush=True)
-    result = demo.run(arguments.epsilon, arguments.folder, task=task)
+    result = demo.run(task, arguments.epsilon, arguments.folder, progress=watched())
     if arguments.json:
-        print_json(_result(result))
+        print_json(_result(task, result))
     else:
         _print(result)
     return 0
 
 
-def _result(result: Result) -> dict[str, Any]:
+def _result(task: Task, result: Result) -> dict[str, Any]:
+    from steppe.cli.outcomes import chosen
+
     outcome = result.outcome
     return {
-        "data": result.task.name,
-        "synthetic": result.task.made_up,
+        "data": task.about,
+        "synthetic": task.made_up,
         "models": result.rows(),
         "epsilon": outcome.epsilon,
         "delta": outcome.delta,
         "steps": outcome.steps,
         "seconds": outcome.seconds,
-        "feature_seconds": result.feature_seconds,
-        "recipe": result.recipe.reasons,
+        "preparation_seconds": result.preparation,
+        "chosen": chosen(result.trainer),
         "run": str(outcome.run),
         "report": str(result.report),
     }
 
 
 def _print(result: Result) -> None:
+    from steppe.cli.outcomes import chosen, chosen_text
+
     outcome = result.outcome
-    print(f"\nWhat was chosen, and why:\n{result.recipe}")
+    print(f"\n{chosen_text(chosen(result.trainer))}")
     rows = [
         (
             row["name"],
+            "" if row["model"] == row["name"] else row["model"],
             f"{100 * row['accuracy']:.2f} %",
             rounded_up(outcome.epsilon),
-            row["model"],
         )
         for row in result.rows()
     ]
-    print("\n" + table([("model", "accuracy", "ε", ""), *rows]))
+    print("\n" + table([("model", "", "accuracy", "ε"), *rows], left=2))
     print(
         "\n"
         + paragraph(
             f"Accuracy on held-out pictures. All of these models together cost ε = "
             f"{rounded_up(outcome.epsilon)} at δ = {outcome.delta:g}: averages are made from "
             f"weights that are released already. {outcome.steps} steps in {outcome.seconds:.0f} s, "
-            f"after {result.feature_seconds:.0f} s for the features."
+            f"after {result.preparation:.0f} s for data, features and noise."
         )
     )
     print(f"\nrun:    {outcome.run}\nreport: {result.report}")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from steppe import _validate
 from steppe.cli import parsing
+from steppe.cli.misfits import misfits
 from steppe.cli.printing import print_json
-from steppe.errors import SteppeError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -65,18 +65,10 @@ def run(arguments: argparse.Namespace) -> int:
         _validate.positive_integer("input-shape", size)
     network = _model(arguments.model)
     example = torch.zeros(1, *arguments.input_shape, dtype=getattr(torch, arguments.dtype))
-    try:
+    shape = ",".join(map(str, arguments.input_shape))
+    remedy = "give the shape of one record without the batch, and its --dtype"
+    with misfits("input-shape", shape, remedy):
         report = inspect(network, example)
-    except SteppeError:
-        raise
-    except Exception as error:  # whatever a model raises on records that it cannot take
-        shape = ",".join(map(str, arguments.input_shape))
-        raise _validate.fail(
-            "input-shape",
-            shape,
-            f"the model fails on such {arguments.dtype} records: {type(error).__name__}: {error}",
-            "give the shape of one record without the batch, and its --dtype",
-        ) from error
     weights = sum(p.numel() for p in network.parameters() if p.requires_grad)
     if arguments.json:
         print_json(_result(arguments.model, weights, report))

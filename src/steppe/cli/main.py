@@ -6,17 +6,47 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any, TextIO
+from typing import TextIO
 
-from steppe.cli import budget, cite, data, demo, inspect, papers, report
+from steppe.cli import (
+    average,
+    budget,
+    cite,
+    data,
+    demo,
+    flatness,
+    inspect,
+    papers,
+    plan,
+    predict,
+    report,
+    resume,
+    train,
+)
 from steppe.cli.parsing import Parser
 from steppe.errors import PrivacyWarning, SteppeError
 
 OK, BAD_INPUT, INTERRUPTED = 0, 2, 130
 
-_COMMANDS = (demo, budget, inspect, report, cite, data, papers)
+_COMMANDS = (
+    demo,
+    train,
+    resume,
+    budget,
+    plan,
+    inspect,
+    average,
+    predict,
+    flatness,
+    report,
+    cite,
+    data,
+    papers,
+)
 _EPILOG = """\
-example:
+examples:
+  steppe demo
+  steppe train --data mnist --epsilon 2
   steppe budget --population 60000 --batch-size 2048 --epochs 20 --epsilon 2 --delta 1e-5
 
 exit codes:
@@ -51,28 +81,11 @@ def main(words: Sequence[str] | None = None) -> int:
         >>> main(["cite", "--methods", "no-such-method"])
         2
     """
-    top = parser()
-    try:
-        arguments = top.parse_args(words)
-    except SystemExit as stop:  # argparse has printed the help (0) or what is wrong (2)
-        return int(stop.code or OK)
-    if arguments.version:
-        from importlib.metadata import version
-
-        print(f"steppe {version('steppe')}")
-        return OK
-    if arguments.command is None:
-        top.print_help()
-        return OK
-    return _run(arguments)
-
-
-def _run(arguments: Any) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("once", PrivacyWarning)
             warnings.showwarning = _show_warning
-            code = int(arguments.run(arguments))
+            code = _run(words)
             sys.stdout.flush()
             return code
     except SteppeError as error:
@@ -88,6 +101,23 @@ def _run(arguments: Any) -> int:
     except KeyboardInterrupt as stop:
         print(f"steppe: {str(stop) or 'interrupted'}", file=sys.stderr)
         return INTERRUPTED
+
+
+def _run(words: Sequence[str] | None) -> int:
+    top = parser()
+    try:
+        arguments = top.parse_args(words)
+    except SystemExit as stop:  # argparse has printed the help (0) or what is wrong (2)
+        return int(stop.code or OK)
+    if arguments.version:
+        from importlib.metadata import version
+
+        print(f"steppe {version('steppe')}")
+        return OK
+    if arguments.command is None:
+        top.print_help()
+        return OK
+    return int(arguments.run(arguments))
 
 
 def _complain(message: str) -> int:

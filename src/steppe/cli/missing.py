@@ -12,7 +12,7 @@ from steppe.errors import ConfigurationError, PrivacyWarning
 from steppe.plan import Plan
 
 # The range in which a length, a batch or a population is looked for.
-_MOST_STEPS, _MOST_RECORDS = 10**8, 2**53
+_MOST_STEPS, _MOST_RECORDS = 10**8, 10**12
 _STRIDE = 8
 # Large answers are right to this much, small ones to the last digit.
 _CLOSE = 1 + 1e-4
@@ -51,42 +51,47 @@ def complete(known: dict[str, Any], missing: str) -> Plan:
             return Plan(**{**rest, missing: value}).epsilon_spent()
 
     if missing == "steps":
-        found = _last_within(cost, budget, missing, 1, _MOST_STEPS)
+        found = _largest(cost, budget, missing, _MOST_STEPS)
     elif missing == "batch_size":
         population = _validate.positive_integer("population", rest["population"])
-        found = _last_within(cost, budget, missing, 1, population)
+        found = _largest(cost, budget, missing, population)
     else:
         batch = _validate.positive("batch_size", rest["batch_size"])
         epochs = _validate.positive("epochs", rest.get("epochs", 1.0))
         # More records mean more steps where the length is given in epochs.
         most = _MOST_STEPS * batch / epochs if "epochs" in rest else _MOST_RECORDS
-        largest = math.floor(min(_MOST_RECORDS, most))
-        found = _last_within(cost, budget, missing, largest, math.ceil(batch))
+        found = _smallest(cost, budget, missing, math.ceil(batch), math.floor(most))
     return Plan(**{**rest, missing: found})
 
 
-def _last_within(
-    cost: Callable[[int], float], budget: float, name: str, cheap: int, dear: int
-) -> int:
-    """The last whole number on the way from cheap to dear whose cost is within the budget."""
-    if (least := cost(cheap)) > budget:
-        raise _validate.fail(
-            "epsilon",
-            budget,
-            f"is exceeded even with {name}={cheap}, which costs {least:.4g}",
-            "ask for more ε, or use more noise",
-        )
-    good, bad = cheap, dear
-    while good != bad:  # outwards, in strides, until the budget is exceeded
-        stride = good * _STRIDE if dear > cheap else max(good // _STRIDE, 1)
-        ahead = min(stride, dear) if dear > cheap else max(stride, dear)
-        if ahead == good:
-            return good
+def _largest(cost: Callable[[int], float], budget: float, name: str, most: int) -> int:
+    """The largest number from 1 to `most` within the budget, where more costs more."""
+    if (least := cost(1)) > budget:
+        raise _exceeded(budget, name, 1, least)
+    good = 1
+    while good < most:
+        ahead = min(good * _STRIDE, most)
+        if not _affordable(cost, ahead, budget):
+            return _between(cost, budget, good, ahead)
+        good = ahead
+    return good
+
+
+def _smallest(cost: Callable[[int], float], budget: float, name: str, least: int, most: int) -> int:
+    """The smallest number from `least` to `most` within the budget, where more costs less."""
+    bad = least
+    if _affordable(cost, bad, budget):
+        return bad
+    while bad < most:
+        ahead = min(bad * _STRIDE, most)
         if _affordable(cost, ahead, budget):
-            good = ahead
-        else:
-            bad = ahead
-            break
+            return _between(cost, budget, ahead, bad)
+        bad = ahead
+    raise _exceeded(budget, name, most, cost(most))
+
+
+def _between(cost: Callable[[int], float], budget: float, good: int, bad: int) -> int:
+    """The last number within the budget on the way from one that is to one that is not."""
     while abs(good - bad) > 1 and max(good / bad, bad / good) > _CLOSE:
         middle = math.isqrt(good * bad)
         if middle in (good, bad):
@@ -96,6 +101,15 @@ def _last_within(
         else:
             bad = middle
     return good
+
+
+def _exceeded(budget: float, name: str, value: int, least: float) -> ConfigurationError:
+    return _validate.fail(
+        "epsilon",
+        budget,
+        f"is exceeded even with {name}={value}, which costs {least:.4g}",
+        "ask for more ε, or use more noise",
+    )
 
 
 def _affordable(cost: Callable[[int], float], value: int, budget: float) -> bool:

@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from steppe import _validate
+
 _INDENT = "  "
 
 
@@ -124,3 +126,28 @@ def several(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
         return tuple(kind(part) for part in text.split(","))
 
     return parse
+
+
+def named(text: str) -> tuple[str, dict[str, Any]]:
+    """A class by its name, with numbers for its arguments, from `NAME:KEY=VALUE,…`.
+
+    >>> named("StepSchedule:drop=0.6,every=290")
+    ('StepSchedule', {'drop': 0.6, 'every': 290})
+    """
+    name, _, rest = text.partition(":")
+    options: dict[str, Any] = {}
+    for pair in filter(None, rest.split(",")):
+        key, _, value = pair.partition("=")
+        options[key] = _number(f"{name}.{key}", value)
+    return name, options
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        raise _validate.fail(name, text, "must be a number", "write it like 0.01") from None

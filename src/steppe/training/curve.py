@@ -6,14 +6,13 @@ import math
 from bisect import bisect_left
 
 from steppe.accounting.pld import checked, epsilon_on_grid
-from steppe.accounting.segment import merged, with_few_levels, with_few_rates
+from steppe.accounting.segment import with_few_levels, with_few_rates
 from steppe.plan import Plan
 
 # Each mark lies at so many times the steps of the one before. ε grows about with the root of the
-# number of steps, so what is shown is some 7 % above the truth at most, and 22 % where a value is
-# expensive because the run is made of many mechanisms.
-_RATIO, _RATIO_OF_MANY = 1.15, 1.5
-_MANY = 4
+# number of steps, so what is shown is some 7 % above the truth at most, and more where noise falls.
+# Groups of records come with many rates, which makes marks expensive.
+_RATIO, _RATIO_OF_GROUPS = 1.15, 1.25
 # Before this part of the run, ε is shown as if the run had come so far.
 _FIRST_SHARE = 1 / 200
 # A coarse grid and few levels bound ε from above in a fraction of the time.
@@ -46,8 +45,7 @@ class EpsilonCurve:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        mechanisms = {part for run in plan.segments_by_group() for part in merged(run)}
-        ratio = _RATIO if len(mechanisms) < _MANY else _RATIO_OF_MANY
+        ratio = _RATIO if plan.sampling.groups == 1 else _RATIO_OF_GROUPS
         self._steps = [plan.total_steps]
         while self._steps[-1] > max(1, _FIRST_SHARE * plan.total_steps):
             self._steps.append(math.floor(self._steps[-1] / ratio))

@@ -82,7 +82,7 @@ class Convolution(Use):
     def _weight_slot(self, x: Tensor, g: Tensor, grad: Tensor | None) -> Slot:
         contact, geometry = self.contact, self.geometry
         dots = None
-        if contact.want_dots and grad is not None and x.dtype == wide_dtype(x):
+        if contact.want_dots and grad is not None and grad.dtype == x.dtype == wide_dtype(x):
             # ⟨Gᵢ, W⟩ = ⟨xᵢ, gradient of xᵢ⟩, which was just computed. Half precision would be too
             # coarse for a term that may cancel all others.
             products = self._records_first(grad * x, output=False)

@@ -41,7 +41,8 @@ class Linear(Use):
         rows, grad_rows = self._rows(x, 0), self._rows(g, 1)
         if self.weight.requires_grad:
             dots = None
-            if self.contact.want_dots and grad_x is not None and x.dtype == wide_dtype(x):
+            wanted = self.contact.want_dots
+            if wanted and grad_x is not None and grad_x.dtype == x.dtype == wide_dtype(x):
                 # ⟨Σ g xᵀ, W⟩ = Σ ⟨x, Wᵀg⟩, and Wᵀg is the gradient that was just computed. In half
                 # precision it is too coarse for a term that may cancel all others.
                 dots = (self._rows(grad_x, 0) * rows).sum((1, 2), dtype=x.dtype)

@@ -21,7 +21,7 @@ from steppe.clipping.rules.recurrent_call import (
 )
 from steppe.clipping.rules.recurrent_cell import Backward, States, Weights
 from steppe.clipping.rules.recurrent_slots import Gram, shared_outer
-from steppe.clipping.slots import OwnRows, Summed, wide
+from steppe.clipping.slots import OwnRows, Summed, wide, wide_dtype
 from steppe.clipping.tracing import Contact, Gradients, Output, Use
 
 
@@ -165,8 +165,10 @@ class Recurrent(Use):
         ):
             if weight.requires_grad:
                 rows = self._rows(met)
-                # ⟨Σ δxᵀ, W⟩ = Σ ⟨x, Wᵀδ⟩, and Wᵀδ is at hand.
-                dots = None if product is None else (self._rows(product) * rows).sum((1, 2))
+                dots = None
+                if product is not None and product.dtype == wide_dtype(product):
+                    # ⟨Σ δxᵀ, W⟩ = Σ ⟨x, Wᵀδ⟩, and Wᵀδ is at hand, unless in half precision.
+                    dots = (self._rows(product) * rows).sum((1, 2))
                 self.slots.append((weight, shared_outer(contact, rows, gram, dots)))
         if weights.w_hr is not None and weights.w_hr.requires_grad and back.projection is not None:
             met, delta = back.projection

@@ -1,0 +1,119 @@
+"""How long a run will take and how much memory it needs, measured on made-up records."""
+
+from __future__ import annotations
+
+import copy
+import resource
+import sys
+import time
+import warnings
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from steppe.clipping.probing.synthetic import synthetic
+from steppe.errors import PrivacyWarning
+from steppe.plan import Plan
+from steppe.private import make_private
+from steppe.sampling import Poisson, records
+from steppe.training.assembly import Assembly
+from steppe.training.loading import features
+
+# The first step also finds out which kernels are fastest; the quickest of the others counts.
+_TRIALS = 3
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run will need.
+
+    Attributes:
+        seconds_a_step: of one step with as many records as expected.
+        seconds: of all steps; evaluation and checkpoints come on top.
+        peak_bytes: the most memory that this process has held, the data as loaded included, and
+            what fixed features of all records will take.
+        threads: of torch.
+    """
+
+    seconds_a_step: float
+    seconds: float
+    peak_bytes: int
+    threads: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.seconds_a_step:.3g} s a step, {self.seconds:,.3g} s for all steps; "
+            f"{self.peak_bytes / 2**20:,.0f} MB at most; {self.threads} threads"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self)
+
+
+def forecast(assembly: Assembly, plan: Plan) -> Forecast:
+    """Take a few steps of the run's own kind on made-up records.
+
+    Args:
+        assembly: the parts of the run; they are not changed.
+        plan: its plan, with its population.
+
+    Returns:
+        Times and memory of this machine at this moment.
+
+    Guarantees:
+        No private value is read, only the shapes and types of a record.
+    """
+    size = max(1, round(plan.batch_size))
+    form = records(assembly.loaded.train).take(torch.zeros(0, dtype=torch.long))
+    generator = torch.Generator().manual_seed(_SEED)
+    made_up = features(assembly.model, synthetic(form, size, generator), progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)  # nobody's records are at stake
+        trial = replace(
+            plan,
+            epsilon=None,
+            noise_multiplier=plan.sigma,
+            epochs=None,
+            steps=_TRIALS,
+            population=size,
+            batch_size=size,
+            sampling=Poisson(),
+            adjacency="add-remove",
+        )
+    model = copy.deepcopy(assembly.trained)
+    private = make_private(
+        model,
+        torch.optim.SGD([w for w in model.parameters() if w.requires_grad], lr=1e-3, momentum=0.9),
+        made_up,
+        trial,
+        loss=getattr(F, assembly.resolved["train"].get("loss", "cross_entropy")),
+        physical_batch=assembly.resolved["train"].get("physical_batch"),
+        public=features(assembly.model, assembly.loaded.public, progress=False),
+    )
+    seconds = []
+    for batch in private:
+        begun = time.perf_counter()
+        private.step(batch)
+        seconds.append(time.perf_counter() - begun)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    a_step = min(seconds[1:])
+    return Forecast(
+        seconds_a_step=a_step,
+        seconds=a_step * plan.total_steps,
+        peak_bytes=_features_to_come(assembly, made_up, size)
+        + (peak if sys.platform == "darwin" else peak * 1024),  # bytes there, KB elsewhere
+        threads=torch.get_num_threads(),
+    )
+
+
+def _features_to_come(assembly: Assembly, made_up: Any, size: int) -> int:
+    """Bytes of the features of all records, which the run computes once and this does not."""
+    if assembly.trained is assembly.model:
+        return 0
+    parts = (assembly.loaded.train, assembly.loaded.evaluate, assembly.loaded.public)
+    inputs = made_up[0]
+    return inputs.nbytes // size * sum(len(part) for part in parts if part is not None)

@@ -1,0 +1,68 @@
+"""How the end of a run is printed, and what was chosen for it."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from typing import Any
+
+from steppe.cli.printing import print_json, table
+from steppe.training import Outcome, Trainer
+
+
+def watched() -> bool:
+    """Whether a person looks at standard error, so that a progress bar is of use."""
+    return sys.stderr.isatty()
+
+
+def chosen(trainer: Trainer) -> dict[str, dict[str, Any]]:
+    """The constants that were chosen by rule: value and reason by name."""
+    tables = tomllib.loads(trainer.toml or "")
+    known = {
+        **tables.get("plan", {}),
+        "lr": tables.get("optimizer", {}).get("lr"),
+        "model": tables.get("model", {}).get("name"),
+        "averages": trainer.kept.labels,
+    }
+    return {
+        name: {"value": known.get(name), "reason": reason}
+        for name, reason in trainer.reasons.items()
+    }
+
+
+def chosen_text(choices: dict[str, dict[str, Any]]) -> str:
+    """The choices as a table for reading."""
+    rows = [(name, _in_words(made["value"]), made["reason"]) for name, made in choices.items()]
+    return table([("chosen", "value", "why"), *rows], left=3)
+
+
+def print_outcome(
+    outcome: Outcome, as_json: bool, choices: dict[str, dict[str, Any]] | None = None
+) -> None:
+    """The table of a run, what it cost and where it is."""
+    if not as_json:
+        print(outcome)
+        print(f"report: steppe report {outcome.run}")
+        return
+    print_json(
+        {
+            "table": list(outcome.table),
+            "epsilon": outcome.epsilon,
+            "delta": outcome.delta,
+            "steps": outcome.steps,
+            "lost": outcome.lost,
+            "seconds": outcome.seconds,
+            "private": outcome.statement.not_private_reason is None,
+            "run": str(outcome.run),
+            **({"chosen": choices} if choices is not None else {}),
+        }
+    )
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, dict):
+        inside = ", ".join(f"{key}={item}" for key, item in value.items() if key != "name")
+        return f"{value.get('name', '')}({inside})"
+    if isinstance(value, list):
+        return ", ".join(str(item).partition("(")[0] for item in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

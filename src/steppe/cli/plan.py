@@ -1,0 +1,56 @@
+"""`steppe plan`: what a configuration promises and needs, before any budget is spent."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from steppe.cli import parsing
+from steppe.cli.misfits import FIT, misfits, model_name
+from steppe.cli.printing import print_json
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    new = parsing.new_command(
+        commands,
+        "plan",
+        run,
+        purpose="What a run will promise, and need: statement, event, memory, speed.",
+        details="Nothing is trained and nothing is spent. Time and memory are measured on made-up "
+        "records of\nthe same shape, on this machine.",
+        examples="steppe plan run.toml\nsteppe plan run.toml --json",
+    )
+    new.add_argument("config", type=Path, metavar="CONFIG", help="a TOML file")
+    parsing.add_json(new)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the statement, the event and the forecast."""
+    from steppe.cli.forecast import forecast
+    from steppe.training import read
+
+    config = read(arguments.config)
+    assembly = config.assemble()
+    plan = assembly.plan
+    if plan.population is None:
+        plan = plan.for_population(len(assembly.loaded.train))
+    with misfits("model", model_name(config.tables), FIT):
+        needs = forecast(assembly, plan)
+    if arguments.json:
+        print_json(
+            {
+                "plan": plan.to_dict(),
+                "statement": plan.statement().to_dict(),
+                "event": str(plan.event()),
+                "forecast": needs.to_dict(),
+                "reasons": assembly.reasons,
+                "configuration": assembly.resolved,
+            }
+        )
+        return 0
+    print(plan.statement())
+    print(f"\nevent: {plan.event()}")
+    print(f"\nforecast: {needs}")
+    return 0

@@ -1,0 +1,182 @@
+"""`steppe predict`: labels with intervals, from the stored checkpoints of a run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from steppe import _validate
+from steppe.cli import parsing
+from steppe.cli.misfits import misfits
+from steppe.cli.printing import print_json, table
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from steppe.averaging import Prediction
+    from steppe.cli.stored_run import StoredRun
+
+_EXAMPLES = """
+steppe predict runs/first new.npy
+steppe predict runs/first visits-of-may.csv --out labels.csv
+steppe predict runs/first mnist --checkpoints 10 --public
+"""
+_DETAILS = """
+The newest stored checkpoints answer together. A label comes with its mean probability, an interval
+that says how much the noise of the training moves it, and the share of checkpoints that agree. The
+data are inputs in a .npy file, data with labels in the form that the run was trained on, or the
+test part of a public data set. With labels the accuracy is printed too; with --public it is kept
+for the run's report.
+"""
+_SHOWN = 10
+_FIT = "give records of the shape that the run was trained on"
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    new = parsing.new_command(
+        commands,
+        "predict",
+        run,
+        purpose="Labels with intervals for new records.",
+        details=_DETAILS,
+        examples=_EXAMPLES,
+    )
+    new.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
+    new.add_argument("data", metavar="DATA", help="a file, a public data set, or module:factory")
+    new.add_argument(
+        "--checkpoints",
+        type=parsing.whole_number,
+        metavar="K",
+        help="how many answer together (default: 20, or all if there are fewer)",
+    )
+    new.add_argument(
+        "--burn-in",
+        type=parsing.whole_number,
+        default=0,
+        metavar="STEP",
+        help="leave out checkpoints up to this step",
+    )
+    new.add_argument(
+        "--interval",
+        type=parsing.real_number,
+        default=0.95,
+        metavar="P",
+        help="confidence of the intervals (default: 0.95)",
+    )
+    new.add_argument("--out", type=Path, metavar="FILE", help="write all rows as CSV")
+    new.add_argument(
+        "--public",
+        action="store_true",
+        help="the data are public or held out: keep calibration and widths for the report",
+    )
+    parsing.add_json(new)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Predict, and print or write the rows."""
+    from steppe.averaging import OPA
+    from steppe.averaging.files import write_atomically
+    from steppe.cli.stored_run import StoredRun
+    from steppe.report import add_intervals
+
+    stored = StoredRun(arguments.folder)
+    with misfits("data", arguments.data, _FIT):
+        inputs, targets = _pairs(stored, arguments.data)
+    if arguments.public and targets is None:
+        rule = "keeps how often the labels are right, and the data have none"
+        raise _validate.fail("public", True, rule, "give data with labels")
+    available = len(stored.entries(arguments.burn_in))
+    k = min(20, available) if arguments.checkpoints is None else arguments.checkpoints
+    ensemble = OPA(stored.trained, stored.store.last(k, arguments.burn_in))
+    with misfits("data", arguments.data, _FIT):
+        found = ensemble.predict(inputs, arguments.interval)
+    if arguments.public and targets is not None:
+        name = Path(arguments.data).name
+        add_intervals(arguments.folder, found, targets, model=f"OPA(k={k})", data=name, public=True)
+    rows = _rows(found)
+    if arguments.out is not None:
+        write_atomically(arguments.out, _csv(rows).encode())
+    _show(arguments, rows, found, None if targets is None else _accuracy(found, targets))
+    return 0
+
+
+def _pairs(stored: StoredRun, place: str) -> tuple[Tensor, Tensor | None]:
+    """Inputs as the trained part takes them, and labels where there are any."""
+    import numpy as np
+
+    from steppe.data import Split, load, names
+
+    if place.lower().replace("_", "-") in names():
+        return stored.pairs(load(place).test.tensors())
+    if Path(place).suffix.lower() != ".npy":
+        return stored.pairs(stored.other(place))
+    try:
+        inputs = np.load(place, allow_pickle=False)
+    except ValueError as error:
+        rule = f"must be one plain array ({error})"
+        raise _validate.fail("data", place, rule, "save it with numpy.save") from None
+    unknown = Split(inputs, np.zeros(len(inputs), np.int64))
+    return stored.pairs(unknown.tensors())[0], None
+
+
+def _rows(found: Prediction) -> list[dict[str, Any]]:
+    labels = found.labels.unsqueeze(-1)
+    columns = [
+        values.gather(-1, labels).squeeze(-1).tolist()
+        for values in (found.probabilities, found.low, found.high)
+    ]
+    return [
+        {
+            "record": record,
+            "label": label,
+            "probability": round(p, 6),
+            "low": round(low, 6),
+            "high": round(high, 6),
+            "agreement": round(agreement, 6),
+        }
+        for record, (label, p, low, high, agreement) in enumerate(
+            zip(found.labels.tolist(), *columns, found.agreement.tolist(), strict=True)
+        )
+    ]
+
+
+def _accuracy(found: Prediction, targets: Tensor) -> float:
+    return float((found.labels == targets).double().mean())
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _show(
+    arguments: argparse.Namespace,
+    rows: list[dict[str, Any]],
+    found: Prediction,
+    accuracy: float | None,
+) -> None:
+    if arguments.json:
+        facts = {"checkpoints": found.count, "interval": found.interval, "accuracy": accuracy}
+        print_json({**facts, "predictions": rows})
+        return
+    head = ("record", "label", "probability", f"{found.interval:.0%} interval", "agreement")
+    shown = [
+        (
+            str(row["record"]),
+            str(row["label"]),
+            f"{row['probability']:.3f}",
+            f"{row['low']:.3f} – {row['high']:.3f}",
+            f"{row['agreement']:.0%}",
+        )
+        for row in rows[:_SHOWN]
+    ]
+    print(table([head, *shown], left=0))
+    if len(rows) > _SHOWN:
+        more = f"… and {len(rows) - _SHOWN:,} more"
+        print(more if arguments.out is not None else f"{more}; --out FILE writes all of them")
+    print(f"\n{len(rows):,} records, {found.count} checkpoints", end="")
+    print("" if accuracy is None else f", accuracy {accuracy:.2%}")
+    if arguments.out is not None:
+        print(f"written: {arguments.out}")

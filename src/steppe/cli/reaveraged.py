@@ -1,0 +1,112 @@
+"""Averages of a run that were not kept, from what its store holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from steppe.averaging import (
+    EMA,
+    OMV,
+    OPA,
+    Average,
+    AveragedWeights,
+    PolynomialDecay,
+    reconstruct,
+    stored_snapshots,
+)
+from steppe.averaging.layout import write_checkpoint
+from steppe.cli.stored_run import StoredRun
+from steppe.training.evaluation import Evaluation, mean_output_scores, vote_scores
+from steppe.training.folder import write_weights
+from steppe.training.kept import FromStore, label
+from steppe.training.naming import averages, build, check_keys
+from steppe.training.outcome import row
+
+_OUTPUTS = ("OPA", "OMV")
+_WEIGHTS = ("SWA", "EMA", "Window", "PolynomialDecay")
+
+
+class Reaveraged:
+    """The averages that were asked for, checked before any checkpoint is read.
+
+    Args:
+        stored: the run.
+        wanted: names and options of averages.
+        burn_in: leave out checkpoints up to this step.
+
+    Guarantees:
+        Post-processing of what the run released: no privacy cost.
+    """
+
+    def __init__(
+        self, stored: StoredRun, wanted: Sequence[tuple[str, dict[str, Any]]], burn_in: int
+    ) -> None:
+        self._stored, self._burn_in = stored, burn_in
+        self._entries = stored.entries(burn_in)
+        self._snapshots = stored_snapshots(stored.store)
+        self._wanted = [self._made(name, options) for name, options in wanted]
+
+    def rows(self, evaluation: Evaluation) -> list[dict[str, Any]]:
+        """Score every average, and write averages of weights into the run's folder.
+
+        Args:
+            evaluation: on held-out data.
+        """
+        model = self._stored.trained
+        rebuilt = (EMA, PolynomialDecay) if self._snapshots else ()
+        walked = [w for w in self._wanted if isinstance(w, Average) and not isinstance(w, rebuilt)]
+        for entry in self._entries:
+            with torch.no_grad():
+                write_checkpoint(model, self._stored.store.load(entry))
+            for average in walked:
+                average.update(model)
+        rows = [row("last stored", evaluation.scores(model))]
+        for one in self._wanted:
+            if isinstance(one, FromStore):
+                rows.append(self._of_outputs(one, evaluation))
+            elif self._snapshots and isinstance(one, EMA | PolynomialDecay):
+                rows.append(self._rebuilt(one, evaluation))
+            else:
+                name = f"{label(one)} of {one.updates} stored"
+                rows.append(self._of_weights(name, one, evaluation))
+        if self._snapshots:  # a column for all, where one of them has it
+            rows = [{**line, "residual": line.get("residual")} for line in rows]
+        return rows
+
+    def _made(self, name: str, options: dict[str, Any]) -> Average | FromStore:
+        known = {key: kind for key, kind in averages().items() if key in (*_OUTPUTS, *_WEIGHTS)}
+        if name in _OUTPUTS:
+            check_keys("average", options, ("k",))
+            asked = FromStore(known[name], options.get("k", len(self._entries)))
+            self._stored.store.last(asked.k, self._burn_in)  # refuses more than there are
+            return asked
+        made: Average = build("average", known, name, options, model=self._stored.trained)
+        return made
+
+    def _rebuilt(self, one: EMA | PolynomialDecay, evaluation: Evaluation) -> dict[str, Any]:
+        model, snapshots = self._stored.trained, self._snapshots
+        if isinstance(one, EMA):
+            found = reconstruct(model, snapshots, decay=one.decay, warmup=one.warmup)
+        else:
+            found = reconstruct(model, snapshots, gamma=one.gamma)
+        scores = self._of_weights(f"{label(one)} of all steps", found, evaluation)
+        return {**scores, "residual": found.residual}
+
+    def _of_weights(
+        self, name: str, average: AveragedWeights, evaluation: Evaluation
+    ) -> dict[str, Any]:
+        stored = self._stored
+        about = {"model": name, "plan": stored.plan_digest}
+        write_weights(stored.folder.average(name), average.weights(), about)
+        with average.applied(stored.trained):
+            return row(name, evaluation.scores(stored.trained))
+
+    def _of_outputs(self, one: FromStore, evaluation: Evaluation) -> dict[str, Any]:
+        inputs, targets = evaluation.inputs_and_targets()
+        checkpoints = self._stored.store.last(one.k, self._burn_in)
+        found = OPA(self._stored.trained, checkpoints).outputs(inputs)
+        score = vote_scores if one.kind is OMV else mean_output_scores
+        return row(str(one), score(found, targets))

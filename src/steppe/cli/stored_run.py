@@ -1,0 +1,133 @@
+"""A run that has ended, as far as commands need it: its model, its store, its held-out data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steppe import _validate
+from steppe.averaging import CheckpointStore, Entry
+from steppe.averaging.layout import write_checkpoint
+from steppe.errors import DataError
+from steppe.sampling import records
+from steppe.training.folder import RunFolder
+from steppe.training.loading import Loaded, features, load_data, make_model, trained_part
+from steppe.training.toml import read_toml
+
+Pairs = tuple[Tensor, Tensor]
+
+
+class StoredRun:
+    """What a run left behind, read again.
+
+    Args:
+        path: its folder; the run must have begun from a configuration.
+
+    Attributes:
+        folder: the files.
+        tables: the configuration with every choice made.
+        plan_digest: fingerprint of the plan.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.folder = RunFolder(path)
+        config = self.folder.read_config()
+        self.plan_digest = str(config["settings"]["plan"]["digest"])
+        if not self.folder.toml.exists():
+            raise _validate.fail(
+                "run",
+                str(path),
+                "was not made from a configuration, so that its model and data are not known",
+                "load its weights in Python",
+            )
+        self.tables: dict[str, Any] = read_toml(self.folder.toml)
+
+    @cached_property
+    def loaded(self) -> Loaded:
+        """The data of the run."""
+        return load_data(self.tables["data"])
+
+    @cached_property
+    def whole(self) -> nn.Module:
+        """A fresh model, from records to outputs."""
+        return make_model(self.tables["model"], self.loaded, None, {})
+
+    @property
+    def trained(self) -> nn.Module:
+        """The part of it that the steps trained."""
+        return trained_part(self.whole)
+
+    def pairs(self, data: Any, most: int | None = None) -> Pairs:
+        """Inputs as the trained part takes them, and targets.
+
+        Args:
+            data: records of the run's own form.
+            most: the first so many only; None for all.
+        """
+        rows = records(data)
+        count = len(rows) if most is None else min(len(rows), most)
+        inputs, targets = features(self.whole, tuple(rows.take(torch.arange(count))), False)
+        return inputs, targets
+
+    def held_out(self, most: int | None = None) -> Pairs:
+        """Held-out inputs and targets, as `pairs` gives them."""
+        if self.loaded.evaluate is None:
+            raise DataError(
+                f"data={self.loaded.name!r}: have no held-out part to measure on; put x_test and "
+                "y_test beside x_train and y_train, or name a test file."
+            )
+        return self.pairs(self.loaded.evaluate, most)
+
+    def other(self, place: str) -> Any:
+        """Other records with labels, read as the run's own were.
+
+        Args:
+            place: as in `[data]`.
+        """
+        table = {"classes": self.loaded.classes, **self.tables["data"], "place": place}
+        kept = ["place", "classes"]
+        if Path(place).suffix.lower() == ".csv":
+            kept += ["target", "columns", "bounds"]
+        return load_data({key: table[key] for key in kept if table.get(key) is not None}).train
+
+    @cached_property
+    def store(self) -> CheckpointStore:
+        """The stored checkpoints."""
+        if not self.folder.store.is_dir():
+            raise DataError(
+                f"run={str(self.folder.path)!r}: has stored no checkpoints; train with "
+                "train.store_every set."
+            )
+        return CheckpointStore(self.folder.store, self.plan_digest)
+
+    def entries(self, burn_in: int) -> list[Entry]:
+        """The stored checkpoints after a step, oldest first; at least one, and of this model."""
+        found = [entry for entry in self.store.entries() if entry.step > burn_in]
+        if not found:
+            rule = f"leaves none of the {len(self.store.entries())} stored checkpoints"
+            raise _validate.fail("burn-in", burn_in, rule, "leave out fewer steps")
+        with torch.no_grad():
+            write_checkpoint(self.trained, self.store.load(found[-1]))
+        return found
+
+    def published(self) -> Iterator[str]:
+        """The names of the weights that were published: the last ones, then the averages."""
+        from safetensors import safe_open
+
+        for path in [self.folder.model, *sorted(self.folder.averages.glob("*.safetensors"))]:
+            if not path.exists():
+                rule = "has published no weights yet"
+                raise _validate.fail(
+                    "run", str(self.folder.path), rule, "name a run that has ended"
+                )
+            with safe_open(path, framework="pt") as file:
+                weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                name = (file.metadata() or {}).get("model", path.stem)
+            with torch.no_grad():
+                write_checkpoint(self.trained, weights)
+            yield name

@@ -1,0 +1,114 @@
+"""`steppe train`: a private run from a file, or from data and ε alone."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from steppe import _validate
+from steppe.cli import parsing
+from steppe.cli.misfits import FIT, misfits, model_name
+
+if TYPE_CHECKING:
+    from steppe.training import Config
+
+_EXAMPLES = """
+steppe train run.toml
+steppe train --data mnist --epsilon 2
+steppe train --data mnist --epsilon 3 --model cnn-tanh-26k --run runs/cnn
+steppe train --data visits.csv --target ill --classes 2 --epsilon 2 --model my_project.models:build
+"""
+_DETAILS = """
+Everything that is left open is chosen by rule, and printed with its reason. The run's folder holds
+the configuration with every choice made, the privacy statement, the ledger of what was spent,
+checkpoints, the log, the weights and their averages. Ctrl-C stops after the step; `steppe resume`
+goes on.
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    new = parsing.new_command(
+        commands,
+        "train",
+        run,
+        purpose="Train a model privately.",
+        details=_DETAILS,
+        examples=_EXAMPLES,
+    )
+    new.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help="a TOML file")
+    new.add_argument(
+        "--data", help="instead of a file: a public data set, a file or folder, or module:factory"
+    )
+    new.add_argument("--epsilon", type=parsing.real_number, metavar="ε", help="the budget")
+    new.add_argument("--delta", type=parsing.real_number, metavar="δ", help="by rule unless given")
+    new.add_argument("--model", help="a name, or module:factory; by rule unless given")
+    new.add_argument(
+        "--classes", type=parsing.whole_number, metavar="N", help="how many labels your data has"
+    )
+    new.add_argument("--target", metavar="COLUMN", help="the column of labels of a CSV file")
+    new.add_argument(
+        "--run",
+        dest="folder",
+        type=Path,
+        metavar="FOLDER",
+        help="where the run is kept (default: a new folder under runs/)",
+    )
+    parsing.add_json(new)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Train, and print the table."""
+    from steppe.cli.outcomes import chosen, chosen_text, print_outcome, watched
+
+    config = _config(arguments)
+    _require_free(arguments.folder)
+    quiet = {} if watched() else {"progress": False}
+    with misfits("model", model_name(config.tables), FIT):
+        trainer = config.trainer(arguments.folder, **quiet)
+    choices = chosen(trainer)
+    if choices and not arguments.json:
+        print(f"{chosen_text(choices)}\n", flush=True)
+    print_outcome(trainer.fit(), arguments.json, choices)
+    return 0
+
+
+def _require_free(folder: Path | None) -> None:
+    """Refuse a folder that is taken, before data are loaded and features computed."""
+    if folder is not None and (folder / "config.json").exists():
+        remedy = f"go on with `steppe resume {folder}`, or name another folder"
+        raise _validate.fail("run", str(folder), "holds a run already", remedy)
+
+
+def _config(arguments: argparse.Namespace) -> Config:
+    from steppe.data import names
+    from steppe.training import Config, read
+
+    given = {
+        name: getattr(arguments, name)
+        for name in ("data", "epsilon", "delta", "model", "classes", "target")
+        if getattr(arguments, name) is not None
+    }
+    if arguments.config is not None:
+        for name, value in given.items():
+            raise _validate.fail(
+                f"--{name}", value, "cannot be given beside a file", f"set it in {arguments.config}"
+            )
+        return read(arguments.config)
+    for name in ("data", "epsilon"):
+        if name not in given:
+            raise _validate.fail(
+                f"--{name}", None, "is needed where no file is given", "add it, or name a TOML file"
+            )
+    place = given["data"]
+    known = place.lower().replace("_", "-") in names()
+    data = {"name" if known else "place": place}
+    data |= {name: given[name] for name in ("classes", "target") if name in given}
+    tables: dict[str, Any] = {"data": data, "plan": {"epsilon": given["epsilon"]}}
+    if "delta" in given:
+        tables["plan"]["delta"] = given["delta"]
+    if "model" in given:
+        key = "factory" if ":" in given["model"] else "name"
+        tables["model"] = {key: given["model"]}
+    return Config(tables)

@@ -1,0 +1,205 @@
+"""`steppe average`, `predict` and `flatness` on one small run; bad input for each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_calls import Shell
+
+
+def test_averages_of_the_stored_checkpoints(shell: Shell, project: Path) -> None:
+    out = shell.ok("average run EMA:decay=0.5 OPA:k=3")
+    assert out.startswith("6 checkpoints of run, scored on its held-out data\n\nmodel ")
+    rows = shell.json("average run SWA --burn-in 6")
+    assert rows["checkpoints"] == 3
+    names = [row["model"] for row in rows["table"]]
+    assert names == ["last stored", "SWA(cycle=1, warmup=0) of 3 stored"]
+    written = {path.name for path in (project / "run" / "averages").iterdir()}
+    assert "SWA_cycle=1_warmup=0_of_3_stored.safetensors" in written
+
+
+def test_an_average_is_the_mean_of_the_checkpoints(shell: Shell, project: Path) -> None:
+    from safetensors.torch import load_file
+
+    from steppe.averaging import CheckpointStore
+
+    shell.ok("average run SWA")
+    found = load_file(project / "run/averages/SWA_cycle=1_warmup=0_of_6_stored.safetensors")
+    store = CheckpointStore(project / "run" / "store")
+    stored = [store.load(entry) for entry in store.entries()]
+    for name, value in found.items():
+        mean = sum(weights[name] for weights in stored) / len(stored)
+        np.testing.assert_allclose(value.numpy(), mean.numpy(), atol=1e-6)
+
+
+def test_one_of_each_kind_without_arguments(shell: Shell, project: Path) -> None:
+    names = [row["model"] for row in shell.json("average run")["table"]]
+    assert [name.partition("(")[0] for name in names] == [
+        "last stored",
+        "SWA",
+        "EMA",
+        "PolynomialDecay",
+        "OPA",
+        "OMV",
+    ]
+
+
+def test_any_horizon_is_rebuilt_from_power_averages(shell: Shell, project: Path) -> None:
+    text = (project / "run.toml").read_text()
+    power = "[averages]\nPowerAverages = { every = 2 }\nPolynomialDecay = { gamma = 5 }\n"
+    (project / "run.toml").write_text(f"{text}\n{power}")
+    shell.ok("train run.toml --run powers")
+    kept = json.loads((project / "powers" / "result.json").read_text())["table"][-1]
+    _, rebuilt = shell.json("average powers PolynomialDecay:gamma=5")["table"]
+    assert rebuilt["model"] == "PolynomialDecay(gamma=5) of all steps"
+    assert rebuilt["residual"] < 0.1
+    assert rebuilt["loss"] == pytest.approx(kept["loss"], abs=0.01)
+    assert "residual" in shell.ok("average powers EMA:decay=0.9 SWA")
+
+
+def test_predictions(shell: Shell, project: Path) -> None:
+    out = shell.ok("predict run new.npy")
+    assert out.startswith("record  label  probability   95% interval  agreement\n     0 ")
+    assert "… and 2 more; --out FILE writes all of them" in out
+    assert out.endswith("\n12 records, 6 checkpoints\n")
+    result = shell.json("predict run new.npy --checkpoints 3 --interval 0.5")
+    assert (result["checkpoints"], result["interval"], result["accuracy"]) == (3, 0.5, None)
+    for row in result["predictions"]:
+        assert 0 <= row["low"] <= row["probability"] <= row["high"] <= 1
+    assert len(result["predictions"]) == 12
+
+
+def test_predictions_as_a_file(shell: Shell, project: Path) -> None:
+    assert shell.ok("predict run new.npy --out labels.csv").endswith("written: labels.csv\n")
+    lines = (project / "labels.csv").read_text().splitlines()
+    assert lines[0] == "record,label,probability,low,high,agreement"
+    assert len(lines) == 13
+
+
+def test_labels_give_an_accuracy_and_public_data_a_figure(shell: Shell, project: Path) -> None:
+    x = np.load(project / "new.npy")
+    np.savez(project / "may.npz", x_train=x, y_train=(x[:, 0] + x[:, 1] > 0).astype(np.int64))
+    result = shell.json("predict run may.npz --public")
+    assert result["accuracy"] >= 0.5
+    kept = json.loads((project / "run" / "figures.json").read_text())["intervals"]
+    assert (kept["data"], kept["public"], kept["records"]) == ("may.npz", True, 12)
+
+
+def test_flatness(shell: Shell, project: Path) -> None:
+    result = shell.json("flatness run --records 50 --eigenvalues 2")
+    assert (result["records"], result["public"]) == (50, False)
+    assert result["models"][0]["model"] == "last"
+    assert len(result["models"]) == 5  # and the four averages of weights
+    for row in result["models"]:
+        assert row["sharpness"] == row["eigenvalues"][0] > 0
+    kept = json.loads((project / "run" / "figures.json").read_text())["flatness"]
+    assert kept["public"] is False
+    out = shell.ok("flatness run --records 50 --public")
+    assert out.endswith("50 held-out records of own.npz; shown in the report\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("average nowhere", "run='nowhere': holds no run; give the folder that training printed."),
+        (
+            "average run EMAA:decay=0.9",
+            "average.name='EMAA': is not known here, only EMA, OMV, OPA, PolynomialDecay, SWA, "
+            "Window; did you mean 'EMA'?.",
+        ),
+        ("average run EMA", "average.decay=None: is needed by EMA; add decay = …."),
+        ("average run EMA:decay=x", "EMA.decay='x': must be a number; write it like 0.01."),
+        (
+            "average run EMA:decy=1",
+            "average.decy=1: is not known here, only average_buffers, decay, warmup; did you mean "
+            "'decay'?.",
+        ),
+        (
+            "average run OPA:k=9",
+            "k=9: is more than the 6 checkpoints stored with burn_in=0, spacing=1; use a smaller "
+            "k, or keep more checkpoints.",
+        ),
+        (
+            "average run --burn-in 99",
+            "burn-in=99: leaves none of the 6 stored checkpoints; leave out fewer steps.",
+        ),
+        ("predict run nowhere.npy", "nowhere.npy: No such file or directory"),
+        (
+            "predict run wide.npy",
+            "data='wide.npy': the model fails on these records: RuntimeError: mat1 and mat2 shapes "
+            "cannot be multiplied (3x9 and 6x2); give records of the shape that the run was "
+            "trained on.",
+        ),
+        (
+            "predict run new.npy --interval 2",
+            "interval=2.0: must lie strictly between 0 and 1; give a value between 0 and 1.",
+        ),
+        (
+            "predict run new.npy --checkpoints 1",
+            "k=1: one checkpoint has no spread; use at least two checkpoints.",
+        ),
+        (
+            "predict run new.npy --public",
+            "public=True: keeps how often the labels are right, and the data have none; give data "
+            "with labels.",
+        ),
+        (
+            "flatness run --records 0",
+            "records=0: must be a whole number of at least 1; give a whole number, 1 or more.",
+        ),
+    ],
+)
+def test_bad_input(shell: Shell, project: Path, line: str, message: str) -> None:
+    assert shell.refused(line) == f"steppe: error: {message}\n"
+
+
+def test_objects_are_not_unpickled(shell: Shell, project: Path) -> None:
+    np.save(project / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
+    err = shell.refused("predict run objects.npy")
+    assert err.startswith("steppe: error: data='objects.npy': must be one plain array (")
+
+
+@pytest.mark.parametrize("command", ["average run", "predict run new.npy"])
+def test_a_store_of_another_model(shell: Shell, project: Path, command: str) -> None:
+    toml = project / "run" / "run.toml"
+    toml.write_text(toml.read_text().replace("features = 6", "features = 9"))
+    assert "another model" in shell.refused(command)
+
+
+@pytest.mark.parametrize("command", ["average run", "predict run new.npy"])
+def test_a_store_that_is_damaged(shell: Shell, project: Path, command: str) -> None:
+    path = next((project / "run" / "store").glob("*.safetensors"))
+    path.write_bytes(path.read_bytes()[:-1])
+    assert "is truncated or longer" in shell.refused(command)
+
+
+def test_a_run_that_has_stored_nothing(shell: Shell, project: Path) -> None:
+    (project / "run" / "store").rename(project / "elsewhere")
+    assert shell.refused("average run") == (
+        "steppe: error: run='run': has stored no checkpoints; train with train.store_every set.\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["average run", "flatness run"])
+def test_no_held_out_part(shell: Shell, project: Path, command: str) -> None:
+    toml = project / "run" / "run.toml"
+    toml.write_text(toml.read_text().replace("own.npz", "untested.npz"))
+    assert "data='untested.npz': have no held-out part to measure on" in shell.refused(command)
+
+
+def test_a_run_that_has_not_ended(shell: Shell, project: Path) -> None:
+    (project / "run" / "model.safetensors").unlink()
+    assert shell.refused("flatness run") == (
+        "steppe: error: run='run': has published no weights yet; name a run that has ended.\n"
+    )
+
+
+def test_a_run_that_python_made(shell: Shell, project: Path) -> None:
+    (project / "run" / "run.toml").unlink()
+    assert shell.refused("average run") == (
+        "steppe: error: run='run': was not made from a configuration, so that its model and data "
+        "are not known; load its weights in Python.\n"
+    )

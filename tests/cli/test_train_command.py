@@ -1,0 +1,237 @@
+"""`steppe train`, `resume` and `plan`: one small run, what it says, and bad input."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_calls import Shell
+
+from steppe.training import recipes
+
+
+def test_a_run_from_a_file(shell: Shell, project: Path) -> None:
+    out = shell.ok("train run.toml --run again")
+    assert out.startswith("chosen ")
+    assert "Flat(bound=0.1)" in out
+    assert "small, so that every record has the same say" in out
+    assert "\nlast " in out
+    assert out.endswith("run: again\nreport: steppe report again\n")
+    for name in ("run.toml", "statement.json", "ledger.jsonl", "result.json", "model.safetensors"):
+        assert (project / "again" / name).exists()
+
+
+def test_a_run_from_data_and_budget_alone(
+    shell: Shell, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brief = replace(recipes._NETWORK, steps=20)
+    monkeypatch.setattr(recipes, "_NETWORK", brief)
+    result = shell.json("train --data own.npz --classes 2 --epsilon 2 --run own")
+    assert 1.9 < result["epsilon"] <= 2.0
+    assert result["private"] is True
+    assert result["chosen"]["model"]["value"] == "logistic"
+    assert {"delta", "batch_size", "steps", "clip", "lr", "averages"} <= set(result["chosen"])
+
+
+def test_a_finished_run_is_only_printed_again(shell: Shell, project: Path) -> None:
+    before = json.loads((project / "run" / "result.json").read_text())
+    result = shell.json("resume run")
+    assert (result["steps"], result["lost"]) == (12, 0)
+    assert (result["epsilon"], result["table"]) == (before["epsilon"], before["table"])
+
+
+def test_ctrl_c_says_how_to_go_on_and_resume_does(
+    shell: Shell, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from steppe.training import loop
+
+    whole = loop.StopRequest
+    calls = []
+
+    class AfterThree(whole):  # type: ignore[misc, valid-type]
+        @property
+        def made(self) -> bool:
+            calls.append(1)
+            return len(calls) > 3
+
+        @made.setter
+        def made(self, value: bool) -> None:
+            del value
+
+    monkeypatch.setattr(loop, "StopRequest", AfterThree)
+    code, _, err = shell("train run.toml --run stopped")
+    assert code == 130
+    assert err.startswith("steppe: stopped after step 3 of 12 at ε = ")
+    assert err.endswith("nothing is lost, go on with: steppe resume stopped\n")
+    monkeypatch.setattr(loop, "StopRequest", whole)
+    result = shell.json("resume stopped")
+    assert result["steps"] == 12
+    assert result["epsilon"] <= 3.0
+
+
+def test_plan(shell: Shell, project: Path) -> None:
+    before = sorted(os.listdir(project))
+    out = shell.ok("plan run.toml")
+    assert out.startswith("Privacy statement\n\n1. setting: Central")
+    assert "\nevent: SelfComposedDpEvent(" in out
+    assert "\nforecast: " in out
+    assert sorted(os.listdir(project)) == before
+    result = shell.json("plan run.toml")
+    assert result["statement"]["epsilon"] <= 3.0
+    assert result["plan"]["steps"] == 12
+    needs = result["forecast"]
+    assert needs["seconds"] == pytest.approx(12 * needs["seconds_a_step"])
+    assert needs["peak_bytes"] > 2**20
+
+
+def test_features_to_come_are_in_the_forecast(shell: Shell, project: Path) -> None:
+    generator = np.random.default_rng(0)
+    for name, count in (("few", 300), ("many", 30_300)):
+        x = generator.integers(0, 255, (count, 8, 8), dtype=np.uint8)
+        np.savez(f"{name}.npz", x_train=x, y_train=np.zeros(count, np.int64))
+        (project / f"{name}.toml").write_text(
+            f"[data]\nplace = '{name}.npz'\nclasses = 2\n"
+            "[plan]\nepsilon = 2.0\nbatch_size = 50\npopulation = 300\n"
+        )
+    few, many = (
+        shell.json(f"plan {name}.toml")["forecast"]["peak_bytes"] for name in ("few", "many")
+    )
+    assert many - few >= 30_000 * 81 * 4 * 4  # 81 maps of 2×2 in float32
+
+
+SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "train",
+            "--data=None: is needed where no file is given; add it, or name a TOML file.",
+        ),
+        (
+            "train --data own.npz",
+            "--epsilon=None: is needed where no file is given; add it, or name a TOML file.",
+        ),
+        (
+            "train run.toml --epsilon 2",
+            "--epsilon=2.0: cannot be given beside a file; set it in run.toml.",
+        ),
+        (
+            "train nowhere.toml",
+            "file='nowhere.toml': cannot be read (No such file or directory); give a TOML file.",
+        ),
+        (
+            "train run.toml --run run",
+            "run='run': holds a run already; go on with `steppe resume run`, or name another "
+            "folder.",
+        ),
+        (
+            "train --data own.npz --epsilon 2",
+            "classes=None: must be declared; give the number of labels there can be.",
+        ),
+        (
+            "train --data own.npz --classes 2 --epsilon nan",
+            "epsilon=nan: must not be NaN; give a finite value above 0.",
+        ),
+        (
+            f"{SETTINGS} --model cli_test_models:wide",
+            "model='cli_test_models:wide': the model fails on these records: RuntimeError: mat1 "
+            "and mat2 shapes cannot be multiplied (3x6 and 9x2); make it take the shape of one "
+            "record of the data, with a batch in front.",
+        ),
+        (
+            f"{SETTINGS} --model cli_test_models:mixing",
+            "layer='1 (Softmax)': must treat every record alone, and another record's output moved "
+            "when one was replaced; use GroupNorm or LayerNorm in place of batch statistics "
+            "(steppe.fix(model)), and no operation across the batch.",
+        ),
+        ("resume nowhere", "run='nowhere': holds no run; give the folder that training printed."),
+        (
+            "plan nowhere.toml",
+            "file='nowhere.toml': cannot be read (No such file or directory); give a TOML file.",
+        ),
+    ],
+)
+def test_bad_input(shell: Shell, project: Path, line: str, message: str) -> None:
+    before = sorted(os.listdir(project))
+    code, _, err = shell(line)
+    assert code == 2
+    assert err == f"steppe: error: {message}\n"
+    assert sorted(set(os.listdir(project)) - {"__pycache__"}) == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("epsilon = 3.0", "epsilon = 0", "epsilon=0: must be finite and above 0"),
+        ("epsilon = 3.0", "epsilon = 1e6", "epsilon=1000000.0: is not spent even with"),
+        ("epsilon = 3.0", "epsilno = 3.0", "plan.epsilno=3.0: is not known here, only "),
+        ("delta = 1e-4", "delta = 2", "delta=2: must lie strictly between 0 and 1"),
+        ('place = "own.npz"', 'place = "mislabelled.npz"', "labels must lie from 0 to 1"),
+        ('place = "own.npz"', 'place = "table.csv"', "target=None: must name the column of labels"),
+        (
+            'place = "own.npz"',
+            'place = "table.csv"\ntarget = "il"',
+            "has no column 'il' (it has age, visits, ill); did you mean 'ill'?",
+        ),
+        ("batch_size = 100", "batch_size = 9999", "batch_size=9999.0: must not exceed the popul"),
+        ('name = "SGD"', 'name = "SDG"', "optimizer.name='SDG': is not known here, only "),
+        ("[plan]", "[plan", "is not TOML"),
+    ],
+)
+def test_bad_files(shell: Shell, project: Path, old: str, new: str, message: str) -> None:
+    text = (project / "run.toml").read_text()
+    assert old in text
+    (project / "run.toml").write_text(text.replace(old, new))
+    for command in ("train run.toml --run never", "plan run.toml"):
+        err = shell.refused(command)
+        assert err.startswith("steppe: error: ")
+        assert message in err
+        assert err.count("\n") == 1
+    assert not (project / "never").exists()
+
+
+def test_a_full_disk_loses_nothing(
+    shell: Shell, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "never/config.json")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("steppe.training.folder.write_atomically", full)
+        code, _, err = shell("train run.toml --run never")
+    assert code == 2
+    assert "No space left on device" in err
+    assert "Traceback" not in err
+
+
+def test_another_configuration_is_refused(shell: Shell, project: Path) -> None:
+    toml = project / "run" / "run.toml"
+    toml.write_text(toml.read_text().replace("lr = 3.0", "lr = 4.0"))
+    (project / "run" / "result.json").unlink()
+    err = shell.refused("resume run")
+    assert "is not what the run began with" in err
+
+
+def test_a_run_without_a_file_cannot_be_resumed_here(shell: Shell, project: Path) -> None:
+    (project / "run" / "run.toml").unlink()
+    assert shell.refused("resume run") == (
+        "steppe: error: run='run': was not made from a configuration file, so that its model and "
+        "data are not known; make the same Trainer(…, run='run') and call its resume().\n"
+    )
+
+
+def test_data_and_models_that_are_not_there(shell: Shell, project: Path) -> None:
+    place = project / "nowhere.npz"
+    assert shell.refused("train --data nowhere.npz --epsilon 2") == (
+        f"steppe: error: place={str(place)!r}: there is no such file or folder; give an .npz or "
+        ".csv file, a folder of .npy files, or module:factory.\n"
+    )
+    err = shell.refused(f"{SETTINGS} --model logistics")
+    assert err.endswith("did you mean 'logistic'?.\n")
