@@ -68,7 +68,7 @@ _NETWORK = _Kind(
     share=1 / 30,
     largest=8_192,
     steps=600,
-    reach=7.7,
+    reach=13.0,
     point=(SAT(0.03), "a climb along the last private gradient finds flatter ground, at no cost"),
 )
 
