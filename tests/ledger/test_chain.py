@@ -218,3 +218,13 @@ def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StorageError, match="could not be written"):
         Writer(tmp_path / "file" / "ledger.jsonl")
+
+
+def test_two_names_of_one_file_have_one_lock(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other name.jsonl"
+    other.symlink_to(path)
+    first = Writer(path)
+    with pytest.raises(MisuseError, match="another run writes to it"):
+        Writer(other)
+    first.close()
+    Writer(other).close()

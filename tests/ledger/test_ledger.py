@@ -10,6 +10,8 @@ import pytest
 from steppe import CappedPoisson, Plan, accounting
 from steppe.errors import BudgetExhausted, ConfigurationError, DataError
 from steppe.ledger import Anchor, Ledger
+from steppe.ledger.chain import Writer
+from steppe.ledger.runs import Books, Run
 from steppe.noise import StepSchedule
 from steppe.sampling import Periodic
 
@@ -265,8 +267,6 @@ def test_a_block_has_a_step(ledger: Ledger, block: object) -> None:
 
 
 def test_records_of_another_version_are_refused(ledger: Ledger) -> None:
-    from steppe.ledger.chain import Writer
-
     run = charge(ledger, 1)
     writer = Writer(ledger.path)
     writer.append({"kind": "surprise", "run": run})
@@ -279,3 +279,31 @@ def read_records(ledger: Ledger) -> tuple[dict[str, object], ...]:
     from steppe.ledger.chain import read
 
     return read(ledger.path).records
+
+
+def test_many_runs_with_groups_are_added_up_in_time_and_never_too_little() -> None:
+    books = Books()
+    own = [plan(sampling=Periodic(4, first=0.3), noise_multiplier=5.0 + i) for i in range(12)]
+    for i, each in enumerate(own):
+        books.runs[str(i)] = Run(str(i), "", 20, 1e-5, {}, None, 20, each.segments_by_group())
+    found = books.worst_runs()
+    assert len(found) <= 32  # and not 2^12
+    worst = max(accounting.epsilon(run, 1e-5) for run in found)
+    for group in range(2):
+        alone = [part for each in own for part in each.segments_by_group()[group]]
+        assert worst >= accounting.epsilon(alone, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"last": 8}, {"last": 0}, {"last": "9"}, {"last": 21}, {"last": 9, "cost": []}]
+)
+def test_a_charge_that_makes_no_sense_is_refused(
+    ledger: Ledger, changes: dict[str, object]
+) -> None:
+    run = charge(ledger, 1, block=8)
+    cost = read_records(ledger)[-1]["cost"]
+    writer = Writer(ledger.path)
+    writer.append({"kind": "charge", "run": run, "cost": cost, "next": None, **changes})
+    writer.close()
+    with pytest.raises(DataError, match="line 4 is not of a kind"):
+        ledger.epsilon(1e-5)

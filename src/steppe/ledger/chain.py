@@ -112,8 +112,8 @@ class Writer:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
         _make_folder(path.parent)
+        self.path = path = path.resolve()  # two names of one file must meet at one lock
         # Beside the file and not on it, so that the file may be replaced under the lock.
         self._lock: int | None = _locked(path.with_name(f"{path.name}.lock"), path)
         self._file: int | None = None

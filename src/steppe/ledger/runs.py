@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import product
 from typing import Any
 
 from steppe.accounting import Segment, Segments
@@ -13,6 +12,9 @@ from steppe.accounting.segment import merged
 from steppe.ledger.chain import Record
 
 _KINDS = ("open", "run", "resume", "charge", "pause", "repair")
+# Accounts to compute at most; each takes a fraction of a second.
+_COMBINATIONS = 32
+
 # One multiset of mechanisms for each group of records that has rates of its own.
 Cost = tuple[Segments, ...]
 
@@ -73,9 +75,15 @@ class Books:
             )
         run = self.runs[record["run"]]
         if kind in ("charge", "repair"):
-            run.charged, run.cost = record["last"], plus(run.cost, from_json(record["cost"]))
+            last, cost = record["last"], from_json(record["cost"])
+            if type(last) is not int or not run.charged < last <= run.steps or not cost:
+                raise ValueError(last)
+            run.charged, run.cost = last, plus(run.cost, cost)
         if kind == "pause":
-            run.charged, run.cost = record["last"], minus(run.cost, from_json(record["returned"]))
+            last = record["last"]
+            if type(last) is not int or not 0 <= last <= run.charged:
+                raise ValueError(last)
+            run.charged, run.cost = last, minus(run.cost, from_json(record["returned"]))
         run.announced = record.get("next")
         self._open = run.id
 
@@ -92,10 +100,18 @@ class Books:
         return {"kind": "repair", "run": run.id, **run.announced}
 
     def worst_runs(self, further: Cost = ()) -> set[Segments]:
-        """Everything charged, in each combination of groups that a record may belong to."""
-        costs = [run.cost for run in self.runs.values() if run.cost]
-        choices = product(*costs, *([further] if further else []))
-        return {merged(_all(choice)) for choice in choices}
+        """Everything charged, in each combination of groups that a record may belong to.
+
+        Where there are too many combinations to look at, a run counts as if a record were in all of
+        its groups: too much, never too little.
+        """
+        together: set[Segments] = {()}
+        for cost in [*(run.cost for run in self.runs.values()), further]:
+            groups = {merged(group) for group in cost} or {()}
+            if len(together) * len(groups) > _COMBINATIONS:
+                groups = {merged(_all(groups))}
+            together = {merged((*before, *group)) for before in together for group in groups}
+        return together
 
 
 def plus(one: Cost, other: Cost) -> Cost:
