@@ -224,3 +224,10 @@ def test_a_factory_may_return_arrays_or_data_sets(
         data.read("my_records:none", classes=3)
     with pytest.raises(ConfigurationError, match="cannot be imported"):
         data.read("no_such_module:pair", classes=3)
+
+
+def test_column_ranges_are_those_of_the_records(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("a,b,label\n1,5,0\n-2,5,1\n")
+    assert data.column_ranges(path, "label", 2) == {"a": (-2.0, 1.0), "b": (5.0, 6.0)}
+    assert data.column_ranges(path, "label", 2, ["b"]) == {"b": (5.0, 6.0)}

@@ -311,3 +311,46 @@ def test_epochs_are_kept(table: Path) -> None:
 )
 def test_what_is_written_reads_back(tables: dict[str, Any]) -> None:
     assert tomllib.loads(write_toml(tables)) == tables
+
+
+def _visits(folder: Path) -> Path:
+    """A table whose columns differ by a factor of a thousand."""
+    generator = np.random.default_rng(0)
+    income, age = generator.uniform(1e4, 9e4, 600), generator.uniform(18, 90, 600)
+    ill = (income / 9e4 + age / 90 > 1.15).astype(int)
+    rows = [f"{a:.1f},{b:.1f},{c}" for a, b, c in zip(income, age, ill, strict=True)]
+    path = folder / "visits.csv"
+    path.write_text("\n".join(["income,age,ill", *rows]))
+    return path
+
+
+def test_bounds_that_nobody_declared_are_read_and_said(tmp_path: Path) -> None:
+    data = {"place": str(_visits(tmp_path)), "classes": 2, "target": "ill"}
+    trainer = Config({"data": data, "plan": {"epsilon": 8.0}}).trainer()
+    assert "declare data.bounds" in trainer.reasons["bounds"]
+    assert "smallest and largest value of each column were read" in str(trainer.statement)
+    resolved = tomllib.loads(trainer.toml or "")["data"]
+    assert resolved["bounds_from"] == "records"
+    assert resolved["bounds"]["age"][0] >= 18.0
+    # What was resolved says the same when it is read again.
+    again = Config(tomllib.loads(trainer.toml or "")).trainer()
+    assert again.statement == trainer.statement
+
+
+def test_declared_bounds_leave_the_records_unread(tmp_path: Path) -> None:
+    data = {"place": str(_visits(tmp_path)), "classes": 2, "target": "ill"}
+    bounds = {"income": (0, 1e5), "age": (0, 120)}
+    trainer = Config({"data": {**data, "bounds": bounds}, "plan": {"epsilon": 8.0}}).trainer()
+    assert "bounds" not in trainer.reasons
+    assert trainer.statement.also_read == ()
+
+
+@pytest.mark.slow
+def test_a_table_without_bounds_gives_a_useful_model(tmp_path: Path) -> None:
+    data = {"place": str(_visits(tmp_path)), "classes": 2, "target": "ill"}
+    train = {"run": str(tmp_path / "run"), "progress": False}
+    trainer = Config({"data": data, "plan": {"epsilon": 8.0}, "train": train}).trainer()
+    trainer.fit()
+    inputs, labels = Assembly({"data": data, "plan": {"epsilon": 8.0}}).loaded.train.tensors
+    found = trainer.model(inputs).argmax(1)
+    assert (found == labels).float().mean() > 0.85

@@ -49,6 +49,7 @@ class Statement:
         rounded_noise: whether sum and noise are rounded to a common grid before they are added.
         digest: the plan's fingerprint.
         not_private_reason: why nothing above holds, if so.
+        also_read: what else was read from the data before the run, outside the account.
     """
 
     epsilon: float
@@ -68,6 +69,7 @@ class Statement:
     digest: str
     not_private_reason: str | None = None
     groups: tuple[Segments, ...] = ()
+    also_read: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, runs: Sequence[Segments], delta: float, adjacency: str, **facts: Any) -> Statement:
@@ -132,7 +134,7 @@ class Statement:
                 "Also read, outside the account: the structure (shapes, types) of one record; a "
                 "few records at set-up where a custom function collates them; the labels where "
                 "classes were declared; the time that kernels take on the first batch. "
-                f"{self._population_text}{self._groups_text}"
+                f"{self._also_read_text}{self._population_text}{self._groups_text}"
             ),
             "release": (
                 "The weights after every step, so all checkpoints, the optimizer's state, and "
@@ -194,6 +196,12 @@ class Statement:
     def _promised(self, epsilon: float | None) -> float | None:
         holds = self.not_private_reason is None and epsilon is not None and math.isfinite(epsilon)
         return epsilon if holds else None
+
+    @property
+    def _also_read_text(self) -> str:
+        if not self.also_read:
+            return ""
+        return f"Before the run, {'; '.join(self.also_read)}, which ε does not protect. "
 
     @property
     def _population_text(self) -> str:

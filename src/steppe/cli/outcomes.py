@@ -22,6 +22,7 @@ def chosen(trainer: Trainer) -> dict[str, dict[str, Any]]:
         **tables.get("plan", {}),
         "lr": tables.get("optimizer", {}).get("lr"),
         "model": tables.get("model", {}).get("name"),
+        "bounds": list(tables.get("data", {}).get("bounds", {})),
         "averages": trainer.kept.labels,
     }
     return {

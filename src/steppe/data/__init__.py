@@ -12,3 +12,4 @@ from steppe.data.dataset import Split as Split
 from steppe.data.own import read as read
 from steppe.data.populations import by_attribute as by_attribute
 from steppe.data.populations import by_parity as by_parity
+from steppe.data.table import column_ranges as column_ranges

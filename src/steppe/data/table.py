@@ -30,6 +30,40 @@ def read_table(
     Guarantees:
         A record is read by itself. Messages name lines and columns and show no value of a record.
     """
+    x, labels, chosen = _read(path, target, classes, columns)
+    return Split(_scaled(x, chosen, bounds), labels)
+
+
+def column_ranges(
+    path: Path,
+    target: str,
+    classes: int | Sequence[str],
+    columns: Sequence[str] | None = None,
+) -> dict[str, Bounds]:
+    """The smallest and largest value of every column, for who has no bounds to declare.
+
+    Args:
+        path, target, classes, columns: as for `steppe.data.read`.
+
+    Returns:
+        Bounds by column; a column with one value gets a range above it.
+
+    Guarantees:
+        None: these numbers are read off the records, and whoever publishes them, or weights trained
+        on what they scale, should say so. `steppe train` does, in the privacy statement.
+    """
+    x, _, chosen = _read(path, target, classes, columns)
+    lows, highs = x.min(axis=0).tolist(), x.max(axis=0).tolist()
+    return {
+        name: (low, high if high > low else low + 1.0)
+        for name, low, high in zip(chosen, lows, highs, strict=True)
+    }
+
+
+def _read(
+    path: Path, target: str, classes: int | Sequence[str], columns: Sequence[str] | None
+) -> tuple[NDArray[np.float64], NDArray[np.int64], list[str]]:
+    """Values, labels and the names of the columns."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = csv.reader(file)
@@ -53,7 +87,7 @@ def read_table(
     if not labels:
         raise _wrong(path, "must hold at least one record", "check that it is the right file")
     x = np.frombuffer(values, np.float64).reshape(len(labels), len(chosen))
-    return Split(_scaled(x, chosen, bounds), np.frombuffer(labels, np.int64).copy())
+    return x, np.frombuffer(labels, np.int64).copy(), chosen
 
 
 def _columns(

@@ -130,7 +130,7 @@ class Scattering(nn.Module):
 
 
 class ScatteringLinear(nn.Module):
-    """Scattering features and a linear head.
+    """Scattering features and a linear head without a bias.
 
     Args:
         side: height and width of a picture.
@@ -160,7 +160,9 @@ class ScatteringLinear(nn.Module):
         super().__init__()
         _validate.positive_integer("classes", classes)
         self.front = Scattering(side, colours, groups, mirror)
-        self.head = nn.Linear(self.front.features, classes)
+        # No bias: it would be a feature of size 1 beside features of norm 1, take half of every
+        # clipped squared norm, and say what the part that all pictures share can say as well.
+        self.head = nn.Linear(self.front.features, classes, bias=False)
 
     def forward(self, pictures: Tensor) -> Tensor:
         return self.head(self.front(pictures))

@@ -109,7 +109,7 @@ class Assembly:
         self._train = self.resolved["train"]
         if "ledger" in self._train:  # also for who resumes from another folder
             self._train["ledger"] = str(Path(self._train["ledger"]).expanduser().resolve())
-        self.loaded = load_data(self.resolved["data"])
+        self.loaded = load_data(self.resolved["data"], self.reasons)
         seed = self._train.get("seed")
         self.model = make_model(self.resolved["model"], self.loaded, seed, self.reasons)
         self.trained = trained_part(self.model)
@@ -146,6 +146,7 @@ class Assembly:
             "public": self._features(self.loaded.public),
             "groups": self.loaded.groups,
             "classes": self.loaded.classes,
+            "also_read": self.loaded.also_read,
             "data_name": self.loaded.name,
             "loss": _LOSSES[self._train.get("loss", "cross_entropy")],
             "keep": None if keep is None else Keep(**keep),

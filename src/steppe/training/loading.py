@@ -15,13 +15,15 @@ from torch import nn
 from steppe import _validate, models
 from steppe._user_code import made_by
 from steppe.clipping import fix
-from steppe.data import by_parity, load
+from steppe.data import by_parity, column_ranges, load
 from steppe.data import read as read_data
 from steppe.models.scattering import ScatteringLinear
 from steppe.training import naming
 
 _OF_READ = ("classes", "target", "columns", "bounds", "test")
-DATA_KEYS = ("name", "place", *_OF_READ, "groups", "public")
+DATA_KEYS = ("name", "place", *_OF_READ, "bounds_from", "groups", "public")
+# What `bounds_from` says where nobody declared them.
+_FROM_RECORDS = "records"
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Loaded:
         public: records that clips may look at, or None.
         groups: the rows of each group of records, where the sampler asks for groups.
         classes: the declared number of classes, or None.
+        also_read: what was read from the records beforehand, for the privacy statement.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Loaded:
     public: Any
     groups: Any
     classes: int | None
+    also_read: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -54,20 +58,23 @@ class Loaded:
         return tuple(first.shape[1:])
 
 
-def load_data(table: dict[str, Any]) -> Loaded:
+def load_data(table: dict[str, Any], reasons: dict[str, str] | None = None) -> Loaded:
     """Load what `[data]` names.
 
     Args:
-        table: the table; a relative path in it becomes an absolute one.
+        table: the table; a relative path in it becomes an absolute one, and bounds that a CSV file
+            needs and nobody declared are read from it.
+        reasons: receives the reason for that.
     """
+    if "name" not in table and ":" not in table["place"]:
+        table["place"] = str(Path(table["place"]).expanduser().resolve())
+        _fill_bounds(table, {} if reasons is None else reasons)
     own = {key: table[key] for key in _OF_READ if key in table}
     if "name" in table:
         if own:
             raise naming.unknown(f"data.{next(iter(own))}", "…", ("name", "groups", "public"))
         found: Any = load(table["name"])
     else:
-        if ":" not in table["place"]:
-            table["place"] = str(Path(table["place"]).expanduser().resolve())
         found = read_data(table["place"], **own)
     train, evaluate = found.records()
     groups = public = None
@@ -82,7 +89,28 @@ def load_data(table: dict[str, Any]) -> Loaded:
         public, evaluate = evaluate[:count], evaluate[count:]
     published = "name" in table
     name = found.name if published else Path(found.name).name
-    return Loaded(name, published, train, evaluate, public, groups, found.classes)
+    also_read = (_READ_BOUNDS,) if table.get("bounds_from") == _FROM_RECORDS else ()
+    return Loaded(name, published, train, evaluate, public, groups, found.classes, also_read)
+
+
+_READ_BOUNDS = "the smallest and largest value of each column were read once, to scale it"
+
+
+def _fill_bounds(table: dict[str, Any], reasons: dict[str, str]) -> None:
+    """Bounds for a CSV file without any: columns of different size cannot share one clip.
+
+    The numbers themselves go into the table, since whoever predicts needs the same scale.
+    """
+    if "bounds_from" in table:
+        _validate.one_of("data.bounds_from", table["bounds_from"], (_FROM_RECORDS,))
+    path = Path(table["place"])
+    if path.suffix.lower() != ".csv" or not path.is_file() or "bounds" in table:
+        return
+    if not all(table.get(name) for name in ("target", "classes")):
+        return  # `read` says what is missing
+    table["bounds"] = column_ranges(path, table["target"], table["classes"], table.get("columns"))
+    table["bounds_from"] = _FROM_RECORDS
+    reasons["bounds"] = "read off the records, outside the guarantee; declare data.bounds instead"
 
 
 def make_model(

@@ -56,10 +56,10 @@ class _Kind:
 _HEAD = _Kind(
     name="a linear head on fixed features",
     clip=0.1,
-    share=0.14,
+    share=0.25,
     largest=16_384,
-    steps=300,
-    reach=350.0,
+    steps=100,
+    reach=610.0,
     point=(Here(), "a convex problem has no sharp minima to leave"),
 )
 _NETWORK = _Kind(

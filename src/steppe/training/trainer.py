@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,8 @@ class Trainer:
             this run's own.
         block: steps that are charged to the ledger at a time.
         data_name: what the data are called in the ledger.
+        also_read: what was read from the private records before, such as the range of a column, in
+            words that the privacy statement repeats.
         callbacks: called with a `Moment` after every step; one that returns True ends the run.
         progress: whether to show a bar.
 
@@ -114,6 +117,7 @@ class Trainer:
         ledger: Ledger | str | Path | None = None,
         block: int | None = None,
         data_name: str = "data",
+        also_read: Sequence[str] = (),
         physical_batch: int | None = None,
         classes: int | None = None,
         source: Source | None = None,
@@ -153,7 +157,7 @@ class Trainer:
         self._make_private = private
         self._unused: Private | None = private()
         self.plan = plan = self._unused.plan
-        self.statement = self._unused.statement()
+        self.statement = replace(self._unused.statement(), also_read=tuple(also_read))
         steps = plan.total_steps
         self.checkpoint_every = _every("checkpoint_every", checkpoint_every, steps, _CHECKPOINTS)
         self.evaluate_every = _every("evaluate_every", evaluate_every, steps, _EVALUATIONS)
