@@ -202,26 +202,26 @@ def broken(): raise KeyError("path")
 def test_a_factory_may_return_arrays_or_data_sets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "my_records.py").write_text(FACTORY)
+    (tmp_path / "test_factory_records.py").write_text(FACTORY)
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert len(data.read("my_records:pair", classes=3).train) == 6
-    four = data.read("my_records:four", classes=3)
+    assert len(data.read("test_factory_records:pair", classes=3).train) == 6
+    four = data.read("test_factory_records:four", classes=3)
     assert isinstance(four, Dataset)
     assert len(four.test) == 1
     with pytest.raises(ConfigurationError, match="must be declared"):
-        data.read("my_records:pair")
+        data.read("test_factory_records:pair")
 
-    mapped = data.read("my_records:mapped")
+    mapped = data.read("test_factory_records:mapped")
     assert isinstance(mapped, MappedDataset)
     assert mapped.records() == (mapped.train, None)
-    assert data.read("my_records:two", classes=3).classes == 3
+    assert data.read("test_factory_records:two", classes=3).classes == 3
 
     with pytest.raises(DataError, match="gave a int, which is no data set"):
-        data.read("my_records:wrong", classes=3)
+        data.read("test_factory_records:wrong", classes=3)
     with pytest.raises(ConfigurationError, match="raised KeyError"):
-        data.read("my_records:broken", classes=3)
+        data.read("test_factory_records:broken", classes=3)
     with pytest.raises(ConfigurationError, match="has no 'none'"):
-        data.read("my_records:none", classes=3)
+        data.read("test_factory_records:none", classes=3)
     with pytest.raises(ConfigurationError, match="cannot be imported"):
         data.read("no_such_module:pair", classes=3)
 

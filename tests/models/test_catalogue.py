@@ -23,7 +23,7 @@ GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 KNOWN = (
     Known("linear", (256,), 257),
     Known("logistic", GREY, 7_850),
-    Known("scattering-linear", GREY, 39_700),
+    Known("scattering-linear", GREY, 39_690),
     Known("cnn-relu-26k", GREY, 26_010),
     Known("cnn-tanh-26k", GREY, 26_010),
     Known("cnn-tanh-26k-ftrl", GREY, 26_010),

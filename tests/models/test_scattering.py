@@ -136,6 +136,18 @@ def test_batches_do_not_matter_and_only_the_head_learns() -> None:
     assert list(model.state_dict()) == ["head.weight"]
 
 
+def test_all_of_a_clipped_gradient_is_about_features() -> None:
+    """With norm 1 and no bias a record's gradient is as long as its error; a bias makes it √2."""
+    torch.manual_seed(0)
+    model = ScatteringLinear()
+    features, label = model.features(strokes(1)), torch.tensor([3])
+    F.cross_entropy(model.head(features), label).backward()
+    error = model.head(features).detach().softmax(1) - F.one_hot(label, 10)
+    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    length = math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients))
+    assert length == pytest.approx(float(error.norm()), rel=1e-5)
+
+
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="side=30: must be a multiple of 4"):
         Scattering(30)

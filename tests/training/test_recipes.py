@@ -92,6 +92,15 @@ def test_a_model_with_fixed_features_is_recognised() -> None:
     )
 
 
+def test_a_head_takes_few_steps_of_large_batches() -> None:
+    """lr · C as found best on held-out records of Fashion-MNIST at ε = 1, 2, 3."""
+    model = models.create("scattering-linear")
+    for epsilon, best in ((1.0, 25.0), (2.0, 40.0), (3.0, 55.0)):
+        head = recipes.for_model(model, population=60_000, epsilon=epsilon)
+        assert (head.batch_size, head.steps) == (12_000, 200)
+        assert head.rate * head.clip == pytest.approx(best, rel=0.1)
+
+
 @pytest.mark.parametrize("steps", [1, 4, 5, 200, 1_200, 997])
 def test_averages_exist_for_every_length(steps: int) -> None:
     model = nn.Linear(2, 2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -161,9 +162,11 @@ class ClippedSum:
         with self._own_precision():
             return self.clipper.add_(out, Captured(found, records, scale, self.packing))
 
-    def _own_precision(self) -> torch.autocast:
+    def _own_precision(self) -> AbstractContextManager[Any]:
         """Where mixed precision around a step ends: its products are too coarse to clip by."""
         device = next(iter(self.parameters.values())).device.type
+        if not torch.is_autocast_enabled(device):
+            return nullcontext()  # entering autocast takes longer than a small layer
         return torch.autocast(device, enabled=False)
 
     def _anchors(self, public: Any) -> Callable[[], Iterator[Tensor]]:
