@@ -142,8 +142,9 @@ class ClippedSum:
         norms = []
         for start in range(0, total, step):
             size = min(step, total - start)
-            piece = self.slots(rows(batch, slice(start, start + size)), size)
-            norms.append(self.add_slots_(out, piece, size))
+            piece = rows(batch, slice(start, start + size))
+            # Without a name for them, the slots of a piece are gone before the next one needs room.
+            norms.append(self.add_slots_(out, self.slots(piece, size), size))
         return torch.cat(norms) if norms else torch.zeros(0)
 
     def add_slots_(self, out: Tensor, found: Found, records: int, scale: float = 1.0) -> Tensor:
