@@ -457,3 +457,24 @@ def test_the_engine_must_be_the_plans() -> None:
     )
     with pytest.raises(ConfigurationError, match="must be the plan's Flat"):
         PrivateStep(other, loop.engine, loop.optimizer, steppe.SecureSource())
+
+
+@pytest.mark.parametrize("l2", [0.0, 0.1])
+def test_weights_in_channels_last_order_step_as_others_do(l2: float) -> None:
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(4 * 36, 2))
+    data = (torch.randn(20, 3, 8, 8), torch.randint(2, (20,)))
+    constants = {"noise_multiplier": 1.0, "delta": 1e-3, "population": 20, "batch_size": 10}
+    moved = []
+    for order in (torch.contiguous_format, torch.channels_last):
+        model = copy.deepcopy(plain).to(memory_format=order)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        plan = steppe.Plan(**constants, steps=2, l2=l2)
+        source = steppe.SeededSource(3)
+        private = steppe.make_private(
+            model, optimizer, data, plan, loss=F.cross_entropy, source=source
+        )
+        for batch in private:
+            private.step(batch)
+        moved.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    torch.testing.assert_close(moved[0], moved[1], rtol=1e-5, atol=1e-6)

@@ -160,7 +160,9 @@ def _by_engine(
     leaves = list(subject.parameters.values())
     place = {id(leaf): i for i, leaf in enumerate(leaves)}
     norms = torch.zeros(len(leaves), len(factors), dtype=torch.float64)
-    total = [torch.zeros_like(leaf, dtype=wide_dtype(leaf)) for leaf in leaves]
+    # Of the weight's shape, not of its strides: slots add to flat buffers, also for weights in
+    # channels-last order.
+    total = [torch.zeros(leaf.shape, dtype=wide_dtype(leaf)) for leaf in leaves]
     nobody = torch.zeros(0, dtype=torch.long)
     torch.manual_seed(seed)
     with torch.no_grad(), unchanged(subject.model):
