@@ -41,20 +41,12 @@ def add(commands: Any) -> None:
         metavar="AVERAGE",
         help="NAME:KEY=VALUE,…; one of each kind unless given",
     )
-    new.add_argument(
-        "--burn-in",
-        type=parsing.whole_number,
-        default=0,
-        metavar="STEP",
-        help="leave out checkpoints up to this step",
-    )
+    parsing.add_burn_in(new)
     parsing.add_json(new)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the averages, score them, write them down."""
-    from torch.nn import functional as F
-
     from steppe.cli.reaveraged import Reaveraged
     from steppe.cli.stored_run import StoredRun
     from steppe.training.evaluation import Evaluation
@@ -63,8 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     stored = StoredRun(arguments.folder)
     wanted = [parsing.named(text) for text in arguments.averages or _DEFAULT]
     averages = Reaveraged(stored, wanted, arguments.burn_in)
-    loss = getattr(F, stored.tables.get("train", {}).get("loss", "cross_entropy"))
-    rows = averages.rows(Evaluation(stored.held_out(), loss, None))
+    rows = averages.rows(Evaluation(stored.held_out(), stored.loss, None))
     count = len(stored.entries(arguments.burn_in))
     if arguments.json:
         print_json({"checkpoints": count, "table": rows})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steppe.cli import parsing
@@ -27,13 +26,7 @@ def add(commands: Any) -> None:
     new.add_argument(
         "--epsilon", type=parsing.real_number, default=2.0, metavar="ε", help="(default: 2)"
     )
-    new.add_argument(
-        "--run",
-        dest="folder",
-        type=Path,
-        metavar="FOLDER",
-        help="where the run is kept (default: a new folder under runs/)",
-    )
+    parsing.add_run_folder(new)
     parsing.add_json(new)
 
 

@@ -53,7 +53,6 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure every published model, and keep the numbers with the run."""
     import torch
-    from torch.nn import functional as F
 
     from steppe.cli.stored_run import StoredRun
     from steppe.flatness import Surface, hessian_trace, top_eigenvalues
@@ -63,11 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
     stored = StoredRun(arguments.folder)
     inputs, targets = stored.held_out(arguments.records)
     batches = list(zip(inputs.split(_AT_ONCE), targets.split(_AT_ONCE), strict=True))
-    loss = getattr(F, stored.tables.get("train", {}).get("loss", "cross_entropy"))
     results: dict[str, Any] = {}
     rows = []
     for name in stored.published():
-        surface = Surface(stored.trained, loss, batches)
+        surface = Surface(stored.trained, stored.loss, batches)
         generator = torch.Generator().manual_seed(_SEED)  # the same directions for every model
         measured = surface.at(surface.weights)
         eigenvalues = top_eigenvalues(surface, generator, arguments.eigenvalues)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from steppe import _validate
@@ -84,6 +85,28 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     """The option that every command with a result has."""
     parser.add_argument(
         "--json", action="store_true", help="print the result as JSON, for other programs"
+    )
+
+
+def add_run_folder(parser: argparse.ArgumentParser) -> None:
+    """Add `--run` of commands that begin a run, as `folder`."""
+    parser.add_argument(
+        "--run",
+        dest="folder",
+        type=Path,
+        metavar="FOLDER",
+        help="where the run is kept (default: a new folder under runs/)",
+    )
+
+
+def add_burn_in(parser: argparse.ArgumentParser) -> None:
+    """Add `--burn-in` of commands that read stored checkpoints."""
+    parser.add_argument(
+        "--burn-in",
+        type=whole_number,
+        default=0,
+        metavar="STEP",
+        help="leave out checkpoints up to this step",
     )
 
 

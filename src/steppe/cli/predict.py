@@ -51,13 +51,7 @@ def add(commands: Any) -> None:
         metavar="K",
         help="how many answer together (default: 20, or all if there are fewer)",
     )
-    new.add_argument(
-        "--burn-in",
-        type=parsing.whole_number,
-        default=0,
-        metavar="STEP",
-        help="leave out checkpoints up to this step",
-    )
+    parsing.add_burn_in(new)
     new.add_argument(
         "--interval",
         type=parsing.real_number,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from steppe import _validate
 from steppe.averaging import CheckpointStore, Entry
@@ -51,6 +52,13 @@ class StoredRun:
     def loaded(self) -> Loaded:
         """The data of the run."""
         return load_data(self.tables["data"])
+
+    @property
+    def loss(self) -> Callable[..., Tensor]:
+        """The loss that the run was trained with."""
+        name = self.tables.get("train", {}).get("loss", "cross_entropy")
+        found: Callable[..., Tensor] = getattr(F, name)
+        return found
 
     @cached_property
     def whole(self) -> nn.Module:

@@ -48,13 +48,7 @@ def add(commands: Any) -> None:
         "--classes", type=parsing.whole_number, metavar="N", help="how many labels your data has"
     )
     new.add_argument("--target", metavar="COLUMN", help="the column of labels of a CSV file")
-    new.add_argument(
-        "--run",
-        dest="folder",
-        type=Path,
-        metavar="FOLDER",
-        help="where the run is kept (default: a new folder under runs/)",
-    )
+    parsing.add_run_folder(new)
     parsing.add_json(new)
 
 

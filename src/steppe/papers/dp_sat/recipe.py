@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from steppe.clipping import Flat
 from steppe.papers.experiment import Constants
 from steppe.papers.pictures import Fitted, fit, load
+from steppe.papers.plans import plan_of
 from steppe.plan import Plan
 from steppe.points import SAM, SAT, Here, Point, SATMomentum
 
@@ -58,15 +58,7 @@ def plan(constants: Constants) -> Plan:
     buys the noise of a run at (ε/2, δ/2). Two answers about one batch are one answer at σ/√2, which
     costs less; that is the plan's own account.
     """
-    once = Plan(
-        epsilon=constants["epsilon"],
-        delta=constants["delta"],
-        population=constants["population"],
-        batch_size=constants["batch"],
-        epochs=constants["epochs"],
-        clip=Flat(constants["clip"]),
-        l2=constants.get("l2", 0.0),
-    )
+    once = plan_of(constants, l2=constants.get("l2", 0.0))
     asked = replace(once, point=point(constants))
     if "account" not in constants:
         return asked

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steppe import data
-from steppe.clipping import Flat
 from steppe.flatness.figures import new_figure
 from steppe.noise import SeededSource
 from steppe.papers.dp_swa.linear import PAPER
 from steppe.papers.experiment import Column, Constants, Experiment, Run
 from steppe.papers.one_layer import Cycles, Floats, Problem, cross_entropy, descend
-from steppe.plan import Plan
+from steppe.papers.plans import plan_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,14 +49,7 @@ def first_weights(random: np.random.Generator) -> Floats:
 def measure(constants: Constants, seed: int) -> Mapping[str, Any]:
     """One run; all cycle lengths are averages of its path."""
     problem, inputs, labels = pictures()
-    plan = Plan(
-        epsilon=constants["epsilon"],
-        delta=constants["delta"],
-        population=constants["population"],
-        batch_size=constants["batch"],
-        epochs=constants["epochs"],
-        clip=Flat(constants["clip"]),
-    )
+    plan = plan_of(constants)
     epoch = plan.total_steps // constants["epochs"]
     cycles = Cycles(plan.total_steps, constants["warmup"], _CYCLES)
     epochs: list[float] = []

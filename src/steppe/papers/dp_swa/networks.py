@@ -11,13 +11,12 @@ import torch
 from torch.nn import functional as F
 
 from steppe.averaging import SWA
-from steppe.clipping import Flat
 from steppe.flatness import Surface, interpolate, percent_gain, random_rays
 from steppe.flatness.figures import new_figure
 from steppe.papers.dp_swa.linear import PAPER
 from steppe.papers.experiment import Column, Constants, Experiment, Run
 from steppe.papers.pictures import accuracy, fit, load
-from steppe.plan import Plan
+from steppe.papers.plans import plan_of
 from steppe.private import Private
 
 if TYPE_CHECKING:
@@ -29,14 +28,7 @@ _POSITIONS = (-0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 def measure(constants: Constants, seed: int) -> Mapping[str, Any]:
     """Train once; measure the last iterate and the average of all steps after the warm-up."""
     pictures = load(constants["data"])
-    plan = Plan(
-        epsilon=constants["epsilon"],
-        delta=constants["delta"],
-        population=constants["population"],
-        batch_size=constants["batch"],
-        epochs=constants["epochs"],
-        clip=Flat(constants["clip"]),
-    )
+    plan = plan_of(constants)
     total, averages = plan.total_steps, list[SWA]()
     epoch = total // constants["epochs"]
     moments = {total - i * epoch for i in range(10)}

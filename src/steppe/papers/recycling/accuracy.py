@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from steppe import data
-from steppe.clipping import Flat
 from steppe.flatness.figures import new_figure
 from steppe.papers.experiment import Column, Constants, Experiment, Run
 from steppe.papers.pictures import fit, load
+from steppe.papers.plans import plan_of
 from steppe.papers.recycling.checkpoints import Comparison, Outputs, Parts, Recorder
-from steppe.plan import Plan
 from steppe.private import Private
 from steppe.sampling import Periodic, Poisson
 
@@ -53,15 +52,7 @@ def measure(constants: Constants, seed: int) -> Mapping[str, Any]:
     """One run, and every average of its checkpoints."""
     pictures = load(constants["data"])
     period = constants["period"]
-    plan = Plan(
-        epsilon=constants["epsilon"],
-        delta=constants["delta"],
-        population=constants["population"],
-        batch_size=constants["batch"],
-        steps=constants["steps"],
-        clip=Flat(constants["clip"]),
-        sampling=Poisson() if period is None else Periodic(period),
-    )
+    plan = plan_of(constants, sampling=Poisson() if period is None else Periodic(period))
     recorders: list[Recorder] = []
 
     def after_step(private: Private) -> None:

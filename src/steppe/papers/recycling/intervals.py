@@ -11,14 +11,13 @@ import torch
 from numpy.typing import NDArray
 
 from steppe.averaging.uncertainty import prediction
-from steppe.clipping import Flat
 from steppe.flatness.figures import new_figure
 from steppe.noise import SeededSource
 from steppe.papers.dp_swa.logistic import first_weights, pictures
 from steppe.papers.experiment import Column, Constants, Experiment, Run
 from steppe.papers.one_layer import descend
+from steppe.papers.plans import plan_of
 from steppe.papers.recycling.accuracy import PAPER
-from steppe.plan import Plan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,14 +29,7 @@ _INPUTS = 2000
 def measure(constants: Constants, seed: int) -> Mapping[str, Any]:
     """Train as often as the largest k; one of the runs lends its last checkpoints."""
     problem, inputs, _ = pictures()
-    plan = Plan(
-        epsilon=constants["epsilon"],
-        delta=constants["delta"],
-        population=constants["population"],
-        batch_size=constants["batch"],
-        steps=constants["steps"],
-        clip=Flat(constants["clip"]),
-    )
+    plan = plan_of(constants)
     start, spacing = first_weights(np.random.default_rng(0)), constants["spacing"]
     ends, path = [], np.zeros((0, *start.shape), dtype=np.float32)
     for run in range(max(KS)):

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from steppe.clipping import Flat
 from steppe.papers.experiment import Column, Constants, Experiment, Run
 from steppe.papers.figures import accuracy_curves, against
 from steppe.papers.pictures import fit, load
+from steppe.papers.plans import plan_of
 from steppe.papers.weight_decay.paper import PAPER
-from steppe.plan import Plan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,15 +37,7 @@ _COLUMNS = (
 def measure(constants: Constants, seed: int) -> Mapping[str, Any]:
     """Train and test once; a run that diverges has the accuracy it has."""
     before = constants["where"] == _BEFORE
-    plan = Plan(
-        noise_multiplier=constants["sigma"],
-        delta=constants["delta"],
-        population=constants["population"],
-        batch_size=constants["batch"],
-        epochs=constants["epochs"],
-        clip=Flat(constants["clip"]),
-        l2=constants["decay"] if before else 0.0,
-    )
+    plan = plan_of(constants, l2=constants["decay"] if before else 0.0)
     fitted = fit(
         load(constants["data"]),
         constants["model"],
