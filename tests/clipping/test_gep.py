@@ -122,6 +122,36 @@ def test_public_records_that_are_not_finite_are_left_out() -> None:
     assert torch.allclose(wanted @ wanted.t(), found @ found.t(), atol=1e-4)
 
 
+@pytest.mark.parametrize("unit", [2.0**-120, 2.0**-83, 2.0**83, 2.0**115])
+def test_the_unit_of_public_gradients_does_not_matter(unit: float) -> None:
+    """Squares of such numbers leave float32: near 1e25 they are infinite, near 1e-25 zero."""
+    matrix = anchors()
+    assert not 0 < float((matrix * unit).square().sum()) < math.inf
+    usual, found = (begun(GEP(10, 3, power_iterations=2), m) for m in (matrix, matrix * unit))
+    for wanted, bases in zip(usual.bases, found.bases, strict=True):
+        assert torch.equal(wanted, bases)
+
+
+def test_one_public_record_may_be_larger_than_all_others_together() -> None:
+    """The piece in which it comes is the third of six: sums of earlier pieces are rescaled."""
+    matrix = anchors()
+    matrix[17] *= 1e25
+    clipper = begun(GEP(6, 1), matrix)
+    (bases,) = clipper.bases
+    assert torch.allclose(bases.t() @ bases, torch.eye(6), atol=1e-5)
+    loudest = F.normalize(matrix[17].double(), dim=0).float()
+    assert float((loudest @ bases).norm()) == pytest.approx(1, abs=1e-5)
+    part = clipper.encode(torch.randn(4, 60))
+    assert torch.isfinite(part).all()
+    assert (part.norm(dim=1) > 0.1).all()
+
+
+def test_directions_are_orthonormal_where_public_gradients_say_nothing() -> None:
+    for matrix in (torch.zeros(40, 60), torch.full((40, 60), math.nan)):
+        (bases,) = begun(GEP(6, 1), matrix).bases
+        assert torch.allclose(bases.t() @ bases, torch.eye(6), atol=1e-6)
+
+
 def network(physical: int | None, clip: GEP) -> tuple[ClippedSum, list[int]]:
     torch.manual_seed(0)
     model = nn.Linear(4, 3)

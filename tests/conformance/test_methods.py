@@ -1,8 +1,8 @@
 """One table of methods, one battery: every row keeps the promises of a private step.
 
 A row is what a plan is given beside its constants, how often it asks a batch, the size of its noise
-step by step, its clip wide open and tight, and the same method without privacy, written by hand. A
-new method joins by adding a row.
+and the rate of the record that pays most, step by step, its clip wide open and tight, and the same
+method without privacy, written by hand. A new method joins by adding a row.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ class Method:
     queries: int = 1
     plain: type[PlainHere] = PlainHere
     noise: Callable[[int], float] = lambda step: 1.0
+    rate: Callable[[int], float] = lambda step: BATCH / RECORDS
+    adjacencies: tuple[str, ...] = ("add-remove", "replace-one")
     loose: Clip = LOOSE
     tight: Clip = TIGHT
 
@@ -131,8 +133,13 @@ NOISES = [
         noise=lambda step: 0.5 * (1 - (step // 2) / 3) ** 3 + 0.5,
     ),
 ]
-
-
+# Of the two halves of the records the first comes first, and pays more in a run of six steps.
+PERIODIC = Method(
+    "Periodic",
+    {"sampling": steppe.Periodic(4)},
+    rate=lambda step: BATCH / (RECORDS / 2) * (1.0, 0.5, 0.0, 0.5)[step % 4],
+    adjacencies=("add-remove",),
+)
 CLIPS = [
     Method(
         "Quantile",
@@ -169,8 +176,17 @@ def clipped(first: Method, clip: Method) -> Method:
     return replace(first, name=name, loose=clip.loose, tight=clip.tight)
 
 
+def sampled(first: Method, sample: Method) -> Method:
+    """The same with another sample."""
+    name, choices = f"{first.name} + {sample.name}", first.choices | sample.choices
+    return replace(
+        first, name=name, choices=choices, rate=sample.rate, adjacencies=sample.adjacencies
+    )
+
+
 METHODS = [together(point, noise) for point, noise in itertools.product(POINTS, NOISES)]
 ALL = METHODS + [clipped(method, clip) for method, clip in itertools.product(METHODS, CLIPS)]
+ALL += [sampled(method, PERIODIC) for method in ALL]
 # Every clip with every point, and with noises in turn. The grid of `loose` Automatic, which is
 # relative to its bound, would be too coarse for a comparison; the others do not mind.
 _TURN = [NOISES[0], NOISES[2], NOISES[4], NOISES[5]]
@@ -179,6 +195,9 @@ METHODS += [
     for i, point in enumerate(POINTS)
     for j, clip in enumerate(CLIPS)
 ]
+# The other sample with every point, every clip, and noises in turn.
+METHODS += [sampled(together(point, _TURN[i]), PERIODIC) for i, point in enumerate(POINTS)]
+METHODS += [sampled(clipped(POINTS[0], clip), PERIODIC) for clip in CLIPS]
 
 OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
     "SGD": lambda weights: torch.optim.SGD(weights, lr=0.5),
@@ -228,9 +247,12 @@ def private_run(
 ) -> steppe.Private:
     model = network()
     moving = OPTIMIZERS[optimizer](model.parameters())
-    options = {"loss": F.cross_entropy, "source": source} | options
+    usual: dict[str, Any] = {"loss": F.cross_entropy, "source": source}
+    options = usual | options
     if isinstance(plan.clip, steppe.GEP):
         options["public"] = public_records()
+    if plan.sampling.groups > 1:
+        options["groups"] = torch.arange(RECORDS).split(RECORDS // plan.sampling.groups)
     return steppe.make_private(model, moving, data or records(), plan, **options)
 
 
@@ -333,12 +355,18 @@ def test_a_step_that_fails_leaves_the_weights_as_they_were(method: Method) -> No
     assert private.steps_done == STEPS
 
 
-@every_method
-@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+@pytest.mark.parametrize(
+    ("method", "adjacency"),
+    [
+        pytest.param(method, adjacency, id=f"{method.name}, {adjacency}")
+        for method in METHODS
+        for adjacency in method.adjacencies
+    ],
+)
 def test_epsilon_is_the_closed_statement(method: Method, adjacency: str) -> None:
     plan = method.plan(adjacency=adjacency)
     accounted = SIGMA / math.sqrt(method.queries)
-    run = [Segment(plan.rate, accounted * method.noise(step), 1) for step in range(STEPS)]
+    run = [Segment(method.rate(step), accounted * method.noise(step), 1) for step in range(STEPS)]
     expected = accounting.epsilon(run, plan.delta, adjacency)
     assert plan.epsilon_spent() == pytest.approx(expected, rel=1e-4)
     same = replace(plan, point=steppe.Here(), noise_multiplier=accounted)
@@ -386,6 +414,7 @@ def answers(
 def test_the_statement_names_the_method(method: Method) -> None:
     plan = method.plan()
     described = json.loads(json.dumps(plan.to_dict()))
+    assert described["sampling"]["kind"] == type(plan.sampling).__name__
     assert described["point"]["kind"] == type(plan.point).__name__
     assert described["noise"]["kind"] == type(plan.noise).__name__
     assert described["clip"]["kind"] == type(plan.clip).__name__
@@ -399,7 +428,7 @@ def test_every_row_is_another_mechanism() -> None:
 
 @every_method
 def test_a_run_can_be_taken_up_again(method: Method) -> None:
-    """Everybody takes part and there is no noise, so two runs can be compared step by step."""
+    """There is no noise, and everybody takes part whose turn it is: no draw differs."""
     plan = method.plan(batch_size=RECORDS)
     close = 1e-6 if plan.noise.grid else 1e-10
     whole = private_run(plan, Silent(1))

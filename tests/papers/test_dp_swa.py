@@ -72,7 +72,7 @@ def test_logistic_regression(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_networks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(name: str) -> Pictures:
+    def load(name: str, side: int | None = None) -> Pictures:
         torch.manual_seed(1)
         x, y = torch.randn(100, 1, 28, 28), torch.randint(10, (100,))
         return Pictures((x, y), (x, y))

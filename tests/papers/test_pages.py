@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from steppe.errors import ConfigurationError
 from steppe.papers import (
     Column,
     Experiment,
@@ -18,7 +20,7 @@ from steppe.papers import (
     recycling,
     weight_decay,
 )
-from steppe.papers.pages import refresh
+from steppe.papers.pages import block, refresh
 from steppe.papers.results import Results
 
 FOLDER = Path(__file__).parent.parent.parent / "docs" / "results"
@@ -58,6 +60,51 @@ def test_the_place_between_the_marks_is_rewritten_and_the_rest_is_kept(tmp_path:
     assert f"between\n{other}\nafter\n" in text
     assert "old" not in text
     assert refresh(results) == []
+
+
+def seeds(setting: str, *values: float) -> list[Run]:
+    return [
+        Run(setting, seed, {}, {"value": value}, 1.0, 1, "", "", "")
+        for seed, value in enumerate(values)
+    ]
+
+
+def test_the_page_says_what_intervals_decide(tmp_path: Path) -> None:
+    results = Results(replace(make(), seeds=(0, 1, 2), judged=("value",)), tmp_path)
+    for run in [*seeds("low", -1.0, -1.1, -0.9), *seeds("high", 2.0)]:
+        results.add(run)
+    text = block(results)
+    assert "95 % intervals of the numbers lie:\n\n- low: value below zero.\n" in text
+    assert "- high" not in text  # one seed decides nothing
+    for run in seeds("high", 2.0, 9.0, -3.0)[1:]:
+        results.add(run)
+    assert "- low: value below zero.\n- high: value undecided.\n" in block(results)
+
+
+def test_with_a_baseline_the_differences_are_judged(tmp_path: Path) -> None:
+    """Seeds move both settings alike: the difference is decided where the numbers are not."""
+    results = Results(replace(make(), baseline="low", judged=("value",)), tmp_path)
+    for run in [*seeds("low", 10.0, 20.0, 30.0), *seeds("high", 11.0, 21.1, 30.9)]:
+        results.add(run)
+    text = block(results)
+    assert "intervals of the differences to low lie:\n\n- high: value above zero.\n" in text
+    assert "- low" not in text
+
+
+def test_pairs_are_judged_with_their_numbers(tmp_path: Path) -> None:
+    pairs = replace(make(), judged=("value",), rivals={"high": "low"})
+    results = Results(pairs, tmp_path)
+    for run in [*seeds("low", 10.0, 20.0, 30.0), *seeds("high", 9.0, 19.0, 29.0)]:
+        results.add(run)
+    text = block(results)
+    assert "of the differences lie:\n\n- high − low: value (-1.0 ± 0.0) below zero.\n\n" in text
+
+
+def test_only_columns_and_settings_are_judged() -> None:
+    with pytest.raises(ConfigurationError, match="judged='other'"):
+        replace(make(), judged=("other",))
+    with pytest.raises(ConfigurationError, match="rivals='middle'"):
+        replace(make(), rivals={"low": "middle"})
 
 
 @pytest.mark.parametrize("page", PAGES)

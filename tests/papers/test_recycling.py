@@ -16,6 +16,7 @@ from steppe.papers import pictures, recycling
 from steppe.papers.experiment import Run
 from steppe.papers.one_layer import Problem, cross_entropy
 from steppe.papers.pictures import Pictures
+from steppe.papers.plans import plan_of
 from steppe.papers.recycling import accuracy, intervals, theorems
 from steppe.papers.recycling.checkpoints import (
     Comparison,
@@ -109,7 +110,7 @@ def test_the_best_checkpoint_counts_most() -> None:
 
 @pytest.mark.parametrize("period", [None, 4])
 def test_a_whole_measurement(period: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(name: str) -> Pictures:
+    def load(name: str, side: int | None = None) -> Pictures:
         torch.manual_seed(1)
         x, y = torch.randn(300, 1, 28, 28), torch.randint(10, (300,))
         return Pictures((x, y), (x, y))
@@ -156,6 +157,20 @@ def test_pictures_in_colour_have_their_own_constants() -> None:
         [0.2470, 0.2435, 0.2616]
     )
     assert torch.allclose(pictures._normalised(x)[0, :, 0, 0], expected)
+
+
+def test_the_middle_of_pictures() -> None:
+    x = torch.arange(36.0).view(1, 1, 6, 6)
+    assert pictures._middle(x, None) is x
+    assert pictures._middle(x, 2).flatten().tolist() == [14, 15, 20, 21]
+
+
+def test_the_network_is_made_for_the_colours() -> None:
+    x, y = torch.randn(40, 3, 28, 28), torch.randint(10, (40,))
+    table = {**accuracy.CIFAR.settings["ε = 8"], "population": 40, "batch": 10, "steps": 1}
+    plan = plan_of({**table, "delta": 1e-3})
+    fitted = pictures.fit(Pictures((x, y), (x, y)), table["model"], plan, 0, rate=1.0)
+    assert sum(weight.numel() for weight in fitted.model.parameters()) == 28_058
 
 
 def test_theorem_2_1_averages_beat_the_last_iterate() -> None:

@@ -60,15 +60,42 @@ def spanned(
         A `(weights, bases)` matrix for each chunk.
 
     Guarantees:
-        No more than one of the yielded matrices is held at a time.
+        No more than one of the yielded matrices is held at a time. The directions are finite and
+        orthonormal whatever the gradients are, and do not depend on the unit they come in.
     """
     found = [torch.randn(weights, bases, generator=generator) for weights, bases in sizes]
     for _ in range(iterations):
-        images = [torch.zeros_like(bases) for bases in found]
+        images = [_Image(bases) for bases in found]
         for matrix in gradients():
             finite = torch.isfinite(matrix).all(1)[:, None]
             parts = torch.where(finite, matrix, 0.0).split([weights for weights, _ in sizes], dim=1)
-            for part, bases, image in zip(parts, found, images, strict=True):
-                image.addmm_(part.t(), part @ bases)
-        found = [torch.linalg.qr(image).Q for image in images]
+            for part, image in zip(parts, images, strict=True):
+                image.add(part)
+        found = [torch.linalg.qr(image.total).Q for image in images]
     return found
+
+
+class _Image:
+    """Sum of GᵀG·bases over matrices G, in units of the largest number in them, squared.
+
+    A square of a gradient soon leaves float32, from 1e19 upwards and from 1e-23 downwards. Units
+    are powers of two: nothing is rounded that would not be rounded without them.
+
+    Args:
+        bases: directions, `(weights, bases)`.
+    """
+
+    _LEAST, _MOST = -100, 100  # exponents whose power of two and its inverse are float32 numbers
+
+    def __init__(self, bases: Tensor) -> None:
+        self._bases, self._exponent = bases, self._LEAST
+        self.total = torch.zeros_like(bases)
+
+    def add(self, gradients: Tensor) -> None:
+        """Take in some records' gradients."""
+        exponent = min(math.frexp(float(gradients.abs().max()))[1], self._MOST)
+        if exponent > self._exponent:
+            self.total *= 2.0 ** (2 * (self._exponent - exponent))
+            self._exponent = exponent
+        gradients = gradients * 2.0**-self._exponent
+        self.total.addmm_(gradients.t(), gradients @ self._bases)

@@ -16,6 +16,7 @@ from steppe.flatness.figures import new_figure
 from steppe.papers import summary
 from steppe.papers.dp_sat import recipe
 from steppe.papers.experiment import Column, Constants, Experiment, Run
+from steppe.papers.figures import by_setting
 from steppe.papers.pictures import accuracy, fit, load
 from steppe.plan import Plan
 from steppe.private import Private
@@ -86,7 +87,7 @@ _QUANTILE = {"quantile": 0.5}
 def figure(runs: Sequence[Run]) -> Figure:
     """Difference to plain DP-SGD, last weights and average, with intervals."""
     drawn, axes = new_figure("Fashion-MNIST, ε = 3", "points of accuracy above DP-SGD, last", "")
-    settings = list(dict.fromkeys(run.setting for run in runs))
+    settings = by_setting(runs)
     gains: Mapping[str, Callable[[Run], float]] = {
         "last": lambda run: float(run.measured["accuracy"]),
         "average": lambda run: float(run.measured["averaged"]),
@@ -94,7 +95,7 @@ def figure(runs: Sequence[Run]) -> Figure:
     base = {run.seed: run.measured["accuracy"] for run in runs if run.setting == _BASELINE}
     for i, (name, value) in enumerate(gains.items()):
         for place, setting in enumerate(reversed(settings)):
-            own = [run for run in runs if run.setting == setting and run.seed in base]
+            own = [run for run in settings[setting] if run.seed in base]
             found = summary.interval([100 * (value(run) - base[run.seed]) for run in own])
             if found is not None:
                 label = name if place == 0 else None
@@ -129,6 +130,7 @@ COMBINATIONS = Experiment(
         Column("averaged", "{:.2%}", "EMA"),
     ),
     baseline=_BASELINE,
+    judged=("accuracy", "averaged"),
     expected="unknown; averages should help every setting",
     minutes=8.0,
     figure=figure,

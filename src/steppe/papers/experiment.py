@@ -12,7 +12,8 @@ How to write one:
 3. `Experiment(name=…, paper=…, item=…, settings={"DP-SGD": {...}, "DP-SAT": {...}}, seeds=(0, 1),
    measure=measure, columns=(Column("accuracy", "{:.2%}"),), baseline="DP-SGD", expected="…",
    minutes=3.0)`. Columns are the numbers that the table shows, as mean and 95 % interval over
-   seeds; with a baseline also as difference to it, paired by seed.
+   seeds; with a baseline also as difference to it, paired by seed. What can be said of a column
+   by its interval alone, `judged=` lets the page say, so that no sentence waits for the last seed.
 4. `figure=` is a function of the stored runs that returns a matplotlib figure. It is drawn from the
    stored numbers alone, so it can be changed without running anything again.
 5. `python -m steppe.papers run NAME` stores each (setting, seed) in `docs/results/NAME.json` as it
@@ -24,7 +25,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from steppe import _validate
@@ -93,6 +94,10 @@ class Experiment:
         expected: what the paper says should come out.
         minutes: one run on one thread, until there are measured times.
         baseline: the setting that others are compared with, seed by seed.
+        judged: columns of which the page says on which side of zero their interval lies: that of
+            the difference to the baseline where there is one, else that of the number itself.
+        rivals: where settings come in pairs, what each is judged against instead of a baseline;
+            settings without a rival are then not judged.
         figure: draws the stored runs.
 
     Examples:
@@ -115,6 +120,8 @@ class Experiment:
     expected: str
     minutes: float
     baseline: str | None = None
+    judged: Sequence[str] = ()
+    rivals: Mapping[str, str] = field(default_factory=dict)
     figure: Callable[[Sequence[Run]], Figure] | None = None
 
     def __post_init__(self) -> None:
@@ -128,6 +135,10 @@ class Experiment:
         if self.baseline is not None and self.baseline not in self.settings:
             known = ", ".join(self.settings)
             raise _validate.fail("baseline", self.baseline, f"must be one of {known}", "name one")
+        for name in self.judged:
+            _validate.one_of("judged", name, [column.name for column in self.columns])
+        for name in {*self.rivals, *self.rivals.values()}:
+            _validate.one_of("rivals", name, list(self.settings))
 
     def pairs(self) -> list[tuple[str, int]]:
         """Every (setting, seed), in the order in which they are run."""

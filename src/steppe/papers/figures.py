@@ -1,9 +1,9 @@
-"""Figures that several experiments draw from their stored runs."""
+"""Figures that several experiments draw from their stored runs, and what figures are made of."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from steppe.flatness.figures import new_figure
@@ -11,18 +11,47 @@ from steppe.papers import summary
 from steppe.papers.experiment import Run
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+def by_setting(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """The runs of each setting, settings in the order in which they first come."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.setting, []).append(run)
+    return found
+
+
+def mean_curve(curves: Iterable[Sequence[float]]) -> list[float]:
+    """The mean over seeds, point by point; curves that begin later are aligned at their ends.
+
+    Examples:
+        >>> mean_curve([[1.0, 2.0, 3.0], [4.0, 5.0]])
+        [3.0, 4.0]
+    """
+    own = list(curves)
+    shortest = min(map(len, own))
+    tails = (curve[len(curve) - shortest :] for curve in own)
+    return [statistics.fmean(values) for values in zip(*tails, strict=True)]
+
+
+def panels(count: int) -> tuple[Figure, list[Axes]]:
+    """An empty figure with pairs of axes side by side."""
+    figure, axes = new_figure("", "", "")
+    axes.remove()
+    figure.set_size_inches(5.5 * count, 4)
+    return figure, list(figure.subplots(1, count, squeeze=False)[0])
 
 
 def accuracy_curves(runs: Sequence[Run]) -> Figure:
     """Test accuracy over epochs, the mean over seeds, and each seed as a thin line."""
     figure, axes = new_figure("Test accuracy", "epoch", "accuracy (%)")
-    for i, setting in enumerate(_settings(runs)):
-        own = [run for run in runs if run.setting == setting]
+    for i, (setting, own) in enumerate(by_setting(runs).items()):
         epochs = own[0].measured["epochs"]
         curves = [[100 * value for value in run.measured["accuracies"]] for run in own]
-        means = [statistics.fmean(values) for values in zip(*curves, strict=True)]
-        axes.plot(epochs, means, ".-", color=f"C{i}", label=f"{setting} ({len(own)} seeds)")
+        label = f"{setting} ({len(own)} seeds)"
+        axes.plot(epochs, mean_curve(curves), ".-", color=f"C{i}", label=label)
         for curve in curves if len(curves) > 1 else ():
             axes.plot(epochs, curve, color=f"C{i}", linewidth=0.5, alpha=0.5)
     axes.legend(fontsize="small")
@@ -58,7 +87,3 @@ def against(
     axes.set_xscale("log")
     axes.legend(fontsize="small")
     return figure
-
-
-def _settings(runs: Sequence[Run]) -> list[str]:
-    return list(dict.fromkeys(run.setting for run in runs))

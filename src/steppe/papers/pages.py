@@ -13,7 +13,7 @@ from pathlib import Path
 
 from steppe.papers import runner
 from steppe.papers.results import Results
-from steppe.papers.summary import table
+from steppe.papers.summary import table, verdicts
 
 _BLOCK = "<!-- results of {name} -->\n{text}<!-- end of {name} -->"
 
@@ -54,6 +54,12 @@ def block(results: Results) -> str:
     parts = [f"{status}."]
     if runs:
         parts.append(table(experiment, runs))
+    lines = verdicts(experiment, runs)
+    if lines:
+        base = "" if experiment.baseline is None else f" to {experiment.baseline}"
+        what = f"differences{base}" if base or experiment.rivals else "numbers"
+        said = "\n".join(f"- {line}" for line in lines)
+        parts.append(f"Where the 95 % intervals of the {what} lie:\n\n{said}")
     if runs and results.picture.exists():
         parts.append(f"![{experiment.item}]({results.picture.name})")
     return "\n" + "\n\n".join(parts) + "\n\n"

@@ -42,11 +42,26 @@ class Pictures:
 
 
 @lru_cache(maxsize=2)
-def load(name: str) -> Pictures:
-    """MNIST, Fashion-MNIST or CIFAR, normalised by constants."""
+def load(name: str, side: int | None = None) -> Pictures:
+    """MNIST, Fashion-MNIST or CIFAR, normalised by constants.
+
+    Args:
+        name: of the data set.
+        side: keep the middle square of so many pixels a side, for networks made for that size;
+            whole pictures unless given.
+    """
     found = data.load(name)
     (x, y), (x_test, y_test) = found.train.tensors(), found.test.tensors()
-    return Pictures((_normalised(x), y), (_normalised(x_test), y_test))
+    return Pictures(
+        (_middle(_normalised(x), side), y), (_middle(_normalised(x_test), side), y_test)
+    )
+
+
+def _middle(x: Tensor, side: int | None) -> Tensor:
+    if side is None:
+        return x
+    edge = (x.shape[-1] - side) // 2
+    return x[..., edge : edge + side, edge : edge + side].contiguous()
 
 
 def _normalised(x: Tensor) -> Tensor:
@@ -106,7 +121,7 @@ def fit(
 
     Args:
         pictures: what to train and test on.
-        model: a name in `steppe.models`.
+        model: a name in `steppe.models`; made for the pictures' colours.
         plan: the public constants.
         seed: of the first weights, the sampling and the noise.
         rate: learning rate.
@@ -123,7 +138,9 @@ def fit(
         None: a seed decides the noise, so that the result can be repeated and protects nobody.
     """
     torch.manual_seed(seed)
-    network = models.create(model)
+    colours = pictures.train[0].shape[1]
+    options = {"channels": colours} if "channels" in models.parameters(model) else {}
+    network = models.create(model, **options)
     optimizer = torch.optim.SGD(
         network.parameters(), lr=rate, momentum=momentum, weight_decay=decay
     )

@@ -91,6 +91,40 @@ def table(experiment: Experiment, runs: Sequence[Run]) -> str:
     return aligned([head, *rows])
 
 
+def verdicts(experiment: Experiment, runs: Sequence[Run]) -> list[str]:
+    """For each setting, which of the judged columns are above or below zero beyond their interval.
+
+    Settings with one seed have no interval and are left out. Differences to a rival are not in the
+    table, and so come with their numbers.
+    """
+    rivals, lines = experiment.rivals, []
+    judged = [column for column in experiment.columns if column.name in experiment.judged]
+    for setting in rivals or experiment.settings:
+        rival = rivals.get(setting, experiment.baseline)
+        sides: dict[str, list[str]] = {"above zero": [], "below zero": [], "undecided": []}
+        for column in judged if setting != rival else ():
+            found = (
+                mean(runs, setting, column.name)
+                if rival is None
+                else difference(runs, setting, rival, column.name)
+            )
+            if found is not None and found.half is not None:
+                title = column.title or column.name
+                number = f" ({_cell(found, column, sign=True)})" if rivals else ""
+                sides[_side(found)].append(title + number)
+        said = [f"{', '.join(titles)} {side}" for side, titles in sides.items() if titles]
+        if said:
+            name = f"{setting} − {rival}" if rivals else setting
+            lines.append(f"{name}: {'; '.join(said)}.")
+    return lines
+
+
+def _side(found: Interval) -> str:
+    if not found.excludes_zero:
+        return "undecided"
+    return "above zero" if found.mean > 0 else "below zero"
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> str:
     """Rows of cells, the first one the heading, as a Markdown table with straight columns."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]

@@ -39,6 +39,7 @@ def _comparison(data: str, title: str, epsilon: float, seeds: Sequence[int]) -> 
         measure=measure,
         columns=_COLUMNS,
         baseline="DP-SGD",
+        judged=("accuracy",),
         expected="DP-SAT above DP-SGD by 0.1 to 1.4 points, DP-SAM at the paper's account below",
         minutes=8.0,
         figure=accuracy_curves,

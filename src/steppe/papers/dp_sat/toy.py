@@ -73,6 +73,7 @@ TOY = Experiment(
     measure=measure,
     columns=(Column("gradient change"), Column("sharpness"), Column("final loss")),
     baseline="flat",
+    judged=("gradient change", "sharpness", "final loss"),
     expected="gradients change more by noise where the Hessian is large",
     minutes=0.01,
     figure=figure,

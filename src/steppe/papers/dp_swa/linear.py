@@ -13,6 +13,7 @@ from steppe.flatness.figures import new_figure
 from steppe.noise import SeededSource
 from steppe.papers import summary
 from steppe.papers.experiment import Column, Constants, Experiment, Run
+from steppe.papers.figures import by_setting, mean_curve, panels
 from steppe.papers.one_layer import Cycles, Problem, descend, squared_error
 from steppe.plan import Plan
 
@@ -94,24 +95,19 @@ def _distance(weights: Any, optimum: Any) -> float:
 
 def _figure(runs: Sequence[Run]) -> Figure:
     """Distance against steps with a 1/T line, and against the cycle length."""
-    figure, left = new_figure("Linear regression", "steps", "‖θ − θ*‖²")
-    left.remove()
-    left, right = figure.subplots(1, 2)
-    figure.set_size_inches(11, 4)
-    for i, setting in enumerate(dict.fromkeys(run.setting for run in runs)):
-        own = [run for run in runs if run.setting == setting]
+    figure, (left, right) = panels(2)
+    for i, (setting, own) in enumerate(by_setting(runs).items()):
         if "printed" not in setting:
             steps = own[0].measured["curve"]["steps"]
             for name, line in (("SGD", ":"), ("SWA", "-")):
-                curves = zip(*(run.measured["curve"][name] for run in own), strict=True)
-                means = [statistics.fmean(values) for values in curves]
+                means = mean_curve(run.measured["curve"][name] for run in own)
                 left.plot(steps, means, line, color=f"C{i}", label=f"DP-{name}, {setting}")
                 if name == "SWA":
                     ideal = [means[-1] * steps[-1] / step for step in steps]
                     left.plot(steps, ideal, "--", color="grey", linewidth=0.8)
-            points = zip(*(run.measured["by cycle"].values() for run in own), strict=True)
+            points = mean_curve([*run.measured["by cycle"].values()] for run in own)
             cycles = [int(cycle) for cycle in own[0].measured["by cycle"]]
-            right.plot(cycles, [statistics.fmean(p) for p in points], ".-", label=setting)
+            right.plot(cycles, points, ".-", label=setting)
     left.set(xscale="log", yscale="log", xlabel="steps (grey: 1/T)", ylabel="‖θ − θ*‖²")
     right.set(xscale="log", yscale="log", xlabel="cycle length", ylabel="DP-SWA, ‖θ − θ*‖²")
     left.legend(fontsize="small")
@@ -121,8 +117,8 @@ def _figure(runs: Sequence[Run]) -> Figure:
 
 def _epsilon_figure(runs: Sequence[Run]) -> Figure:
     figure, axes = new_figure("Linear regression, dependence on ε", "ε", "‖θ − θ*‖²")
-    settings = list(dict.fromkeys(run.setting for run in runs))
-    budgets = [next(r for r in runs if r.setting == s).constants["epsilon"] for s in settings]
+    settings = by_setting(runs)
+    budgets = [own[0].constants["epsilon"] for own in settings.values()]
     for name in ("SGD", "SWA"):
         found = [summary.mean(runs, setting, name) for setting in settings]
         means = [one.mean for one in found if one is not None]

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from steppe.averaging import SWA
 from steppe.flatness import Surface, interpolate, percent_gain, random_rays
-from steppe.flatness.figures import new_figure
 from steppe.papers.dp_swa.linear import PAPER
 from steppe.papers.experiment import Column, Constants, Experiment, Run
+from steppe.papers.figures import by_setting, mean_curve, panels
 from steppe.papers.pictures import accuracy, fit, load
 from steppe.papers.plans import plan_of
 from steppe.private import Private
@@ -27,7 +27,7 @@ _POSITIONS = (-0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 
 def measure(constants: Constants, seed: int) -> Mapping[str, Any]:
     """Train once; measure the last iterate and the average of all steps after the warm-up."""
-    pictures = load(constants["data"])
+    pictures = load(constants["data"], constants.get("side"))
     plan = plan_of(constants)
     total, averages = plan.total_steps, list[SWA]()
     epoch = total // constants["epochs"]
@@ -82,20 +82,14 @@ def measure(constants: Constants, seed: int) -> Mapping[str, Any]:
 
 def _figure(runs: Sequence[Run]) -> Figure:
     """Accuracy along random rays, and the loss on the line from DP-SGD (0) to DP-SWA (1)."""
-    figure, axes = new_figure("", "", "")
-    axes.remove()
-    figure.set_size_inches(11, 4)
-    left, right = figure.subplots(1, 2)
-    for i, setting in enumerate(dict.fromkeys(run.setting for run in runs)):
-        own = [run for run in runs if run.setting == setting]
+    figure, (left, right) = panels(2)
+    for i, (setting, own) in enumerate(by_setting(runs).items()):
         for name, style in (("SGD", ":"), ("SWA", "-")):
-            rows = zip(*(run.measured["rays"][name] for run in own), strict=True)
-            means = [100 * statistics.fmean(row) for row in rows]
+            means = [100 * mean for mean in mean_curve(run.measured["rays"][name] for run in own)]
             distances = own[0].constants["distances"]
             left.plot(distances, means, style, color=f"C{i}", label=f"DP-{name}, {setting}")
-        rows = zip(*(run.measured["line"]["loss"] for run in own), strict=True)
-        positions = own[0].measured["line"]["positions"]
-        right.plot(positions, [statistics.fmean(row) for row in rows], ".-", label=setting)
+        losses = mean_curve(run.measured["line"]["loss"] for run in own)
+        right.plot(own[0].measured["line"]["positions"], losses, ".-", label=setting)
     left.set(xlabel="distance from the solution", ylabel="accuracy (%)", title="Ten random rays")
     right.set(xlabel="from DP-SGD (0) to DP-SWA (1)", ylabel="test loss", title="On the line")
     left.legend(fontsize="small")
@@ -115,13 +109,14 @@ _FASHION: Constants = {
     "warmup": 0.7,
     "distances": [1.0, 2.0, 4.0, 6.0, 8.0],
 }
+# Shortened, with a network that one core can train, on the 28×28 pixels it takes.
 _CIFAR: Constants = {
     **_FASHION,
     "data": "cifar10",
-    "model": "cnn-opacus-cifar",
+    "side": 28,
     "population": 50_000,
     "batch": 1024,
-    "epochs": 8,
+    "rate": 3.0,
 }
 
 
@@ -143,6 +138,7 @@ def _experiment(
             Column("variance SWA", "{:.2g}", "Var DP-SWA"),
             Column("wider by %", "{:.1f}", "%gain along rays"),
         ),
+        judged=("gain", "wider by %"),
         expected="0.1 to 2 points more accuracy, a smaller variance, a positive %gain",
         minutes=minutes,
         figure=_figure,
@@ -158,8 +154,8 @@ FASHION = _experiment(
 )
 CIFAR = _experiment(
     "dp-swa-cifar",
-    "Table 3 on CIFAR-10, shortened: 8 epochs of 1024, a CNN of 131k weights",
+    "Table 3 on CIFAR-10, shortened: 20 epochs in batches of 1024, a CNN of 28k weights",
     _CIFAR,
     (0, 1),
-    20.0,
+    6.0,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from steppe.averaging.uncertainty import prediction
-from steppe.flatness.figures import new_figure
 from steppe.noise import SeededSource
 from steppe.papers.dp_swa.logistic import first_weights, pictures
 from steppe.papers.experiment import Column, Constants, Experiment, Run
+from steppe.papers.figures import by_setting, mean_curve, panels
 from steppe.papers.one_layer import descend
 from steppe.papers.plans import plan_of
 from steppe.papers.recycling.accuracy import PAPER
@@ -73,16 +72,13 @@ def _widths(weights: NDArray[np.float32], inputs: NDArray[np.float32]) -> dict[s
 
 
 def _figure(runs: Sequence[Run]) -> Figure:
-    figure, axes = new_figure("", "", "")
-    axes.remove()
-    figure.set_size_inches(11, 4)
-    panels = zip(figure.subplots(1, 2), ("probability", "label"), strict=True)
     titles = {"probability": "probability of the label", "label": "index of the label (paper)"}
-    for axes, kind in panels:
-        for i, setting in enumerate(dict.fromkeys(run.setting for run in runs)):
-            own = [run.measured["widths"] for run in runs if run.setting == setting]
-            for name, line in zip(own[0], ("-", ":", "--"), strict=True):
-                means = [statistics.fmean(w[name][str(k)][kind] for w in own) for k in KS]
+    figure, places = panels(len(titles))
+    for axes, kind in zip(places, titles, strict=True):
+        for i, (setting, own) in enumerate(by_setting(runs).items()):
+            widths = [run.measured["widths"] for run in own]
+            for name, line in zip(widths[0], ("-", ":", "--"), strict=True):
+                means = mean_curve([found[name][str(k)][kind] for k in KS] for found in widths)
                 axes.plot(KS, means, line, marker=".", color=f"C{i}", label=f"{name}, {setting}")
         axes.set(xlabel="k", ylabel="mean width of 95 % intervals", title=titles[kind])
         axes.legend(fontsize="x-small")

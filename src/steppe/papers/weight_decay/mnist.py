@@ -27,6 +27,9 @@ _RECIPE: Constants = {
     "delta": 1e-5,
 }
 _AFTER, _BEFORE = "decay after the clip", "L2 before the clip"
+# The most telling first, since runs are stored in this order.
+_DECAYS = (1e-1, 1e-3, 10.0, 1e-2, 1.0, 1e-5, 1e-7)
+_CLIPS = (3.0, 0.03, 0.5, 0.15, 1.5)
 _COLUMNS = (
     Column("accuracy", "{:.2%}"),
     Column("length", "{:.3g}", "‖θ‖"),
@@ -69,12 +72,14 @@ DECAY = Experiment(
     item="Figures 5.11 and 5.12: λ from 1e-7 to 10 at R = 3, 8 of the 50 epochs",
     settings={
         f"λ = {decay:g}, {where}": _setting(where, decay=decay)
-        for decay in (1e-1, 1e-3, 10.0, 1e-2, 1.0, 1e-5, 1e-7)
+        for decay in _DECAYS
         for where in (_AFTER, _BEFORE)
     },
     seeds=(0, 1),
     measure=measure,
     columns=_COLUMNS,
+    judged=("accuracy",),
+    rivals={f"λ = {decay:g}, {_BEFORE}": f"λ = {decay:g}, {_AFTER}" for decay in sorted(_DECAYS)},
     expected="the paper: after the clip accuracy falls from λ = 0.01 on; before it, none is lost "
     "up to λ = 10 (its implementation never applied the term)",
     minutes=2.0,
@@ -86,12 +91,14 @@ CLIP = Experiment(
     item="Figure 5.10: R from 0.03 to 3 at λ = 1e-4, 8 of the 50 epochs",
     settings={
         f"R = {clip:g}, {where}": _setting(where, clip=clip)
-        for clip in (3.0, 0.03, 0.5, 0.15, 1.5)
+        for clip in _CLIPS
         for where in (_AFTER, _BEFORE)
     },
     seeds=(0, 1),
     measure=measure,
     columns=_COLUMNS,
+    judged=("accuracy",),
+    rivals={f"R = {clip:g}, {_BEFORE}": f"R = {clip:g}, {_AFTER}" for clip in sorted(_CLIPS)},
     expected="both lose as R falls, decay before the clip less",
     minutes=2.0,
     figure=_clip_figure,

@@ -134,6 +134,8 @@ def _experiment(name: str, item: str, weights: Sequence[float], accumulates: boo
             Column("mse", "{:.3g}", "held-out MSE"),
             Column("penalised", "{:.3g}", "MSE + penalty"),
         ),
+        judged=("mse",),
+        rivals={f"{case}, L2 before the clip": f"{case}, no decay" for case in _CASES},
         expected="decay before the clip reaches a far smaller error",
         minutes=0.02,
         figure=figure,
