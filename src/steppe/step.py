@@ -11,8 +11,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -84,15 +84,20 @@ class PrivateStep:
             if next(questions, None) is None:
                 raise _too_many_questions(plan.point)
             engine.prepare()
-            total = noise.start_(self._buffer(), std, source)  # 5: the sum starts as its noise
+            # 5: the sum starts as its noise, made when the first part has gone through the model
+            total = cache(lambda: noise.start_(self._buffer(), std, source))
             for part in parts:
                 engine.add_(total, part)  # 3 and 4
-            answer = noise.finish_(total, std, plan.sensitivity, source).div_(plan.divisor)
+            answer = noise.finish_(total(), std, plan.sensitivity, source).div_(plan.divisor)
             return self._without_padding(engine.decode(answer))
 
-        with self._clip_kept_on_failure():
+        before = engine.clipper.state()
+        try:
             self._hand_over(self._walk(ask))  # 2
             self.optimizer.step()  # 6
+        except BaseException:
+            engine.clipper.load(before)
+            raise
 
     def state_dict(self) -> dict[str, Any]:
         """What the next step depends on besides model and optimizer: numbers and tensors.
@@ -127,15 +132,6 @@ class PrivateStep:
             memory.load(dict(state["walk"]))
         self.steps_done = done
 
-    @contextmanager
-    def _clip_kept_on_failure(self) -> Iterator[None]:
-        before = self.engine.clipper.state()
-        try:
-            yield
-        except BaseException:
-            self.engine.clipper.load(before)
-            raise
-
     def _charge(self) -> float:
         """Count the step before it is taken; the standard deviation of its noise."""
         if self.steps_done >= self.plan.total_steps:
@@ -165,8 +161,7 @@ class PrivateStep:
 
     def _hand_over(self, gradient: Tensor) -> None:
         """Give every weight its piece of the private gradient."""
-        for name, parameter in self.engine.parameters.items():
-            piece = self.engine.part_of(gradient, name)
+        for parameter, piece in self.engine.packing.split(gradient):
             parameter.grad = piece.to(parameter.dtype) if parameter.requires_grad else None
 
 

@@ -29,6 +29,7 @@ from steppe.audit import (
 )
 from steppe.clipping import ClippedSum
 from steppe.clipping.batches import count, rows
+from steppe.clipping.engine import Buffer, in_hand
 from steppe.clipping.slots import Slot
 from steppe.noise import Source
 from steppe.private import Private
@@ -81,7 +82,8 @@ def iteration(kind: type[Private]) -> Sabotage:
 class _OwnFactors(ClippedSum):
     """An engine whose norms and factors can be spoiled one by one."""
 
-    def add_(self, out: Tensor, batch: Any) -> Tensor:
+    def add_(self, out: Buffer, batch: Any) -> Tensor:
+        out = in_hand(out)
         step = self.physical_batch or max(1, count(batch))
         starts = range(0, count(batch), step)
         pieces = [self.piece(out, rows(batch, slice(start, start + step))) for start in starts]
@@ -112,7 +114,8 @@ class _OwnFactors(ClippedSum):
 
 
 class _MeanClipped(_OwnFactors):
-    def add_(self, out: Tensor, batch: Any) -> Tensor:
+    def add_(self, out: Buffer, batch: Any) -> Tensor:
+        out = in_hand(out)
         total, records = torch.zeros_like(out), max(1, count(batch))
         norms = super().add_(total, batch)
         out += total * self.clip.factors((total / records).norm())
@@ -143,7 +146,7 @@ class _PerLayer(_OwnFactors):
 
 
 class _ViewsClippedApart(ClippedSum):
-    def add_(self, out: Tensor, batch: Any) -> Tensor:
+    def add_(self, out: Buffer, batch: Any) -> Tensor:
         super().add_(out, batch)
         return super().add_(out, batch)
 
@@ -159,7 +162,7 @@ class _ZeroTimesNan(_OwnFactors):
 
 
 class _NanStops(ClippedSum):
-    def add_(self, out: Tensor, batch: Any) -> Tensor:
+    def add_(self, out: Buffer, batch: Any) -> Tensor:
         norms = super().add_(out, batch)
         if not torch.isfinite(norms).all():
             raise FloatingPointError
@@ -167,7 +170,7 @@ class _NanStops(ClippedSum):
 
 
 class _LastPieceOnly(ClippedSum):
-    def add_(self, out: Tensor, batch: Any) -> Tensor:
+    def add_(self, out: Buffer, batch: Any) -> Tensor:
         last = (count(batch) - 1) // (self.physical_batch or count(batch) or 1)
         start = max(0, last) * (self.physical_batch or 0)
         return super().add_(out, rows(batch, slice(start, None)))

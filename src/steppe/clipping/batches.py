@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch import Tensor
@@ -23,6 +23,18 @@ def each(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
     return batch
 
 
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors of a nest, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_in(item)
+
+
 def rows(batch: Any, which: slice) -> Any:
     """Some of the records, as views."""
     return each(lambda tensor: tensor[which], batch)
@@ -35,13 +47,7 @@ def count(batch: Any) -> int:
     >>> count((torch.zeros(3, 4), {"label": torch.zeros(3)}))
     3
     """
-    sizes: set[int] = set()
-
-    def note(tensor: Tensor) -> Tensor:
-        sizes.add(tensor.shape[0] if tensor.ndim else -1)
-        return tensor
-
-    each(note, batch)
+    sizes = {tensor.shape[0] if tensor.ndim else -1 for tensor in tensors_in(batch)}
     if len(sizes) != 1 or -1 in sizes:
         raise DataError(
             f"batch sizes={sorted(sizes)}: all tensors of a batch must have the record as their "

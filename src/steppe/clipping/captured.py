@@ -7,7 +7,7 @@ buffer.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -42,12 +42,19 @@ class Packing:
             self.slices[id(parameter)] = (start, start + parameter.numel())
             start += parameter.numel()
         self.numel = start
+        self._weights = list(self.parameters.values())
+        self._sizes = [parameter.numel() for parameter in self._weights]
         self.pulls: Pulls = [
             (self.parameters[name], strength)
             for name, strength in strengths(l2, self.parameters).items()
             if strength
         ]
         self.strength_of = {id(parameter): strength for parameter, strength in self.pulls}
+
+    def split(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Every weight with its piece of a flat vector."""
+        for parameter, piece in zip(self._weights, flat.split(self._sizes), strict=True):
+            yield parameter, piece.view_as(parameter)
 
     def part_of(self, flat: Tensor, name: str) -> Tensor:
         """The piece of a flat vector that belongs to a weight, in its shape."""
@@ -80,8 +87,22 @@ def representable(factors: Tensor, dtype: torch.dtype) -> Tensor:
         >>> representable(torch.tensor([0.5, 1e-44], dtype=torch.float64), torch.float32)
         tensor([0.5000, 0.0000])
     """
-    smallest = torch.finfo(torch.float32).tiny
-    return torch.where(factors < smallest, 0.0, factors).to(dtype)
+    return torch.where(factors < _SMALLEST, 0.0, factors).to(dtype)
+
+
+_SMALLEST = torch.finfo(torch.float32).tiny
+
+
+def _usable(factors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """`representable` factors, and the places of those that are 0: records that are not finite."""
+    factors = factors.to(dtype)
+    if float(factors.min()) >= _SMALLEST:
+        return factors, _NOBODY
+    bad = torch.nonzero(factors < _SMALLEST).flatten()
+    return factors.index_fill(0, bad, 0.0), bad
+
+
+_NOBODY = torch.zeros(0, dtype=torch.long)
 
 
 class Captured:
@@ -128,12 +149,12 @@ class Captured:
             Not below the true value by more than rounding; not finite where the gradient is not.
         """
         parts = [slot.squared_norms() for _, slot in self.found] or [torch.zeros(self.records)]
-        # Many small terms: add them in float64, and in a copy, since a slot may keep its norms.
-        squared = parts[0].to(torch.float64, copy=True)
+        # Many small terms: add them in float64. Not in place, since a slot may keep its norms.
+        squared = parts[0].double()
         for part in parts[1:]:
-            squared += part
+            squared = squared + part
         if self.scale != 1.0:
-            squared *= self.scale**2
+            squared = squared * self.scale**2
         if self.pulls:
             crossed = torch.zeros_like(squared)
             strength_of = self.packing.strength_of
@@ -156,8 +177,7 @@ class Captured:
             out: a flat buffer with a number for each weight.
             factors: one for each record.
         """
-        factors = representable(factors, out.dtype)
-        bad = torch.nonzero(factors == 0).flatten()  # non-finite records, by the clip's contract
+        factors, bad = _usable(factors, out.dtype)
         weights = factors if self.scale == 1.0 else factors * self.scale
         for leaf, slot in self.found:
             start, end = self.packing.slices[id(leaf)]

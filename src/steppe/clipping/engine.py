@@ -27,6 +27,8 @@ from steppe.clipping.tracing import ANCHOR, Layouts, Tracer, is_marked, mark
 from steppe.errors import MisuseError, SteppeError, UnsupportedModelError
 
 Objective = Callable[[Any], Tensor]
+Buffer = Tensor | Callable[[], Tensor]
+"""A flat buffer, or a function that gives it whenever it is asked, the same one each time."""
 
 
 class ClippedSum:
@@ -123,18 +125,18 @@ class ClippedSum:
             return self.clipper.decode(answer)
 
     @torch.no_grad()
-    def add_(self, out: Tensor, batch: Any) -> Tensor:
+    def add_(self, out: Buffer, batch: Any) -> Tensor:
         """Add the clipped sum of `batch` to a buffer of `width` numbers.
+
+        Args:
+            out: the buffer. A function is asked after the passes through the model, so what it
+                makes, such as the noise that a sum starts as, is not held beside activations.
+            batch: the records.
 
         Returns:
             The norms before clipping, one for each record. They are private: nothing may be
             published from them without noise of its own.
         """
-        if out.shape != (self.width,) or out.dtype not in (torch.float32, torch.float64):
-            raise MisuseError(
-                f"out={tuple(out.shape)} {out.dtype}: must be a flat float32 or float64 buffer of "
-                f"{self.width} numbers; make it with torch.zeros(engine.width)."
-            )
         total = count(batch)
         step = self.physical_batch or max(total, 1)
         if 0 < total <= step:
@@ -147,11 +149,11 @@ class ClippedSum:
             norms.append(self.add_slots_(out, self.slots(piece, size), size))
         return torch.cat(norms) if norms else torch.zeros(0)
 
-    def add_slots_(self, out: Tensor, found: Found, records: int, scale: float = 1.0) -> Tensor:
+    def add_slots_(self, out: Buffer, found: Found, records: int, scale: float = 1.0) -> Tensor:
         """Add the clipped sum of per-record gradients that were captured already.
 
         Args:
-            out: the flat buffer.
+            out: as for `add_`.
             found: from `slots` or `collected`.
             records: how many records they belong to.
             scale: what turns a captured gradient into the record's own: B after a loss that was
@@ -160,8 +162,14 @@ class ClippedSum:
         Returns:
             The norms before clipping, as for `add_`.
         """
+        buffer = in_hand(out)
+        if buffer.shape != (self.width,) or buffer.dtype not in (torch.float32, torch.float64):
+            raise MisuseError(
+                f"out={tuple(buffer.shape)} {buffer.dtype}: must be a flat float32 or float64 "
+                f"buffer of {self.width} numbers; make it with torch.zeros(engine.width)."
+            )
         with self._own_precision():
-            return self.clipper.add_(out, Captured(found, records, scale, self.packing))
+            return self.clipper.add_(buffer, Captured(found, records, scale, self.packing))
 
     def _own_precision(self) -> AbstractContextManager[Any]:
         """Where mixed precision around a step ends: its products are too coarse to clip by."""
@@ -241,6 +249,11 @@ class ClippedSum:
             if tracer.uses:
                 torch.autograd.grad(losses, ANCHOR, torch.ones_like(losses), allow_unused=True)
         return tracer
+
+
+def in_hand(out: Buffer) -> Tensor:
+    """The buffer itself."""
+    return out if isinstance(out, Tensor) else out()
 
 
 def check_losses(losses: Any, records: int) -> None:

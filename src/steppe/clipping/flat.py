@@ -48,4 +48,4 @@ class Flat:
     def factors(self, norms: Tensor) -> Tensor:
         """What each record's gradient is multiplied by, from its norm."""
         # An infinite norm gives 0, NaN stays NaN until the end, norm 0 gives 1.
-        return (self.bound / norms).clamp_(max=1.0).nan_to_num_(nan=0.0)
+        return norms.reciprocal().mul_(self.bound).clamp_(max=1.0).nan_to_num_(nan=0.0)

@@ -47,7 +47,7 @@ def squared_rows(rows: Tensor) -> Tensor:
             rest = torch.linalg.vector_norm(flat[:, whole:], dim=1, keepdim=True)
             parts = torch.cat([parts, rest], dim=1)
         norms = torch.linalg.vector_norm(parts, dim=1)
-    return norms.add_(2.0 * math.sqrt(length * torch.finfo(flat.dtype).tiny)).square_()
+    return norms.add_(_UNDERFLOW[flat.dtype] * math.sqrt(length)).square_()
 
 
 def paired_(gram_x: Tensor, gram_g: Tensor) -> Tensor:
@@ -137,21 +137,13 @@ class OwnRows(Kept):
 class Outer(Slot):
     """Σₜ gₜ xₜᵀ: the weight of anything linear. `x` is `(B, T, d)`, `g` is `(B, T, p)`.
 
-    With one position the norm is a product of two norms. With several, two Gram matrices give it
-    without writing the gradient out.
+    Two Gram matrices give the norm without writing the gradient out.
     """
 
     def __init__(self, x: Tensor, g: Tensor, dots: Tensor | None = None) -> None:
         self.x, self.g, self._dots = x, g, dots
 
-    @cached_property
-    def squared_g(self) -> Tensor:
-        """Squared norms of g, which a bias at the same place needs too."""
-        return squared_rows(self.g)
-
     def squared_norms(self) -> Tensor:
-        if self.x.shape[1] == 1:
-            return squared_rows(self.x).double() * self.squared_g  # may leave float32
         x, g = wide(self.x), wide(self.g)
         return paired_(torch.bmm(x, x.mT), torch.bmm(g, g.mT))
 
@@ -177,8 +169,45 @@ class Outer(Slot):
         return torch.einsum("btp,btp->b", wide(self.g), wide(self.x) @ matrix.t())
 
 
+class Single(Slot):
+    """g xᵀ: the weight of anything linear that a record meets once. `x` is `(B, d)`, `g` `(B, p)`.
+
+    The norm is a product of two norms. Small models consist of little else, so this says in few
+    calls what `Outer` would say of one position.
+    """
+
+    def __init__(self, x: Tensor, g: Tensor, dots: Tensor | None = None) -> None:
+        self.x, self.g, self._dots = x, g, dots
+
+    @cached_property
+    def squared_g(self) -> Tensor:
+        """Squared norms of g, which a bias at the same place needs too."""
+        return squared_rows(self.g)
+
+    def squared_norms(self) -> Tensor:
+        return squared_rows(self.x).double().mul_(self.squared_g)  # may leave float32
+
+    def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
+        x, g = wide(blank(self.x, bad)), wide(blank(self.g, bad))  # as in `Outer`, also below
+        each = factors.unsqueeze(1)
+        if g.shape[1] <= x.shape[1]:
+            g = g * each
+        else:
+            x = x * each
+        out.view(g.shape[1], x.shape[1]).addmm_(g.t(), x)
+
+    def written_out(self) -> Tensor:
+        return wide(self.g).unsqueeze(2) * wide(self.x).unsqueeze(1)
+
+    def dots(self, weight: Tensor) -> Tensor:
+        if self._dots is not None:
+            return self._dots
+        matrix = wide(weight.reshape(self.g.shape[1], self.x.shape[1]))
+        return (wide(self.g) * (wide(self.x) @ matrix.t())).sum(1)
+
+
 class Summed(Slot):
-    """Σₜ gₜ: a bias. `g` is `(B, T, p)`.
+    """Σₜ gₜ: a bias. `g` is `(B, T, p)`, or `(B, p)` where there is one position.
 
     Args:
         g: output gradients.
@@ -186,15 +215,14 @@ class Summed(Slot):
     """
 
     def __init__(self, g: Tensor, beside: Slot | None = None) -> None:
-        single = g.shape[1] == 1
-        self.gradients = wide(g.view(len(g), -1)) if single else g.sum(1, dtype=wide_dtype(g))
-        self._beside = beside if single and type(beside) is Outer else None
+        self.gradients = wide(g) if g.ndim == 2 else g.sum(1, dtype=wide_dtype(g))
+        self._beside = beside if g.ndim == 2 and type(beside) is Single else None
 
     def squared_norms(self) -> Tensor:
         return squared_rows(self.gradients) if self._beside is None else self._beside.squared_g
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
-        out.view(-1).addmv_(blank(self.gradients, bad).t(), factors)
+        out.addmv_(blank(self.gradients, bad).t(), factors)
 
     def written_out(self) -> Tensor:
         return self.gradients
@@ -206,16 +234,20 @@ def added(slots: Sequence[Slot]) -> Slot:
     Uses of the same linear kind are one use with more positions, so a cell that is called step by
     step costs as much as a layer that sees the whole sequence.
     """
-    if all(type(slot) is Outer for slot in slots):
-        outers = cast(Sequence[Outer], slots)
-        x = torch.cat([slot.x for slot in outers], dim=1)
-        g = torch.cat([slot.g for slot in outers], dim=1)
+    if all(type(slot) in (Outer, Single) for slot in slots):
+        linear = cast(Sequence[Outer | Single], slots)
+        x = torch.cat([_positions(slot.x) for slot in linear], dim=1)
+        g = torch.cat([_positions(slot.g) for slot in linear], dim=1)
         if x.shape[1] * (x.shape[2] + g.shape[2]) <= x.shape[2] * g.shape[2]:
             return Outer(x, g)
     total = slots[0].written_out()
     for slot in slots[1:]:
         total = total + slot.written_out()
     return Kept(total)
+
+
+def _positions(tensor: Tensor) -> Tensor:
+    return tensor.unsqueeze(1) if tensor.ndim == 2 else tensor
 
 
 def wide_dtype(tensor: Tensor) -> torch.dtype:
@@ -229,3 +261,5 @@ def wide(tensor: Tensor) -> Tensor:
 
 
 _WIDE = (torch.float32, torch.float64)
+# Twice the root below which a square underflows.
+_UNDERFLOW = {dtype: 2.0 * math.sqrt(torch.finfo(dtype).tiny) for dtype in _WIDE}

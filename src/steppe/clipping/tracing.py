@@ -10,7 +10,7 @@ know each record's gradient of the weights.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from steppe.clipping.batches import tensors_in
 from steppe.clipping.kernels import Kernels
 from steppe.clipping.layout import RECORDS_FIRST, Layout
 from steppe.clipping.slots import Slot
@@ -55,18 +56,6 @@ def leaf_ids(shared: Iterable[Tensor]) -> tuple[int | None, ...]:
 def is_marked(tensor: Tensor) -> bool:
     """Whether a tensor depends on records."""
     return hasattr(tensor, _MARK)
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """All tensors in nested tuples, lists and dictionaries, in order."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from tensors_in(item)
 
 
 def _sort(values: Iterable[Any], inputs: list[Tensor], shared: list[Tensor]) -> None:
@@ -134,7 +123,8 @@ class Contact:
     @property
     def in_place(self) -> bool:
         """Whether the call was meant to change its first argument."""
-        return self.name in _IN_PLACE or (self.name.endswith("_") and self.name[-2:] != "__")
+        name = self.name
+        return name in _IN_PLACE or (name[-1:] == "_" and name[-2:] != "__")
 
     def input_layout(self, position: int = 0) -> Layout:
         """Where the records lie in the given input."""

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steppe.clipping.batches import each
+from steppe.clipping.batches import each, tensors_in
 from steppe.clipping.probing.synthetic import synthetic
-from steppe.clipping.tracing import mark, tensors_in
+from steppe.clipping.tracing import mark
 from steppe.errors import MisuseError, UnsupportedModelError
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-# 2^17 values: each half is just large enough for torch to use two threads, and the words, the
-# radii and the result of one block stay near a core's second-level cache.
+# 2^17 values: each half is just large enough for torch to use two threads, and the radii and the
+# result of one block stay in a core's second-level cache.
 BLOCK = 1 << 17
 # What is left over is cut from blocks this large: a model of a few thousand weights should not hold
 # megabytes of noise to come.
@@ -19,6 +19,7 @@ SPARE = 1 << 15
 Keystream = Callable[[NDArray[np.uint8]], None]
 
 _RADIUS_BITS = 64
+_OFFSET = math.ldexp(1.0, -_RADIUS_BITS - 1)
 
 
 class NormalBlocks:
@@ -50,21 +51,24 @@ class NormalBlocks:
 
     def __init__(self, dtype: torch.dtype, keystream: Keystream) -> None:
         self._dtype, self._keystream = dtype, keystream
+        self._turns = torch.int32 if dtype == torch.float32 else torch.int64
+        self._turn = math.ldexp(2.0 * math.pi, -torch.iinfo(self._turns).bits)
+        self._scale = math.ldexp(1.0 - torch.finfo(dtype).eps / 2, 1 - _RADIUS_BITS)
+        # It outlives the call, so it must not become an inference tensor of a caller's mode.
         with torch.inference_mode(False):
             self._spare = torch.empty(SPARE, dtype=dtype, device="cpu")
         self._used = SPARE
 
     def fill_(self, flat: torch.Tensor, std: float) -> None:
         """Overwrite a contiguous one-dimensional CPU tensor with N(0, std²) values."""
-        whole = flat.numel() - flat.numel() % BLOCK
-        if whole:
-            maker = _Maker(BLOCK, self._dtype, self._keystream)
-            for start in range(0, whole, BLOCK):
-                maker.make_(flat[start : start + BLOCK], std)
+        # Words of 64 bits are made where the values will be, which takes an even address.
+        whole = 0 if flat.storage_offset() % 2 else flat.numel() - flat.numel() % BLOCK
+        for start in range(0, whole, BLOCK):
+            self._make_(flat[start : start + BLOCK], std)
         filled = whole
         while filled < flat.numel():
             if self._used == SPARE:
-                _Maker(SPARE, self._dtype, self._keystream).make_(self._spare, 1.0)
+                self._make_(self._spare, 1.0)
                 self._used = 0
             first = self._used
             count = min(flat.numel() - filled, SPARE - first)
@@ -73,36 +77,25 @@ class NormalBlocks:
             torch.mul(self._spare[first : first + count], std, out=flat[filled : filled + count])
             filled += count
 
+    def _make_(self, out: torch.Tensor, std: float) -> None:
+        """Overwrite `out` with N(0, std²) values.
 
-class _Maker:
-    """Makes blocks of one size, with the buffers that this takes.
-
-    It lives as long as one call: a step that is busy with activations should not hold them too.
-    """
-
-    def __init__(self, size: int, dtype: torch.dtype, keystream: Keystream) -> None:
-        self._keystream, self._half = keystream, size // 2
-        turns = np.dtype(np.int32 if dtype == torch.float32 else np.int64)
-        border = self._half * _RADIUS_BITS // 8
-        self._bytes: NDArray[np.uint8] = np.empty(
-            border + self._half * turns.itemsize, dtype=np.uint8
-        )
-        self._scale = math.ldexp(1.0 - torch.finfo(dtype).eps / 2, 1 - _RADIUS_BITS)
-        self._offset = math.ldexp(1.0, -_RADIUS_BITS - 1)
-        self._turn = math.ldexp(2.0 * math.pi, -8 * turns.itemsize)
-        # Buffers outlive the call, so they must not become inference tensors of a caller's mode.
-        with torch.inference_mode(False):
-            self._radius_words = torch.from_numpy(self._bytes[:border].view(np.int64))
-            self._angle_words = torch.from_numpy(self._bytes[border:].view(turns))
-            self._radius = torch.empty(self._half, dtype=dtype, device="cpu")
-
-    def make_(self, out: torch.Tensor, std: float) -> None:
-        """Overwrite `out`, which has the maker's size, with N(0, std²) values."""
-        self._keystream(self._bytes)
-        radius = self._radius.copy_(self._radius_words).abs_().mul_(self._scale).add_(self._offset)
+        The words lie in `out` itself until the values take their place, so the radii are all the
+        memory that is needed besides.
+        """
+        half = out.numel() // 2
+        first, second = out[:half], out[half:]
+        words = out if self._dtype == torch.float32 else first
+        self._keystream(_bytes(words))
+        radius = words.view(torch.int64).to(self._dtype)
+        radius.abs_().mul_(self._scale).add_(_OFFSET)
         # std multiplies the radius after the root: std² could leave the range of float32.
         radius.log_().mul_(-2.0).sqrt_().mul_(std)
-        first, second = out[: self._half], out[self._half :]
-        first.copy_(self._angle_words).mul_(self._turn)
+        self._keystream(_bytes(second))
+        first.copy_(second.view(self._turns)).mul_(self._turn)
         torch.sin(first, out=second).mul_(radius)
         first.cos_().mul_(radius)
+
+
+def _bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
+    return tensor.detach().numpy().view(np.uint8)

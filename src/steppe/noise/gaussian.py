@@ -81,7 +81,6 @@ class Gaussian:
             return buffer.zero_()
         return source.fill_normal_(buffer, std)
 
-    @torch.no_grad()
     def finish_(
         self, buffer: torch.Tensor, std: float, sensitivity: float, source: Source
     ) -> torch.Tensor:
@@ -106,8 +105,12 @@ class Gaussian:
             float64 buffer receives that result as it is; a float32 buffer rounds it once more,
             which is post-processing.
         """
-        if not self.grid:
-            return buffer
+        return self._rounded_(buffer, std, sensitivity, source) if self.grid else buffer
+
+    @torch.no_grad()
+    def _rounded_(
+        self, buffer: torch.Tensor, std: float, sensitivity: float, source: Source
+    ) -> torch.Tensor:
         std = positive("std", std)
         sensitivity = positive("sensitivity", sensitivity)
         step = grid_step(std)

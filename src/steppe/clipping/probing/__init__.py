@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from steppe.clipping.batches import tensors_in
 from steppe.clipping.probing.agreement import (
     require_alone,
     require_no_company,
@@ -26,7 +27,7 @@ from steppe.clipping.probing.report import Row as Row
 from steppe.clipping.probing.report import row
 from steppe.clipping.probing.sight import Sight, Subject, look
 from steppe.clipping.probing.synthetic import STYLES, Style, synthetic, with_other_record
-from steppe.clipping.tracing import Layouts, tensors_in
+from steppe.clipping.tracing import Layouts
 from steppe.errors import UnsupportedModelError
 
 _RECORDS = 3

@@ -14,7 +14,7 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 
-from steppe.clipping.batches import count, each
+from steppe.clipping.batches import count, each, tensors_in
 from steppe.clipping.engine import check_losses
 from steppe.clipping.rules import RULES
 from steppe.clipping.tracing import (
@@ -23,7 +23,6 @@ from steppe.clipping.tracing import (
     Tracer,
     is_marked,
     mark,
-    tensors_in,
     unmark,
 )
 from steppe.errors import IsolationError, UnsupportedModelError

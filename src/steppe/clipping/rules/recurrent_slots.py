@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from steppe.clipping.kernels import Candidate
-from steppe.clipping.slots import Kept, Outer, Slot, blank, paired_, wide_dtype
+from steppe.clipping.slots import Kept, Outer, Single, Slot, blank, paired_, wide_dtype
 from steppe.clipping.tracing import Contact
 
 
@@ -64,7 +64,7 @@ def shared_outer(contact: Contact, x: Tensor, gram: Gram, dots: Tensor | None) -
     delta = gram.delta
     records, positions, inputs, outputs = *x.shape, delta.shape[2]
     if positions == 1:
-        return Outer(x, delta, dots)
+        return Single(x[:, 0], delta[:, 0], dots)
     product, pairs = positions * inputs * outputs, positions**2 * (inputs + outputs)
     candidates = {
         # A Gram matrix of its own: what the measurement times must not depend on who came first.
