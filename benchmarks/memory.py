@@ -64,13 +64,13 @@ def measure(model: str, batch: int, engine: str, vmap_chunk: int) -> Peak:
 
 
 def resident_mb() -> float:
-    """Resident memory now, with freed pages given back first."""
+    """Resident memory without code now, with freed pages given back first."""
     _return_free_memory()
-    return _status_mb("VmRSS")
+    return _status_mb("RssAnon")
 
 
 def peak_mb(work: Callable[[], None]) -> float:
-    """Highest resident memory during `work`, in MB.
+    """Highest resident memory without code during `work`, in MB.
 
     Examples:
         >>> before = resident_mb()
@@ -80,7 +80,7 @@ def peak_mb(work: Callable[[], None]) -> float:
     _return_free_memory()
     if _reset_high_water_mark():
         work()
-        return _status_mb("VmHWM")
+        return _status_mb("VmHWM") - _status_mb("RssFile")  # pages of code come and do not go
     return _sampled_peak(work)
 
 
@@ -108,13 +108,13 @@ def _reset_high_water_mark() -> bool:
 
 
 def _sampled_peak(work: Callable[[], None]) -> float:
-    peak = _status_mb("VmRSS")
+    peak = _status_mb("RssAnon")
     done = threading.Event()
 
     def sample() -> None:
         nonlocal peak
         while not done.wait(SAMPLE_SECONDS):
-            peak = max(peak, _status_mb("VmRSS"))
+            peak = max(peak, _status_mb("RssAnon"))
 
     sampler = threading.Thread(target=sample)
     sampler.start()
@@ -123,7 +123,7 @@ def _sampled_peak(work: Callable[[], None]) -> float:
     finally:
         done.set()
         sampler.join()
-    return max(peak, _status_mb("VmRSS"))
+    return max(peak, _status_mb("RssAnon"))
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from steppe.clipping.slots import Kept, Outer, Summed, blank, squared_rows
+from steppe.clipping.slots import Kept, Outer, Single, Summed, blank, squared_rows
 
 NOBODY = torch.zeros(0, dtype=torch.long)
 
@@ -57,13 +57,27 @@ def test_guard_costs_less_than_the_promised_precision_on_ordinary_gradients() ->
     assert torch.allclose(Outer(x, g).squared_norms().double().sqrt(), truth, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("inputs", "outputs"), [(5, 3), (3, 5)])
+def test_single_says_what_outer_says_of_one_position(inputs: int, outputs: int) -> None:
+    x, g, factors = torch.randn(4, inputs), torch.randn(4, outputs), torch.rand(4)
+    bad, weight = torch.tensor([2]), torch.randn(outputs, inputs)
+    one, general = Single(x, g), Outer(x.unsqueeze(1), g.unsqueeze(1))
+    assert torch.allclose(one.squared_norms(), general.squared_norms().double(), rtol=1e-5)
+    assert torch.allclose(one.written_out(), general.written_out())
+    assert torch.allclose(one.dots(weight), general.dots(weight), atol=1e-5)
+    found, expected = torch.zeros(2, inputs * outputs)
+    one.add_(found, factors, bad)
+    general.add_(expected, factors, bad)
+    assert torch.allclose(found, expected, atol=1e-6)
+
+
 def test_summed_is_the_gradient_of_a_bias() -> None:
     g = torch.randn(3, 4, 2)
     slot = Summed(g)
     out = torch.zeros(2)
     slot.add_(out, torch.ones(3), NOBODY)
     assert torch.allclose(out, g.sum((0, 1)), rtol=1e-5, atol=1e-6)
-    assert torch.allclose(slot.squared_norms(), g.sum(1).square().sum(1), rtol=1e-5)
+    assert torch.allclose(slot.squared_norms().float(), g.sum(1).square().sum(1), rtol=1e-5)
 
 
 def test_bad_records_are_left_out_even_where_they_are_not_finite() -> None:

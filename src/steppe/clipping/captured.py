@@ -53,7 +53,7 @@ class Packing:
 
     def split(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Every weight with its piece of a flat vector."""
-        for parameter, piece in zip(self._weights, flat.split(self._sizes), strict=True):
+        for parameter, piece in zip(self._weights, flat.split_with_sizes(self._sizes), strict=True):
             yield parameter, piece.view_as(parameter)
 
     def part_of(self, flat: Tensor, name: str) -> Tensor:
@@ -173,13 +173,17 @@ class Captured:
     def add_(self, out: Tensor, factors: Tensor) -> None:
         """out += Σᵢ factorᵢ (gᵢ + λθ); records with factor 0 are left out, NaN or not.
 
+        The gradients are gone afterwards: each is let go once it is added, last layer first, so
+        that a copy that the next one needs finds room.
+
         Args:
             out: a flat buffer with a number for each weight.
             factors: one for each record.
         """
         factors, bad = _usable(factors, out.dtype)
         weights = factors if self.scale == 1.0 else factors * self.scale
-        for leaf, slot in self.found:
+        while self.found:
+            leaf, slot = self.found.pop()
             start, end = self.packing.slices[id(leaf)]
             if out.dtype == wide_dtype(leaf):
                 slot.add_(out[start:end], weights, bad)

@@ -89,10 +89,9 @@ class ClippedSum:
         """The piece of a flat vector that belongs to a weight, in its shape."""
         return self.packing.part_of(flat, name)
 
-    @torch.no_grad()
     def prepare(self) -> None:
         """Make the clip ready for a query at the weights as they are."""
-        with self._own_precision():
+        with torch.no_grad(), self._own_precision():
             self.clipper.prepare()
 
     def rehearse(self) -> None:
@@ -118,10 +117,9 @@ class ClippedSum:
         copies = 3 if self.clipper.writes_out else 0  # the gradient, a part of it, a product
         return copies * self.numel * 4
 
-    @torch.no_grad()
     def decode(self, answer: Tensor) -> Tensor:
         """The flat gradient in a noised sum that was divided by the expected batch."""
-        with self._own_precision():
+        with torch.no_grad(), self._own_precision():
             return self.clipper.decode(answer)
 
     @torch.no_grad()

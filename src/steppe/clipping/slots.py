@@ -26,7 +26,7 @@ GUARD = 4.0
 
 
 def squared_rows(rows: Tensor) -> Tensor:
-    """Squared l2 norm of every row of a `(B, ...)` tensor, accurate to float32 rounding.
+    """Squared l2 norm of every row of a `(B, ...)` tensor in float64, accurate to its own rounding.
 
     A one-level float32 sum over millions of entries is off by 1e-4 and more. Two levels of about
     √n terms each are off by 1e-7, at the same speed.
@@ -47,7 +47,8 @@ def squared_rows(rows: Tensor) -> Tensor:
             rest = torch.linalg.vector_norm(flat[:, whole:], dim=1, keepdim=True)
             parts = torch.cat([parts, rest], dim=1)
         norms = torch.linalg.vector_norm(parts, dim=1)
-    return norms.add_(_UNDERFLOW[flat.dtype] * math.sqrt(length)).square_()
+    # Products of squares leave float32, and torch converts the number to add for any other type.
+    return norms.double().add_(_UNDERFLOW[flat.dtype] * math.sqrt(length)).square_()
 
 
 def paired_(gram_x: Tensor, gram_g: Tensor) -> Tensor:
@@ -185,7 +186,7 @@ class Single(Slot):
         return squared_rows(self.g)
 
     def squared_norms(self) -> Tensor:
-        return squared_rows(self.x).double().mul_(self.squared_g)  # may leave float32
+        return squared_rows(self.x).mul_(self.squared_g)
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
         x, g = wide(blank(self.x, bad)), wide(blank(self.g, bad))  # as in `Outer`, also below

@@ -50,7 +50,7 @@ def unmark(tensor: Tensor) -> None:
 
 def leaf_ids(shared: Iterable[Tensor]) -> tuple[int | None, ...]:
     """Which weights these are; None for a tensor that was computed from weights."""
-    return tuple(id(tensor) if tensor.is_leaf else None for tensor in shared)
+    return tuple([id(tensor) if tensor.is_leaf else None for tensor in shared])
 
 
 def is_marked(tensor: Tensor) -> bool:
@@ -315,19 +315,19 @@ class Tracer(TorchFunctionMode):
         """The layouts that the probe found for this contact, if this is the one it saw."""
         layouts = self._layouts or []
         position = len(self.uses)
-        if position < len(layouts):
-            expected = layouts[position]
-            if (
-                expected.operation == contact.name
-                and expected.weights in (None, leaf_ids(contact.shared))
-                and len(expected.inputs) == len(contact.inputs)
-                and all(
-                    layout.fits(tuple(tensor.shape), self.records)
-                    for layout, tensor in zip(expected.inputs, contact.inputs, strict=True)
-                )
-            ):
-                return expected
+        if position < len(layouts) and self._fits(layouts[position], contact):
+            return layouts[position]
         raise _other_path(position, contact.name)
+
+    def _fits(self, expected: Layouts, contact: Contact) -> bool:
+        if expected.operation != contact.name or len(expected.inputs) != len(contact.inputs):
+            return False
+        if expected.weights is not None and expected.weights != leaf_ids(contact.shared):
+            return False
+        for layout, tensor in zip(expected.inputs, contact.inputs, strict=True):
+            if not layout.fits(tuple(tensor.shape), self.records):
+                return False
+        return True
 
     def require_whole(self) -> None:
         """Refuse a forward pass that left out something the probe saw."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,8 +14,17 @@ from steppe.clipping.reference import clipped_sum
 
 Batch = tuple[Tensor, Tensor]
 
-NARROW = (70, 300, 5)  # records, inputs, outputs
-OTHERS = [(70, 300, 40), (70, 20, 5), (7, 300, 5)]
+NARROW = (263, 4_000, 5)  # records, inputs, outputs
+OTHERS = [(263, 4_000, 40), (70, 20, 5), (7, 300, 5)]
+
+
+@pytest.fixture(params=[1, 2], autouse=True)
+def threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The records are split among the threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
 
 
 def squares(output: Tensor, target: Tensor) -> Tensor:

@@ -67,13 +67,14 @@ class Linear(Use):
 
 # Few outputs from many inputs and records, as in a classifier's last layer: with the factors in the
 # other order, and a group of records for each thread, the same product takes about half the time.
-_FEW, _MANY, _ENOUGH = 16, 256, 64
+# It costs half a megabyte of workspace, so the input should be larger than that.
+_FEW, _MANY, _ENOUGH = 16, 256, 2**20
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """`F.linear(x, weight, bias)`."""
     outputs, inputs = weight.shape
-    narrow = x.ndim == 2 and outputs <= _FEW and inputs >= _MANY and len(x) >= _ENOUGH
+    narrow = x.ndim == 2 and outputs <= _FEW and inputs >= _MANY and x.numel() >= _ENOUGH
     if not narrow or bias is None or x.device.type != "cpu":
         return F.linear(x, weight, bias)
     groups = torch.get_num_threads()
