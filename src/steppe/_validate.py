@@ -16,7 +16,8 @@ def fail(name: str, value: Any, rule: str, remedy: str) -> ConfigurationError:
     >>> print(fail("delta", 2, "must lie in (0, 1)", "use about 1/N or less"))
     delta=2: must lie in (0, 1); use about 1/N or less.
     """
-    return ConfigurationError(f"{name}={value!r}: {rule}; {remedy}.")
+    end = "" if remedy.endswith("?") else "."
+    return ConfigurationError(f"{name}={value!r}: {rule}; {remedy}{end}")
 
 
 def _real(name: str, value: Any, remedy: str) -> float:

@@ -61,9 +61,12 @@ class Result:
     preparation: float
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row for each published model: the papers' name, constants, accuracy."""
+        """One row for each published model: the papers' name, constants, accuracy, time."""
         rows = [
-            {"name": _short(row["model"]), "model": row["model"], "accuracy": row["accuracy"]}
+            {
+                "name": _short(row["model"]),
+                **{key: row[key] for key in ("model", "accuracy", "seconds")},
+            }
             for row in self.outcome.table
         ]
         return sorted(rows, key=lambda row: ORDER.index(row["name"]))

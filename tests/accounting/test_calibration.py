@@ -73,6 +73,12 @@ def test_a_schedule_of_forty_levels_takes_seconds() -> None:
     assert 0.999 * 3.0 <= epsilon(make(sigma), 1e-5) <= 3.0
 
 
+def test_a_tiny_budget_is_kept_by_noise_that_hides_all_within_delta() -> None:
+    sigma = calibrate(lambda s: [Segment(0.1, s, 600)], 1e-9, 1e-4)
+    assert epsilon([Segment(0.1, sigma, 600)], 1e-4) <= 1e-9
+    assert epsilon([Segment(0.1, 0.99 * sigma, 600)], 1e-4) > 1e-9
+
+
 def test_unreachable_targets_say_why() -> None:
     def fixed_cost(sigma: float) -> list[Segment]:
         return [Segment(0.5, 1.0, 10), Segment(0.5, sigma, 10)]

@@ -23,7 +23,7 @@ steps = 12
 
 [optimizer]
 name = "SGD"
-lr = 3.0
+lr = 1.0
 
 [train]
 store_every = 2
@@ -45,5 +45,7 @@ def write_project(folder: Path) -> None:
     (folder / "run.toml").write_text(CONFIG)
     (folder / "cli_test_models.py").write_text(
         "from torch import nn\n\n\ndef wide():\n    return nn.Linear(9, 2)\n\n\n"
-        "def mixing():\n    return nn.Sequential(nn.Linear(6, 2), nn.Softmax(0))\n"
+        "def mixing():\n    return nn.Sequential(nn.Linear(6, 2), nn.Softmax(0))\n\n\n"
+        "def normed():\n    layers = nn.Linear(6, 32), nn.BatchNorm1d(32), nn.Linear(32, 2)\n"
+        "    return nn.Sequential(*layers)\n"
     )

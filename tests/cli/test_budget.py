@@ -116,7 +116,7 @@ def test_a_clip_shares_the_noise_out(shell: Shell) -> None:
     assert noise == pytest.approx([0.04, 0.02])
     assert shell.refused(f"{line} --clip Median") == (
         "steppe: error: plan.clip.name='Median': is not known here, only Automatic, Flat, GEP, "
-        "PerLayer, Quantile; did you mean 'Quantile'?.\n"
+        "PerLayer, Quantile; did you mean 'Quantile'?\n"
     )
 
 
@@ -210,7 +210,7 @@ def test_a_large_delta_is_a_warning(shell: Shell) -> None:
         (
             "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "
             "--noise StepSchedule:dorp=0.6",
-            "plan.noise.dorp=0.6: is not known here, only drop, every, grid; did you mean 'drop'?.",
+            "plan.noise.dorp=0.6: is not known here, only drop, every, grid; did you mean 'drop'?",
         ),
         (
             "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "
@@ -221,7 +221,7 @@ def test_a_large_delta_is_a_warning(shell: Shell) -> None:
             "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "
             "--noise Falling",
             "plan.noise.name='Falling': is not known here, only ExponentialSchedule, Gaussian, "
-            "PolynomialSchedule, StepSchedule, TimeSchedule; did you mean 'PolynomialSchedule'?.",
+            "PolynomialSchedule, StepSchedule, TimeSchedule; did you mean 'PolynomialSchedule'?",
         ),
         (
             "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "

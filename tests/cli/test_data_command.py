@@ -70,7 +70,7 @@ def test_what_was_never_fetched_is_a_failed_check(shell: Shell, folder: Path) ->
 def test_an_unknown_name(shell: Shell, folder: Path, command: str) -> None:
     assert shell.refused(f"data {command} minst") == (
         "steppe: error: name='minst': must be one of mnist, fashion-mnist, cifar10, cifar100, "
-        "svhn, stl10, adult; did you mean 'mnist'?.\n"
+        "svhn, stl10, adult; did you mean 'mnist'?\n"
     )
 
 

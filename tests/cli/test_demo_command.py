@@ -26,7 +26,8 @@ def test_the_table_and_the_report(shell: Shell, tmp_path: Path) -> None:
     assert code == 0
     assert out.startswith("A test. SYNTHETIC DATA.\n")
     for name in ("last", "SWA", "EMA", "UPA", "PDA", "OPA", "OMV"):
-        assert re.search(rf"^{name} .*\d+\.\d\d % +2\.000$", out, re.M), name
+        assert re.search(rf"^{name} .*\d+\.\d\d % +2\.000 +\d+\.\d s$", out, re.M), name
+    assert re.search(r"^model +accuracy +ε +time$", out, re.M)
     assert re.search(r"^batch_size +\d+ +large, so that many records share", out, re.M)
     assert out.endswith(f"report: {tmp_path / 'run' / 'report.html'}\n")
 
@@ -39,6 +40,7 @@ def test_json(shell: Shell, tmp_path: Path) -> None:
     assert 3.9 < result["epsilon"] <= 4.0
     assert Path(result["report"]).exists()
     assert len(result["models"]) == 7
+    assert all(row["seconds"] > result["seconds"] for row in result["models"])
 
 
 def test_bad_budget(shell: Shell) -> None:

@@ -102,7 +102,7 @@ def test_bad_models(shell: Shell, words: str, message: str) -> None:
 
 def test_a_name_that_is_almost_right(shell: Shell) -> None:
     message = shell.refused("inspect cnn-tanh-26 --input-shape 1,28,28")
-    assert message.endswith("did you mean 'cnn-tanh-26k'?.\n")
+    assert message.endswith("did you mean 'cnn-tanh-26k'?\n")
 
 
 def test_a_shape_that_the_model_cannot_take(shell: Shell) -> None:

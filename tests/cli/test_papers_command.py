@@ -62,7 +62,7 @@ def test_time_that_is_used_up_leaves_work(shell: Shell, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("show dice", "experiment='dice': must be one of coin; did you mean 'coin'?."),
+        ("show dice", "experiment='dice': must be one of coin; did you mean 'coin'?"),
         ("run coin --settings odd", "settings='odd': must be one of 'fair', 'bent'; use 'fair'."),
         (
             "run coin --minutes -1",

@@ -108,14 +108,14 @@ def test_flatness(shell: Shell, project: Path) -> None:
         (
             "average run EMAA:decay=0.9",
             "average.name='EMAA': is not known here, only EMA, OMV, OPA, PolynomialDecay, SWA, "
-            "Window; did you mean 'EMA'?.",
+            "Window; did you mean 'EMA'?",
         ),
         ("average run EMA", "average.decay=None: is needed by EMA; add decay = …."),
         ("average run EMA:decay=x", "EMA.decay='x': must be a number; write it like 0.01."),
         (
             "average run EMA:decy=1",
             "average.decy=1: is not known here, only average_buffers, decay, warmup; did you mean "
-            "'decay'?.",
+            "'decay'?",
         ),
         (
             "average run OPA:k=9",
@@ -126,12 +126,15 @@ def test_flatness(shell: Shell, project: Path) -> None:
             "average run --burn-in 99",
             "burn-in=99: leaves none of the 6 stored checkpoints; leave out fewer steps.",
         ),
-        ("predict run nowhere.npy", "nowhere.npy: No such file or directory"),
+        (
+            "predict run nowhere.npy",
+            "place='nowhere.npy': there is no such file or folder; give an .npz or .csv file, a "
+            "folder of .npy files, or module:factory.",
+        ),
         (
             "predict run wide.npy",
-            "data='wide.npy': the model fails on these records: RuntimeError: mat1 and mat2 shapes "
-            "cannot be multiplied (3x9 and 6x2); give records of the shape that the run was "
-            "trained on.",
+            "place='wide.npy': has 9 columns, and there are bounds for 6; give as many of one as "
+            "of the other.",
         ),
         (
             "predict run new.npy --interval 2",
@@ -159,7 +162,7 @@ def test_bad_input(shell: Shell, project: Path, line: str, message: str) -> None
 def test_objects_are_not_unpickled(shell: Shell, project: Path) -> None:
     np.save(project / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
     err = shell.refused("predict run objects.npy")
-    assert err.startswith("steppe: error: data='objects.npy': must be one plain array (")
+    assert err.startswith("steppe: error: place='objects.npy': must be one plain array (")
 
 
 @pytest.mark.parametrize("command", ["average run", "predict run new.npy"])

@@ -55,7 +55,9 @@ def test_arrays_with_and_without_a_test_part(tmp_path: Path, form: str) -> None:
         ({"x": X, "y": Y + 0.5}, "labels of type float64 must be whole numbers"),
         ({"x": X, "y": Y + 1}, "labels must lie from 0 to 2"),
         ({"x": X, "y": Y - 1}, "labels must lie from 0 to 2"),
-        ({"x": np.array([{}] * 6), "y": Y}, "plain array"),
+        ({"x": np.array([{}] * 6), "y": Y}, r"plain array.* \(it holds objects, or is no"),
+        ({"x": np.where(X == 7, np.nan, X), "y": Y}, "record 3 has a value that is not finite"),
+        ({"x": X[:, 0], "y": Y}, r"x of shape \(6,\)"),
         ({"x_train": X, "y_train": Y, "x_test": X[:, :1], "y_test": Y}, "must be like training"),
     ],
 )
@@ -75,7 +77,9 @@ def test_classes_are_declared_never_counted(tmp_path: Path) -> None:
         data.read(place, classes=0)
 
 
-@pytest.mark.parametrize("option", [{"target": "y"}, {"bounds": (0, 1)}, {"test": "b.npz"}])
+@pytest.mark.parametrize(
+    "option", [{"target": "y"}, {"columns": ["x"]}, {"categories": {}}, {"test": "b.npz"}]
+)
 def test_options_of_tables_are_for_tables(tmp_path: Path, option: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="is for CSV files"):
         data.read(arrays(tmp_path, "npz", x=X, y=Y), classes=3, **option)
@@ -101,6 +105,12 @@ def test_a_place_that_is_not_there() -> None:
         data.read("nowhere.npz", classes=2)
 
 
+def test_a_file_of_another_kind(tmp_path: Path) -> None:
+    (tmp_path / "mine.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DataError, match=r"is of no kind that is read here; give an \.npz or \.csv"):
+        data.read(tmp_path / "mine.parquet", classes=2)
+
+
 def table(folder: Path, text: str, name: str = "mine.csv") -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8-sig")
@@ -115,7 +125,9 @@ def test_a_table_is_cut_and_scaled_by_declared_bounds(tmp_path: Path) -> None:
     path = table(tmp_path, TEXT)
     found = data.read(path, target="ill", classes=2, bounds=BOUNDS)
     assert isinstance(found, Dataset)
-    np.testing.assert_allclose(found.train.x, [[0.2, 0.1], [0.8, 0.9], [0.5, 1.0]], rtol=1e-6)
+    expected = [[-0.6, -0.8], [0.6, 0.8], [0.0, 1.0]]
+    np.testing.assert_allclose(found.train.x, expected, rtol=1e-6, atol=1e-7)
+    assert (found.bounds, found.columns) == (BOUNDS, ("age", "visits"))
     assert found.train.y.tolist() == [0, 1, 1]
     plain = data.read(path, target="ill", classes=2, columns=["visits"])
     assert plain.train.x.tolist() == [[1], [9], [30]]
@@ -138,15 +150,21 @@ def test_the_test_table_may_have_its_columns_in_another_order(tmp_path: Path) ->
         (TEXT, {"columns": ["ill"]}, "is the label; leave it out of columns"),
         (TEXT, {"bounds": {"age": (0, 9)}}, "bounds='visits': must be given for every column"),
         (TEXT, {"bounds": {**BOUNDS, "x": (0, 1)}}, "bounds='x': must be a column that is read"),
-        (TEXT, {"bounds": (5, 5)}, "must be finite and ascending"),
+        (TEXT, {"bounds": (5, 5)}, "must be two finite numbers, ascending"),
+        (TEXT, {"bounds": "record"}, "must be two finite numbers, ascending"),
+        (TEXT, {"bounds": {**BOUNDS, "age": 3}}, "the bounds of 'age' must be two finite"),
+        (TEXT, {"categories": {"sex": ["m"]}}, "categories='sex': must be a column that is read"),
+        ("sex,ill\nx,1\n", {"categories": {"sex": ["f", "m"]}}, "must be one of its categories"),
+        ("ill\n1\n", {}, "must have a column beside the label"),
         ("age,ill\n20,3\n", {}, "line 2, column 'ill': must be a whole number from 0 to 1"),
         ("age,ill\n20,0.5\n", {}, "must be a whole number from 0 to 1"),
         ("age,ill\n20,yes\n", {}, "must be a whole number from 0 to 1"),
         ("age,ill\n20,-1\n", {}, "must be a whole number from 0 to 1"),
         ("age,ill\n20,maybe\n", {"classes": ["no", "yes"]}, "declared classes 'no', 'yes'"),
         ("age,ill\nold,1\n", {}, "line 2, column 'age': must be a finite number"),
-        ("age,ill\n,1\n", {}, "must be a finite number"),
-        ("age,ill\nnan,1\n", {}, "must be a finite number"),
+        ("age,ill\ninf,1\n", {}, "must be a finite number; declare the categories"),
+        ("age,ill\n,1\n", {}, "line 2, column 'age': has no value; fill it in, or set missing="),
+        ("age,ill\nnan,1\n", {}, "has no value"),
         ("age,ill\n1,1,1\n", {}, "line 2 must have 2 columns"),
         ("age,age,ill\n1,1,1\n", {}, "a different name for each column"),
         ("age,ill\n", {}, "at least one record"),
@@ -226,8 +244,91 @@ def test_a_factory_may_return_arrays_or_data_sets(
         data.read("no_such_module:pair", classes=3)
 
 
-def test_column_ranges_are_those_of_the_records(tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    path.write_text("a,b,label\n1,5,0\n-2,5,1\n")
-    assert data.column_ranges(path, "label", 2) == {"a": (-2.0, 1.0), "b": (5.0, 6.0)}
-    assert data.column_ranges(path, "label", 2, ["b"]) == {"b": (5.0, 6.0)}
+def test_bounds_may_be_read_off_a_table(tmp_path: Path) -> None:
+    path = table(tmp_path, "a,b,label\n1,5,0\n-3,5,1\n")
+    found = data.read(path, target="label", classes=2, bounds="records")
+    assert isinstance(found, Dataset)
+    assert found.bounds == {"a": (-7.0, 5.0), "b": (4.0, 6.0)}  # mean ± 3 deviations; a constant
+    np.testing.assert_allclose(found.train.x, [[1 / 3, 0], [-1 / 3, 0]], rtol=1e-6)
+    again = data.read(path, target="label", classes=2, bounds=found.bounds)
+    assert np.array_equal(again.train.x, found.train.x)
+
+
+def test_text_becomes_its_declared_categories(tmp_path: Path) -> None:
+    path = table(tmp_path, "age,sex,ill\n50,m,no\n100, f,yes\n,NA,yes\n")
+    options: dict[str, Any] = {
+        "target": "ill",
+        "classes": ["no", "yes"],
+        "bounds": {"age": (0, 100)},
+        "categories": {"sex": ["f", "m"]},
+    }
+    with pytest.raises(DataError, match="line 4, column 'age': has no value"):
+        data.read(path, **options)
+    found = data.read(path, missing="middle", **options)
+    assert found.train.x.tolist() == [[0, 0, 1], [1, 1, 0], [0, 0, 0]]
+    with pytest.raises(ConfigurationError, match="missing='middle': needs bounds"):
+        data.read(path, missing="middle", **{**options, "bounds": None})
+    with pytest.raises(ConfigurationError, match="list of different texts"):
+        data.read(path, **{**options, "categories": {"sex": "f"}})
+    with pytest.raises(ConfigurationError, match='missing=0: must be "middle"'):
+        data.read(path, **{**options, "missing": 0})
+
+
+def test_records_without_labels_are_read_on_the_same_scale(tmp_path: Path) -> None:
+    path = table(tmp_path, "visits,age\n1,20\n")
+    inputs = data.read_inputs(path, columns=["age", "visits"], bounds=BOUNDS)
+    np.testing.assert_allclose(inputs, [[-0.6, -0.8]], rtol=1e-6)
+    np.save(tmp_path / "new.npy", [[20.0, 1.0]])
+    inputs = data.read_inputs(tmp_path / "new.npy", bounds=[(0, 100), (0, 10)])
+    np.testing.assert_allclose(inputs, [[-0.6, -0.8]], rtol=1e-6)
+    np.save(tmp_path / "flat.npy", [20.0, 1.0])
+    with pytest.raises(DataError, match=r"shape \(2,\) must be numbers, a row a record"):
+        data.read_inputs(tmp_path / "flat.npy")
+    with pytest.raises(DataError, match="there is no such file"):
+        data.read_inputs(tmp_path / "none.npy")
+
+
+def test_columns_of_arrays_have_bounds_of_their_own(tmp_path: Path) -> None:
+    place = arrays(tmp_path, "npz", x_train=X, y_train=Y, x_test=X[:1] - 99, y_test=Y[:1])
+    found = data.read(place, classes=3, bounds=[(0, 10), (1, 11)])
+    assert isinstance(found, Dataset)
+    np.testing.assert_allclose(found.train.x[:, 0], X[:, 0] / 5 - 1, rtol=1e-6, atol=1e-7)
+    assert found.test.x.tolist() == [[-1, -1]]
+    same = data.read(place, classes=3, bounds=(0, 11))
+    assert isinstance(same, Dataset)
+    assert same.bounds == [(0, 11)] * 2
+    with pytest.raises(DataError, match="has 2 columns, and there are bounds for 3"):
+        data.read(place, classes=3, bounds=[(0, 1)] * 3)
+
+
+def test_bounds_may_be_read_off_arrays(tmp_path: Path) -> None:
+    missing = np.where(X == 7, np.nan, X)
+    place = arrays(tmp_path, "npz", x=missing, y=Y)
+    found = data.read(place, classes=3, bounds="records", missing="middle")
+    assert found.train.x[3, 1] == 0
+    assert np.abs(found.train.x).max() < 1
+    pictures = arrays(tmp_path, "npy", x=np.arange(24).reshape(6, 2, 2), y=Y)
+    bright = data.read(pictures, classes=3, bounds="records")
+    assert isinstance(bright, Dataset)
+    assert bright.bounds == (0.0, 23.0)
+    assert (bright.train.x.min(), bright.train.x.max()) == (0.0, 1.0)
+
+
+def test_pictures_of_bytes_have_their_bounds(tmp_path: Path) -> None:
+    place = arrays(tmp_path, "npz", x=np.zeros((6, 4, 4), np.uint8), y=Y)
+    found = data.read(place, classes=3, bounds="records")
+    assert isinstance(found, Dataset)
+    assert found.bounds is None
+    with pytest.raises(ConfigurationError, match="uint8 stands for pictures"):
+        data.read(place, classes=3, bounds=(0, 1))
+
+
+def test_a_public_name_that_is_almost_right_is_suggested() -> None:
+    with pytest.raises(DataError, match="did you mean the public data set 'mnist'"):
+        data.read("minst", classes=10)
+
+
+@pytest.mark.parametrize("option", [{"bounds": (0, 1)}, {"missing": "middle"}])
+def test_what_own_code_makes_is_taken_as_it_is(option: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="scale in your own code"):
+        data.read("somewhere:records", classes=2, **option)

@@ -26,6 +26,8 @@ PLAN = {
     "point": "Here",
 }
 
+BUDGET = {"plan": {"epsilon": 8.0}}
+
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
@@ -328,10 +330,12 @@ def test_bounds_that_nobody_declared_are_read_and_said(tmp_path: Path) -> None:
     data = {"place": str(_visits(tmp_path)), "classes": 2, "target": "ill"}
     trainer = Config({"data": data, "plan": {"epsilon": 8.0}}).trainer()
     assert "declare data.bounds" in trainer.reasons["bounds"]
-    assert "smallest and largest value of each column were read" in str(trainer.statement)
+    said = " ".join(str(trainer.statement).split())
+    assert "the mean and the standard deviation of each column were read once" in said
     resolved = tomllib.loads(trainer.toml or "")["data"]
     assert resolved["bounds_from"] == "records"
-    assert resolved["bounds"]["age"][0] >= 18.0
+    assert resolved["bounds"]["age"][0] < 54 < resolved["bounds"]["age"][1]
+    assert resolved["columns"] == ["income", "age"]
     # What was resolved says the same when it is read again.
     again = Config(tomllib.loads(trainer.toml or "")).trainer()
     assert again.statement == trainer.statement
@@ -343,6 +347,68 @@ def test_declared_bounds_leave_the_records_unread(tmp_path: Path) -> None:
     trainer = Config({"data": {**data, "bounds": bounds}, "plan": {"epsilon": 8.0}}).trainer()
     assert "bounds" not in trainer.reasons
     assert trainer.statement.also_read == ()
+
+
+MAPPED = """
+import torch
+
+class Mapped:
+    def __len__(self): return 40
+    def __getitem__(self, row): return torch.zeros(3), 0
+"""
+
+
+def test_a_network_by_name_needs_the_number_of_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config_test_records.py").write_text(MAPPED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    data = {"place": "config_test_records:Mapped"}
+    with pytest.raises(ConfigurationError, match=r"data\.classes=None: is needed by logistic"):
+        Assembly({"data": data, **BUDGET})
+    assembly = Assembly({"data": {**data, "classes": 3}, **BUDGET})
+    assert assembly.resolved["model"]["classes"] == 3
+
+
+def test_a_table_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, opened = str(_visits(tmp_path)), []
+    usual = Path.open
+
+    def counted(path: Path, *words: Any, **options: Any) -> Any:
+        opened.append(path.name)
+        return usual(path, *words, **options)
+
+    monkeypatch.setattr(Path, "open", counted)
+    Assembly({"data": {"place": place, "classes": 2, "target": "ill"}, **BUDGET})
+    assert opened.count("visits.csv") == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "words", "extent"),
+    [
+        ((40, 3), "the mean and the standard deviation of each column were read once", 3),
+        ((40, 4, 4), "the smallest and the largest of all values were read once", 2),
+    ],
+)
+def test_arrays_in_files_are_scaled_and_it_is_said(
+    tmp_path: Path, shape: tuple[int, ...], words: str, extent: int
+) -> None:
+    x = np.random.default_rng(0).normal(1e4, 1e3, shape)
+    np.savez(tmp_path / "own.npz", x=x, y=np.arange(40) % 2)
+    assembly = Assembly({"data": {"place": str(tmp_path / "own.npz"), "classes": 2}, **BUDGET})
+    assert assembly.loaded.train.tensors[0].abs().max() <= 1
+    assert words in assembly.loaded.also_read[0]
+    assert len(assembly.resolved["data"]["bounds"]) == extent
+    again = Assembly(tomllib.loads(write_toml(assembly.resolved)))
+    assert torch.equal(again.loaded.train.tensors[0], assembly.loaded.train.tensors[0])
+    assert again.loaded.also_read == assembly.loaded.also_read
+
+
+def test_pictures_of_bytes_are_scaled_by_constants(tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", x=np.zeros((40, 8, 8), np.uint8), y=np.arange(40) % 2)
+    assembly = Assembly({"data": {"place": str(tmp_path / "own.npz"), "classes": 2}, **BUDGET})
+    assert assembly.loaded.also_read == ()
+    assert "bounds" not in assembly.resolved["data"]
 
 
 @pytest.mark.slow

@@ -16,8 +16,9 @@ from safetensors.torch import load_file
 from torch import nn
 from training_cases import STEPS, pairs, plan, trainer
 
-from steppe import SAT, SeededSource
+from steppe import SAT, Plan, SeededSource
 from steppe.averaging import CheckpointStore, reconstruct, stored_snapshots
+from steppe.clipping import Automatic
 from steppe.errors import (
     ConfigurationError,
     DataError,
@@ -25,7 +26,7 @@ from steppe.errors import (
     StorageError,
 )
 from steppe.ledger import Ledger
-from steppe.training import Interrupted, Moment, Snapshots, read_log
+from steppe.training import Interrupted, Moment, Snapshots, Trainer, read_log
 
 
 def stop_at(step: int) -> Any:
@@ -64,6 +65,8 @@ def test_a_whole_run(tmp_path: Path) -> None:
     names = ["last", "SWA(cycle=1, warmup=10)", "EMA(decay=0.9, warmup=1)", "OPA(k=3)", "OMV(k=3)"]
     assert [row["model"] for row in outcome.table] == names
     assert all(row["accuracy"] > 0.7 for row in outcome.table)
+    assert all(row["seconds"] > outcome.seconds for row in outcome.table)
+    assert str(outcome).splitlines()[0].split() == ["model", "accuracy", "loss", "time"]
     assert "ε = " in str(outcome)
     assert "NOT PRIVATE" not in str(outcome)
 
@@ -114,12 +117,43 @@ def test_the_published_weights_are_the_models(tmp_path: Path) -> None:
 def test_without_evaluation_there_is_no_table(tmp_path: Path) -> None:
     outcome = trainer(tmp_path / "run", evaluate=None).fit()
     assert outcome.table == ()
+    assert "no scores: no held-out records were given" in str(outcome)
     assert not read_log(tmp_path / "run" / "log.jsonl")
+
+
+def test_model_data_and_plan_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def own(data: Any) -> Trainer:
+        torch.manual_seed(0)
+        budget = Plan(epsilon=8.0, delta=1e-4, batch_size=200, steps=40)  # the population is read
+        return Trainer(nn.Linear(6, 2), data, budget, run=tmp_path / "run", evaluate=pairs(200, 1))
+
+    first = own(pairs(1000))
+    assert first.reasons["optimizer"].startswith("SGD(lr=")
+    first.callbacks = (stop_at(20),)
+    with pytest.raises(Interrupted):
+        first.fit()
+    outcome = own(pairs(1000)).resume()  # by rule means the same again
+    assert [row["model"].partition("(")[0] for row in outcome.table] == [
+        "last",
+        "EMA",
+        "SWA",
+        "Window",
+        "PolynomialDecay",
+    ]
+    assert outcome.table[1]["accuracy"] > 0.9
+    said = capsys.readouterr().err
+    for name, why in first.reasons.items():
+        assert f"chosen: {name} = {why}" in said
+    assert "resumed from the checkpoint after step 20" in said
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["reasons"] == first.reasons
 
 
 def test_a_function_may_evaluate(tmp_path: Path) -> None:
     outcome = trainer(tmp_path / "run", averages=(), evaluate=lambda model: {"size": 3}).fit()
-    assert outcome.table == ({"model": "last", "accuracy": None, "loss": None, "size": 3.0},)
+    (row,) = outcome.table
+    assert row["seconds"] > outcome.seconds
+    rest = {name: value for name, value in row.items() if name != "seconds"}
+    assert rest == {"model": "last", "accuracy": None, "loss": None, "size": 3.0}
 
 
 def test_callbacks_see_every_step_and_may_end_the_run(tmp_path: Path) -> None:
@@ -247,13 +281,14 @@ def test_a_finished_run_resumes_to_its_result(tmp_path: Path) -> None:
     first = trainer(tmp_path / "run").fit()
     (tmp_path / "run" / "result.json").unlink()
     again = trainer(tmp_path / "run").resume()
-    assert again.table == first.table
+    scores = [[{**row, "seconds": None} for row in outcome.table] for outcome in (first, again)]
+    assert scores[0] == scores[1]
     assert again.epsilon == first.epsilon
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path: Path) -> None:
     own = trainer(tmp_path / "run")
-    own._write_settings("an id")
+    own.folder.begin(own.plan, own.statement, own._config("an id"), own.toml)
     assert trainer(tmp_path / "run").resume().steps == STEPS
 
 
@@ -392,7 +427,11 @@ def test_a_full_disk_is_a_clear_error_and_nothing_is_lost(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"optimizer": None}, "optimizer=None: must be given"),
+        ({"optimizer": None}, "belongs to an optimizer; pass that optimizer too"),
+        (
+            {"optimizer": None, "scheduler": None, "plan": plan(clip=Automatic())},
+            "optimizer=None: is chosen by rule for Flat, and the plan clips by Automatic",
+        ),
         ({"store_every": None}, r"averages='OPA\(k=3\)': needs a store; set store_every"),
         ({"store_every": 0}, "store_every=0: must be a whole number"),
         ({"checkpoint_every": 0}, "checkpoint_every=0"),

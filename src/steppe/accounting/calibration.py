@@ -122,20 +122,21 @@ def _solve(
     bracket of what is known; if a few of them do not arrive, the bracket is halved instead.
     """
     too_little, enough = 0.0, math.inf  # the largest σ that overspends, the smallest that does not
-    reached = 0.0  # what the latter spends
+    overspent, reached = math.inf, 0.0  # what they spend
     sigma, previous, tries = _round_up(start), None, 0
     while True:
         value = spent(sigma)
         if (1 - tolerance) * target <= value <= target:
             return sigma, slope
         if value > target:
-            too_little = sigma
+            too_little, overspent = sigma, value
         else:
             enough, reached = sigma, value
         if enough <= _next(too_little):
             # No number with six digits lies between: ε jumps here, so take the safe side. A
-            # change of grid makes it jump by a hair; overflow near ε = 700 makes it jump to ∞.
-            if reached < target / 2:
+            # change of grid makes it jump by a hair, noise that hides a record within δ makes it
+            # jump to 0, and overflow near ε = 700 makes it jump to ∞.
+            if reached < target / 2 and overspent == math.inf:
                 raise _not_spent(target, enough)
             return enough, slope
         if 0 < value < math.inf:

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _result(task: Task, result: Result) -> dict[str, Any]:
-    from steppe.cli.outcomes import chosen
+    from steppe.cli.outcomes import chosen_for
 
     outcome = result.outcome
     return {
@@ -59,34 +59,36 @@ def _result(task: Task, result: Result) -> dict[str, Any]:
         "steps": outcome.steps,
         "seconds": outcome.seconds,
         "preparation_seconds": result.preparation,
-        "chosen": chosen(result.trainer),
+        "chosen": chosen_for(result.trainer),
         "run": str(outcome.run),
         "report": str(result.report),
     }
 
 
 def _print(result: Result) -> None:
-    from steppe.cli.outcomes import chosen, chosen_text
+    from steppe.cli.outcomes import chosen_for, chosen_text
 
     outcome = result.outcome
-    print(f"\n{chosen_text(chosen(result.trainer))}")
+    print(f"\n{chosen_text(chosen_for(result.trainer))}")
     rows = [
         (
             row["name"],
             "" if row["model"] == row["name"] else row["model"],
             f"{100 * row['accuracy']:.2f} %",
             rounded_up(outcome.epsilon),
+            f"{row['seconds']:.1f} s",
         )
         for row in result.rows()
     ]
-    print("\n" + table([("model", "", "accuracy", "ε"), *rows], left=2))
+    print("\n" + table([("model", "", "accuracy", "ε", "time"), *rows], left=2))
     print(
         "\n"
         + paragraph(
             f"Accuracy on held-out pictures. All of these models together cost ε = "
             f"{rounded_up(outcome.epsilon)} at δ = {outcome.delta:g}: averages are made from "
-            f"weights that are released already. {outcome.steps} steps in {outcome.seconds:.0f} s, "
-            f"after {result.preparation:.0f} s for data, features and noise."
+            f"weights that are released already. The time of each is that of the training, "
+            f"{outcome.steps} steps in {outcome.seconds:.1f} s for all of them, and of making and "
+            f"scoring this one; data, features and noise took {result.preparation:.0f} s before."
         )
     )
     print(f"\nrun:    {outcome.run}\nreport: {result.report}")

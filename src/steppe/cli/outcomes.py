@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from collections.abc import Mapping
 from typing import Any
 
 from steppe.cli.printing import print_json, table
@@ -15,20 +16,27 @@ def watched() -> bool:
     return sys.stderr.isatty()
 
 
-def chosen(trainer: Trainer) -> dict[str, dict[str, Any]]:
-    """The constants that were chosen by rule: value and reason by name."""
-    tables = tomllib.loads(trainer.toml or "")
+def chosen(tables: Mapping[str, Any], reasons: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """The constants that were chosen by rule: value and reason by name.
+
+    Args:
+        tables: the configuration with every choice made.
+        reasons: why each of those that were open is what it is.
+    """
     known = {
         **tables.get("plan", {}),
         "lr": tables.get("optimizer", {}).get("lr"),
         "model": tables.get("model", {}).get("name"),
-        "bounds": list(tables.get("data", {}).get("bounds", {})),
-        "averages": trainer.kept.labels,
+        "bounds": _extent(tables.get("data", {}).get("bounds", ())),
+        "averages": list(tables.get("averages", {})),
+        "normalisation": "GroupNorm",
     }
-    return {
-        name: {"value": known.get(name), "reason": reason}
-        for name, reason in trainer.reasons.items()
-    }
+    return {name: {"value": known.get(name), "reason": reason} for name, reason in reasons.items()}
+
+
+def chosen_for(trainer: Trainer) -> dict[str, dict[str, Any]]:
+    """`chosen` for a trainer that was made from a configuration."""
+    return chosen(tomllib.loads(trainer.toml or ""), trainer.reasons)
 
 
 def chosen_text(choices: dict[str, dict[str, Any]]) -> str:
@@ -60,10 +68,17 @@ def print_outcome(
     )
 
 
+def _extent(bounds: Any) -> str:
+    """How many bounds there are; the numbers are in the run's folder."""
+    if len(bounds) and not isinstance(bounds, dict) and not isinstance(bounds[0], list | tuple):
+        return "of all values"
+    return "of one column" if len(bounds) == 1 else f"of {len(bounds)} columns"
+
+
 def _in_words(value: Any) -> str:
     if isinstance(value, dict):
         inside = ", ".join(f"{key}={item}" for key, item in value.items() if key != "name")
         return f"{value.get('name', '')}({inside})"
     if isinstance(value, list):
-        return ", ".join(str(item).partition("(")[0] for item in value)
+        return ", ".join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -151,6 +151,27 @@ def several(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     return parse
 
 
+def count_or_names(text: str) -> int | list[str]:
+    """How many there are, or what they are called.
+
+    >>> count_or_names("3"), count_or_names("no,yes")
+    (3, ['no', 'yes'])
+    """
+    return text.split(",") if "," in text else whole_number(text)
+
+
+def column_and_texts(text: str) -> tuple[str, list[str]]:
+    """A column and what it can hold, from `COLUMN=A,B,…`.
+
+    >>> column_and_texts("sex=f,m")
+    ('sex', ['f', 'm'])
+    """
+    column, equals, texts = text.partition("=")
+    if not (column and equals and texts):
+        raise argparse.ArgumentTypeError(f"{text!r} names no texts; write it like sex=f,m")
+    return column, texts.split(",")
+
+
 def named(text: str) -> tuple[str, dict[str, Any]]:
     """A class by its name, with numbers for its arguments, from `NAME:KEY=VALUE,…`.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,28 +30,31 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the statement, the event and the forecast."""
     from steppe.cli.forecast import forecast
+    from steppe.cli.outcomes import chosen, chosen_text
     from steppe.training import read
 
     config = read(arguments.config)
     assembly = config.assemble()
-    plan = assembly.plan
-    if plan.population is None:
-        plan = plan.for_population(len(assembly.loaded.train))
+    plan = assembly.known_plan
+    statement = replace(plan.statement(), also_read=assembly.loaded.also_read)
+    choices = chosen(assembly.resolved, assembly.reasons)
     with misfits("model", model_name(config.tables), FIT):
         needs = forecast(assembly, plan)
     if arguments.json:
         print_json(
             {
                 "plan": plan.to_dict(),
-                "statement": plan.statement().to_dict(),
+                "statement": statement.to_dict(),
                 "event": str(plan.event()),
                 "forecast": needs.to_dict(),
-                "reasons": assembly.reasons,
+                "chosen": choices,
                 "configuration": assembly.resolved,
             }
         )
         return 0
-    print(plan.statement())
+    if choices:
+        print(f"{chosen_text(choices)}\n")
+    print(statement)
     print(f"\nevent: {plan.event()}")
     print(f"\nforecast: {needs}")
     return 0

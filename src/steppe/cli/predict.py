@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from steppe.averaging import Prediction
-    from steppe.cli.stored_run import StoredRun
 
 _EXAMPLES = """
 steppe predict runs/first new.npy
@@ -25,9 +26,10 @@ steppe predict runs/first mnist --checkpoints 10 --public
 _DETAILS = """
 The newest stored checkpoints answer together. A label comes with its mean probability, an interval
 that says how much the noise of the training moves it, and the share of checkpoints that agree. The
-data are inputs in a .npy file, data with labels in the form that the run was trained on, or the
-test part of a public data set. With labels the accuracy is printed too; with --public it is kept
-for the run's report.
+data are inputs alone (a .npy file, or a CSV file without the column of labels), data with labels in
+the form that the run was trained on, or the test part of a public data set; they are scaled as the
+run's own were. With labels the accuracy is printed too; with --public it is kept for the run's
+report.
 """
 _SHOWN = 10
 _FIT = "give records of the shape that the run was trained on"
@@ -77,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     stored = StoredRun(arguments.folder)
     with misfits("data", arguments.data, _FIT):
-        inputs, targets = _pairs(stored, arguments.data)
+        inputs, targets = stored.other(arguments.data)
     if arguments.public and targets is None:
         rule = "keeps how often the labels are right, and the data have none"
         raise _validate.fail("public", True, rule, "give data with labels")
@@ -89,33 +91,16 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.public and targets is not None:
         name = Path(arguments.data).name
         add_intervals(arguments.folder, found, targets, model=f"OPA(k={k})", data=name, public=True)
-    rows = _rows(found)
+    rows = _rows(found, stored.classes)
     if arguments.out is not None:
         write_atomically(arguments.out, _csv(rows).encode())
     _show(arguments, rows, found, None if targets is None else _accuracy(found, targets))
     return 0
 
 
-def _pairs(stored: StoredRun, place: str) -> tuple[Tensor, Tensor | None]:
-    """Inputs as the trained part takes them, and labels where there are any."""
-    import numpy as np
-
-    from steppe.data import Split, load, names
-
-    if place.lower().replace("_", "-") in names():
-        return stored.pairs(load(place).test.tensors())
-    if Path(place).suffix.lower() != ".npy":
-        return stored.pairs(stored.other(place))
-    try:
-        inputs = np.load(place, allow_pickle=False)
-    except ValueError as error:
-        rule = f"must be one plain array ({error})"
-        raise _validate.fail("data", place, rule, "save it with numpy.save") from None
-    unknown = Split(inputs, np.zeros(len(inputs), np.int64))
-    return stored.pairs(unknown.tensors())[0], None
-
-
-def _rows(found: Prediction) -> list[dict[str, Any]]:
+def _rows(found: Prediction, classes: Any) -> list[dict[str, Any]]:
+    """What to print of each record; the names of labels where they were declared."""
+    names = classes if isinstance(classes, list) else range(found.probabilities.shape[-1])
     labels = found.labels.unsqueeze(-1)
     columns = [
         values.gather(-1, labels).squeeze(-1).tolist()
@@ -124,7 +109,7 @@ def _rows(found: Prediction) -> list[dict[str, Any]]:
     return [
         {
             "record": record,
-            "label": label,
+            "label": names[label],
             "probability": round(p, 6),
             "low": round(low, 6),
             "high": round(high, 6),
@@ -141,8 +126,11 @@ def _accuracy(found: Prediction, targets: Tensor) -> float:
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:
-    lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
-    return "\n".join(lines) + "\n"
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def _show(

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 from steppe import _validate
 from steppe.averaging import CheckpointStore, Entry
 from steppe.averaging.layout import write_checkpoint
+from steppe.data import Split, find, has_column, known, load, read, read_inputs
 from steppe.errors import DataError
 from steppe.sampling import records
 from steppe.training.folder import RunFolder
@@ -62,8 +64,15 @@ class StoredRun:
 
     @cached_property
     def whole(self) -> nn.Module:
-        """A fresh model, from records to outputs."""
-        return make_model(self.tables["model"], self.loaded, None, {})
+        """A fresh model, from records to outputs; the run's data are not needed for it."""
+        return make_model(self.tables["model"], None, None, {})
+
+    @property
+    def classes(self) -> int | list[str] | None:
+        """How many labels there are, or their names, as declared."""
+        table = self.tables["data"]
+        declared: int | list[str] | None = table.get("classes")
+        return find(table["name"]).classes if "name" in table else declared
 
     @property
     def trained(self) -> nn.Module:
@@ -91,17 +100,33 @@ class StoredRun:
             )
         return self.pairs(self.loaded.evaluate, most)
 
-    def other(self, place: str) -> Any:
-        """Other records with labels, read as the run's own were.
+    def other(self, place: str) -> Pairs | tuple[Tensor, None]:
+        """Other records, read as the run's own were; with labels where there are any.
 
         Args:
-            place: as in `[data]`.
+            place: the name of a public data set, whose test part is meant; a file or folder in the
+                form of the run's own data; inputs alone in an .npy file, or in a CSV file without
+                the column of labels; or `module:factory`.
         """
-        table = {"classes": self.loaded.classes, **self.tables["data"], "place": place}
-        kept = ["place", "classes"]
-        if Path(place).suffix.lower() == ".csv":
-            kept += ["target", "columns", "bounds"]
-        return load_data({key: table[key] for key in kept if table.get(key) is not None}).train
+        if known(place) is not None:
+            return self.pairs(load(place).test.tensors())
+        table = self.tables["data"]
+        suffix = Path(place).suffix.lower()
+        if (suffix == ".csv") != ("target" in table):
+            kind = "a table with columns" if "target" in table else "arrays"
+            remedy = "give a CSV file with these columns" if "target" in table else "give arrays"
+            raise _validate.fail("data", place, f"the run was trained on {kind}", remedy)
+        options = [] if ":" in place and not Path(place).exists() else ["bounds", "missing"]
+        if suffix == ".csv":
+            options += ["columns", "categories"]
+        given = {key: table[key] for key in options if key in table}
+        if suffix == ".npy" or (suffix == ".csv" and not has_column(place, table["target"])):
+            inputs = read_inputs(place, **given)
+            unlabelled = Split(inputs, np.zeros(len(inputs), np.int64))
+            return self.pairs(unlabelled.tensors())[0], None
+        if suffix == ".csv":
+            given["target"] = table["target"]
+        return self.pairs(read(place, classes=self.classes, **given).records()[0])
 
     @cached_property
     def store(self) -> CheckpointStore:

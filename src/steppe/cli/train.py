@@ -17,7 +17,9 @@ _EXAMPLES = """
 steppe train run.toml
 steppe train --data mnist --epsilon 2
 steppe train --data mnist --epsilon 3 --model cnn-tanh-26k --run runs/cnn
-steppe train --data visits.csv --target ill --classes 2 --epsilon 2 --model my_project.models:build
+steppe train --data visits.csv --target ill --classes 2 --test visits-2025.csv --epsilon 2
+steppe train --data visits.csv --target ill --classes no,yes --columns age,visits,sex \\
+             --categories sex=f,m --missing middle --epsilon 2 --model my_project.models:build
 """
 _DETAILS = """
 Everything that is left open is chosen by rule, and printed with its reason. The run's folder holds
@@ -25,6 +27,7 @@ the configuration with every choice made, the privacy statement, the ledger of w
 checkpoints, the log, the weights and their averages. Ctrl-C stops after the step; `steppe resume`
 goes on.
 """
+_OF_DATA = ("classes", "target", "test", "columns", "categories", "missing")
 
 
 def add(commands: Any) -> None:
@@ -44,24 +47,50 @@ def add(commands: Any) -> None:
     new.add_argument("--epsilon", type=parsing.real_number, metavar="ε", help="the budget")
     new.add_argument("--delta", type=parsing.real_number, metavar="δ", help="by rule unless given")
     new.add_argument("--model", help="a name, or module:factory; by rule unless given")
-    new.add_argument(
-        "--classes", type=parsing.whole_number, metavar="N", help="how many labels your data has"
-    )
-    new.add_argument("--target", metavar="COLUMN", help="the column of labels of a CSV file")
     parsing.add_run_folder(new)
     parsing.add_json(new)
+    _add_own_data(new.add_argument_group("your own data"))
+
+
+def _add_own_data(group: Any) -> None:
+    group.add_argument(
+        "--classes",
+        type=parsing.count_or_names,
+        metavar="N",
+        help="how many labels there can be, or their names with commas",
+    )
+    group.add_argument("--target", metavar="COLUMN", help="the column of labels of a CSV file")
+    group.add_argument("--test", metavar="FILE", help="another CSV file, to evaluate on")
+    group.add_argument(
+        "--columns",
+        type=parsing.several(str),
+        metavar="A,B,…",
+        help="the columns of a CSV file to use (default: all)",
+    )
+    group.add_argument(
+        "--categories",
+        type=parsing.column_and_texts,
+        action="append",
+        metavar="COLUMN=A,B,…",
+        help="the texts that a column can hold, each an input of 0 or 1; once for each column",
+    )
+    group.add_argument(
+        "--missing",
+        choices=("middle",),
+        help="values may be missing: they count as the middle of the column's bounds",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, and print the table."""
-    from steppe.cli.outcomes import chosen, chosen_text, print_outcome, watched
+    from steppe.cli.outcomes import chosen_for, chosen_text, print_outcome, watched
 
     config = _config(arguments)
     _require_free(arguments.folder)
     quiet = {} if watched() else {"progress": False}
     with misfits("model", model_name(config.tables), FIT):
         trainer = config.trainer(arguments.folder, **quiet)
-    choices = chosen(trainer)
+    choices = chosen_for(trainer)
     if choices and not arguments.json:
         print(f"{chosen_text(choices)}\n", flush=True)
     print_outcome(trainer.fit(), arguments.json, choices)
@@ -76,12 +105,12 @@ def _require_free(folder: Path | None) -> None:
 
 
 def _config(arguments: argparse.Namespace) -> Config:
-    from steppe.data import names
+    from steppe.data import known
     from steppe.training import Config, read
 
     given = {
         name: getattr(arguments, name)
-        for name in ("data", "epsilon", "delta", "model", "classes", "target")
+        for name in ("data", "epsilon", "delta", "model", *_OF_DATA)
         if getattr(arguments, name) is not None
     }
     if arguments.config is not None:
@@ -95,10 +124,11 @@ def _config(arguments: argparse.Namespace) -> Config:
             raise _validate.fail(
                 f"--{name}", None, "is needed where no file is given", "add it, or name a TOML file"
             )
-    place = given["data"]
-    known = place.lower().replace("_", "-") in names()
-    data = {"name" if known else "place": place}
-    data |= {name: given[name] for name in ("classes", "target") if name in given}
+    public = known(given["data"])
+    data: dict[str, Any] = {"place": given["data"]} if public is None else {"name": public.name}
+    data |= {name: given[name] for name in _OF_DATA if name in given}
+    if "categories" in data:
+        data["categories"] = dict(data["categories"])
     tables: dict[str, Any] = {"data": data, "plan": {"epsilon": given["epsilon"]}}
     if "delta" in given:
         tables["plan"]["delta"] = given["delta"]

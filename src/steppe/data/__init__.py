@@ -5,11 +5,13 @@ from steppe.data.cache import fetch as fetch
 from steppe.data.cache import load as load
 from steppe.data.cache import verify as verify
 from steppe.data.catalogue import find as find
+from steppe.data.catalogue import known as known
 from steppe.data.catalogue import names as names
 from steppe.data.dataset import Dataset as Dataset
 from steppe.data.dataset import MappedDataset as MappedDataset
 from steppe.data.dataset import Split as Split
+from steppe.data.own import has_column as has_column
 from steppe.data.own import read as read
+from steppe.data.own import read_inputs as read_inputs
 from steppe.data.populations import by_attribute as by_attribute
 from steppe.data.populations import by_parity as by_parity
-from steppe.data.table import column_ranges as column_ranges

@@ -134,13 +134,38 @@ def find(name: str) -> Entry:
         >>> find("Fashion_MNIST").name
         'fashion-mnist'
     """
-    plain = {_plain(known): entry for known, entry in ENTRIES.items()}
-    if isinstance(name, str) and _plain(name) in plain:
-        return plain[_plain(name)]
-    near = difflib.get_close_matches(_plain(str(name)), plain, n=1, cutoff=0.0)[0]
+    if isinstance(name, str) and (entry := known(name)) is not None:
+        return entry
+    meant = nearest(str(name), alike=0.0)
     raise _validate.fail(
-        "name", name, f"must be one of {', '.join(ENTRIES)}", f"did you mean {plain[near].name!r}?"
+        "name", name, f"must be one of {', '.join(ENTRIES)}", f"did you mean {meant!r}?"
     )
+
+
+def known(name: str) -> Entry | None:
+    """The data set that `find` finds, or None: the word may be a place of the user's own data.
+
+    Examples:
+        >>> known("fashionmnist").name, known("visits.csv")
+        ('fashion-mnist', None)
+    """
+    return _entries().get(_plain(name))
+
+
+def nearest(name: str, alike: float = 0.7) -> str | None:
+    """The name of a data set that this one may be meant for.
+
+    Args:
+        name: what was given.
+        alike: how much it must be alike, from 0 for anything to 1 for equal.
+    """
+    entries = _entries()
+    near = difflib.get_close_matches(_plain(name), entries, n=1, cutoff=alike)
+    return entries[near[0]].name if near else None
+
+
+def _entries() -> dict[str, Entry]:
+    return {_plain(name): entry for name, entry in ENTRIES.items()}
 
 
 def _plain(name: str) -> str:

@@ -76,6 +76,9 @@ class Dataset:
         source: where the bytes came from.
         sha256: fingerprint of the decoded arrays of a public data set, see `digest`; empty for
             users' own data, whose hash would tell about the records.
+        bounds: what the inputs of users' own files were cut to and scaled by, in the form that
+            `steppe.data.read` takes; None for inputs as they are.
+        columns: the names of a table's columns, in the order of the inputs.
 
     Examples:
         >>> part = Split(np.zeros((5, 4), np.float32), np.zeros(5, np.int64))
@@ -91,6 +94,8 @@ class Dataset:
     classes: int
     source: str
     sha256: str
+    bounds: Any = None
+    columns: tuple[str, ...] = ()
 
     def records(self) -> tuple[TensorDataset, TensorDataset | None]:
         """The two parts as training and evaluation take them; None for a test part without records.

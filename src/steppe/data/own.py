@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,14 @@ from numpy.typing import NDArray
 
 from steppe import _validate
 from steppe._user_code import made_by
+from steppe.data.arrays import NAMES, arranged, read_array, read_arrays, scale
+from steppe.data.catalogue import nearest
 from steppe.data.dataset import Dataset, MappedDataset, Split
-from steppe.data.table import Bounds, read_table
+from steppe.data.scaling import Bounds
+from steppe.data.table import Encoding, column_names, read_table
 from steppe.errors import DataError
 
-_NAMES = ("x_train", "y_train", "x_test", "y_test")
+_KINDS = "give an .npz or .csv file, a folder of .npy files, or module:factory"
 
 
 def read(
@@ -25,7 +27,9 @@ def read(
     classes: int | Sequence[str] | None = None,
     target: str | None = None,
     columns: Sequence[str] | None = None,
-    bounds: Bounds | Mapping[str, Bounds] | None = None,
+    bounds: Bounds | Sequence[Bounds] | Mapping[str, Bounds] | str | None = None,
+    categories: Mapping[str, Sequence[str]] | None = None,
+    missing: str | None = None,
     test: str | Path | None = None,
 ) -> Dataset | MappedDataset:
     """Your own data.
@@ -34,23 +38,30 @@ def read(
         place: one of
             an `.npz` file, or a folder of `.npy` files, with `x_train`, `y_train` and, if there is
             a test part, `x_test`, `y_test` (or `x` and `y`): a record a row, uint8 for pictures
-            (records, height, width[, colour]), any other numbers for tables;
-            a `.csv` file with a header line, a column of labels and numeric columns;
+            (records, height, width[, colour]), any other numbers for tables and the rest;
+            a `.csv` file with a header line, a column of labels, and columns of numbers or text;
             `module:factory`, a function without arguments that returns a `Dataset`, a tuple of
             arrays (x, y) or (x_train, y_train, x_test, y_test), or map-style data sets: one, or
-            a tuple of two (train, test).
+            a tuple of two (train, test). What it makes is taken as it is.
         classes: how many labels there are, or for a CSV file their names in order. It is declared,
             never counted in the data; only map-style data sets may go without.
         target: the column of labels of a CSV file.
-        columns: the numeric columns of a CSV file to use; None for all but the target.
-        bounds: for a CSV file the lowest and highest value a column can have, one pair for all or
-            one for each. Values are cut to them and scaled to [0, 1]. None takes values as they
-            are. Declare them from what you know of the column: bounds read off the records would
-            tell about the records.
+        columns: the columns of a CSV file to use; None for all but the target.
+        bounds: of files, the lowest and highest value that a column can have: one pair for all, or
+            one for each by name (arrays: by place). Values are cut to them and scaled to [−1, 1].
+            Arrays of more than two dimensions have one pair for all and become [0, 1]. None takes
+            values as they are. Declare bounds from what you know of the column; "records" reads
+            them off the records instead (the mean ± 3 standard deviations; beyond tables the
+            smallest and largest value), and those numbers tell about the records.
+        categories: by column of a CSV file, the texts that it can hold; each becomes an input of
+            0 or 1.
+        missing: "middle" lets values be missing: an empty cell, NA or NaN counts as the middle of
+            the bounds, and in a column of text as none of the categories. None refuses them.
         test: another CSV file, for evaluation.
 
     Returns:
-        The data set. Without a test part, `test` has no records.
+        The data set, with the bounds and columns that were used. Without a test part, `test` has no
+        records.
 
     Guarantees:
         Labels are checked against the declared classes here, before any training, on the side of
@@ -60,63 +71,96 @@ def read(
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = Path(folder) / "visits.csv"
-        ...     _ = path.write_text("age,visits,ill\\n20,1,no\\n80,9,yes\\n")
+        ...     _ = path.write_text("age,visits,ill\\n25,10,no\\n75,,yes\\n")
         ...     bounds = {"age": (0, 100), "visits": (0, 10)}
-        ...     data = read(path, target="ill", classes=("no", "yes"), bounds=bounds)
+        ...     names = ("no", "yes")
+        ...     data = read(path, target="ill", classes=names, bounds=bounds, missing="middle")
         >>> data.train.x.tolist(), data.train.y.tolist()
-        ([[0.2..., 0.1...], [0.8..., 0.8...]], [0, 1])
+        ([[-0.5, 1.0], [0.5, 0.0]], [0, 1])
     """
     text = str(place)
     path = Path(place).expanduser()
+    scaling = {"bounds": bounds, "missing": missing}
+    for_tables = {"target": target, "columns": columns, "categories": categories, "test": test}
     if isinstance(place, str) and ":" in place and not path.exists():
+        _refuse(scaling, "is for files", "scale in your own code, and leave it out")
+        _refuse(for_tables, "is for CSV files", "leave it out")
         return _made(place, classes)
     if not path.exists():
-        raise DataError(
-            f"place={text!r}: there is no such file or folder; give an .npz or .csv file, a folder "
-            "of .npy files, or module:factory."
-        )
+        raise _absent(text)
     if path.suffix.lower() == ".csv":
-        return _table(path, classes, target, columns, bounds, test)
-    for name, value in (("target", target), ("columns", columns), ("bounds", bounds)):
-        if value is not None:
-            raise _validate.fail(name, value, "is for CSV files", "leave it out")
-    if test is not None:
-        raise _validate.fail(
-            "test",
-            str(test),
-            "is for CSV files",
-            "put x_test and y_test beside x_train and y_train",
-        )
-    found = _folder(path) if path.is_dir() else _npz(path)
-    return _dataset(text, found, _count(classes))
+        encoding = _encoding(columns, bounds, categories, missing)
+        return _table(path, classes, target, encoding, test)
+    if path.is_file() and path.suffix.lower() != ".npz":
+        raise DataError(f"place={text!r}: is of no kind that is read here; {_KINDS}.")
+    _refuse(for_tables, "is for CSV files", "leave it out; arrays have x_test and y_test")
+    return _dataset(text, read_arrays(path), _count(classes), bounds, _may_miss(missing))
+
+
+def read_inputs(
+    place: str | Path,
+    *,
+    columns: Sequence[str] | None = None,
+    bounds: Bounds | Sequence[Bounds] | Mapping[str, Bounds] | None = None,
+    categories: Mapping[str, Sequence[str]] | None = None,
+    missing: str | None = None,
+) -> NDArray[Any]:
+    """Records without labels, on the scale of those that a model was trained on.
+
+    Args:
+        place: an `.npy` file with one array, or a CSV file.
+        columns, bounds, categories, missing: as `read` had them; bounds as it used them.
+
+    Returns:
+        Inputs as in `Split.x`.
+    """
+    path = Path(place).expanduser()
+    if not path.is_file():
+        raise _absent(str(place))
+    if path.suffix.lower() == ".csv":
+        return read_table(path, None, 1, _encoding(columns, bounds, categories, missing)).x
+    return scale(str(place), read_array(path), bounds, _may_miss(missing))[0]
+
+
+def has_column(place: str | Path, name: str) -> bool:
+    """Whether there is a CSV file with this column."""
+    path = Path(place).expanduser()
+    return path.is_file() and name in column_names(path)
+
+
+def _encoding(
+    columns: Sequence[str] | None,
+    bounds: Any,
+    categories: Mapping[str, Sequence[str]] | None,
+    missing: str | None,
+) -> Encoding:
+    return Encoding(None if columns is None else tuple(columns), bounds, categories, missing)
 
 
 def _table(
     path: Path,
     classes: int | Sequence[str] | None,
     target: str | None,
-    columns: Sequence[str] | None,
-    bounds: Bounds | Mapping[str, Bounds] | None,
+    encoding: Encoding,
     test: str | Path | None,
 ) -> Dataset:
     count = _count(classes)
     known = count if isinstance(classes, int) or classes is None else classes
     if target is None:
         raise _validate.fail("target", None, "must name the column of labels", "add target=")
-    train = read_table(path, target, known, columns, bounds)
+    x, y, settled = read_table(path, target, known, encoding)
+    train = Split(x, _labels(y))
     other = Split(train.x[:0], train.y[:0])
     if test is not None:
         # The same columns in the same order, whatever order the test file has them in.
-        chosen = columns if columns is not None else _header(path, target)
-        other = read_table(_existing(test), target, known, chosen, bounds)
-    return _built(str(path), train, other, count)
+        x, y, _ = read_table(_existing(test), target, known, settled)
+        other = Split(x, _labels(y))
+    columns = tuple(settled.columns or ())
+    return _built(str(path), train, other, count, settled.bounds, columns)
 
 
-def _header(path: Path, target: str) -> list[str]:
-    import csv
-
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        return [name.strip() for name in next(csv.reader(file)) if name.strip() != target]
+def _labels(y: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    return np.zeros(0, np.int64) if y is None else y
 
 
 def _existing(place: str | Path) -> Path:
@@ -126,45 +170,24 @@ def _existing(place: str | Path) -> Path:
     return path
 
 
-def _npz(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        with path.open("rb") as opened:
-            file = np.load(opened, allow_pickle=False)
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise ValueError("it is one array alone")
-            return {name: file[name] for name in _wanted(str(path), list(file.files))}
-    except DataError:
-        raise
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as reason:
-        raise DataError(
-            f"place={str(path)!r}: must be an .npz file of plain arrays ({reason}); save it with "
-            "numpy.savez(file, x_train=..., y_train=...)."
-        ) from None
+def _absent(place: str) -> DataError:
+    remedy = _KINDS
+    meant = nearest(Path(place).name)
+    if meant is not None:
+        remedy = f"did you mean the public data set {meant!r}? If not, {remedy}"
+    return DataError(f"place={place!r}: there is no such file or folder; {remedy}.")
 
 
-def _folder(path: Path) -> dict[str, NDArray[Any]]:
-    present = sorted(file.stem for file in path.glob("*.npy"))
-    arrays = {}
-    for name in _wanted(str(path), present):
-        try:
-            arrays[name] = np.load(path / f"{name}.npy", allow_pickle=False)
-        except (ValueError, EOFError, OSError) as reason:
-            raise DataError(
-                f"place={str(path / name)!r}: must be a plain array ({reason}); save it with "
-                "numpy.save."
-            ) from None
-    return arrays
+def _refuse(options: Mapping[str, Any], rule: str, remedy: str) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise _validate.fail(name, value, rule, remedy)
 
 
-def _wanted(place: str, present: list[str]) -> list[str]:
-    names = [name for name in _NAMES if name in present] or [n for n in ("x", "y") if n in present]
-    if len(names) not in (2, 4) or names[0] == "x_test":
-        listed = ", ".join(present) or "nothing"
-        raise DataError(
-            f"place={place!r}: must hold x_train and y_train, and x_test with y_test or neither, "
-            f"but holds {listed}; rename the arrays."
-        )
-    return names
+def _may_miss(missing: str | None) -> bool:
+    if missing is not None:
+        _validate.one_of("missing", missing, ("middle",))
+    return missing is not None
 
 
 def _made(place: str, classes: int | Sequence[str] | None) -> Dataset | MappedDataset:
@@ -173,8 +196,8 @@ def _made(place: str, classes: int | Sequence[str] | None) -> Dataset | MappedDa
         return made
     parts = made if isinstance(made, tuple) else (made,)
     if len(parts) in (2, 4) and all(_is_array(part) for part in parts):
-        arrays = dict(zip(_NAMES, map(np.asarray, parts), strict=False))
-        return _dataset(place, arrays, _count(classes))
+        arrays = dict(zip(NAMES, map(np.asarray, parts), strict=False))
+        return _dataset(place, arrays, _count(classes), None, missing=False)
     if len(parts) in (1, 2) and all(
         hasattr(part, "__len__") and hasattr(part, "__getitem__") for part in parts
     ):
@@ -203,42 +226,20 @@ def _count(classes: int | Sequence[str] | None) -> int:
     return _validate.positive_integer("classes", classes)
 
 
-def _dataset(place: str, arrays: dict[str, NDArray[Any]], classes: int) -> Dataset:
-    values = list(arrays.values())
-    train = _split(place, values[0], values[1], classes)
-    if len(values) == 2:
-        return _built(place, train, Split(train.x[:0], train.y[:0]), classes)
-    test = _split(place, values[2], values[3], classes)
-    if test.x.shape[1:] != train.x.shape[1:] or test.x.dtype != train.x.dtype:
-        raise DataError(
-            f"place={place!r}: test records of {test.x.dtype} {test.x.shape[1:]} must be like "
-            f"training records of {train.x.dtype} {train.x.shape[1:]}; store both in the same way."
-        )
-    return _built(place, train, test, classes)
+def _dataset(
+    place: str, arrays: dict[str, NDArray[Any]], classes: int, bounds: Any, missing: bool
+) -> Dataset:
+    train, test, settled = arranged(place, arrays, classes, bounds, missing)
+    return _built(place, train, test, classes, settled)
 
 
-def _split(place: str, x: NDArray[Any], y: NDArray[Any], classes: int) -> Split:
-    if x.ndim < 2 or y.ndim != 1 or len(x) != len(y) or len(x) == 0:
-        raise DataError(
-            f"place={place!r}: x of shape {x.shape} and y of shape {y.shape} must have one row "
-            "for each record and one label; reshape them to (records, ...) and (records,)."
-        )
-    if not (np.issubdtype(x.dtype, np.floating) or x.dtype.kind in "biu"):
-        raise DataError(f"place={place!r}: x of type {x.dtype} must be numbers; encode it.")
-    if y.dtype.kind not in "biu":
-        raise DataError(
-            f"place={place!r}: labels of type {y.dtype} must be whole numbers; recode them as "
-            f"0 to {classes - 1}."
-        )
-    if int(y.min()) < 0 or int(y.max()) >= classes:
-        raise DataError(
-            f"place={place!r}: labels must lie from 0 to {classes - 1}; recode them, or declare "
-            "the right number of classes."
-        )
-    inputs = x if x.dtype == np.uint8 else x.astype(np.float32)
-    return Split(inputs, y.astype(np.int64))
-
-
-def _built(place: str, train: Split, test: Split, classes: int) -> Dataset:
+def _built(
+    place: str,
+    train: Split,
+    test: Split,
+    classes: int,
+    bounds: Any,
+    columns: tuple[str, ...] = (),
+) -> Dataset:
     # No fingerprint: a hash of private records is a function of them, and it would be published.
-    return Dataset(place, train, test, classes, place, sha256="")
+    return Dataset(place, train, test, classes, place, "", bounds, columns)

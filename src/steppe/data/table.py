@@ -1,4 +1,4 @@
-"""A table in a CSV file: a column of labels, the rest numbers."""
+"""A table in a CSV file: a column of labels, the rest numbers and declared categories."""
 
 from __future__ import annotations
 
@@ -6,161 +6,260 @@ import csv
 import difflib
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from steppe.data.dataset import Split
+from steppe import _validate
+from steppe.data.scaling import FROM_RECORDS, Bounds, column_bounds, pair, scaled_columns
 from steppe.errors import DataError
 
-Bounds = tuple[float, float]
+# What programs write where a value is missing.
+_MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "?"))
+MIDDLE = "middle"
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the cells of a record become its inputs.
+
+    Args:
+        columns: the columns to use, in the order of the inputs; None for all but the target.
+        bounds: of the columns of numbers: one pair for all, one for each, "records" to read them
+            off the records, or None to take numbers as they are.
+        categories: what a column of text can say; an input of 0 or 1 for each.
+        missing: "middle" puts the middle of its bounds in place of a missing number, and none of
+            its categories in place of a missing text; None refuses them.
+    """
+
+    columns: tuple[str, ...] | None = None
+    bounds: Any = None
+    categories: Mapping[str, Sequence[str]] | None = None
+    missing: str | None = None
+
+
+class Records(NamedTuple):
+    """What a table holds.
+
+    Args:
+        x: inputs, float32.
+        y: labels, or None where no target was named.
+        encoding: how they were made, with columns and bounds settled.
+    """
+
+    x: NDArray[np.float32]
+    y: NDArray[np.int64] | None
+    encoding: Encoding
 
 
 def read_table(
     path: Path,
-    target: str,
+    target: str | None,
     classes: int | Sequence[str],
-    columns: Sequence[str] | None,
-    bounds: Bounds | Mapping[str, Bounds] | None,
-) -> Split:
-    """Read a CSV file with a header line; see `steppe.data.read` for the arguments.
+    encoding: Encoding,
+) -> Records:
+    """Read a CSV file with a header line, once; see `steppe.data.read` for the arguments.
 
     Guarantees:
-        A record is read by itself. Messages name lines and columns and show no value of a record.
+        Nothing but bounds is computed over several records, and those only where the encoding asks
+        for it. Messages name lines and columns and show no value of a record.
     """
-    x, labels, chosen = _read(path, target, classes, columns)
-    return Split(_scaled(x, chosen, bounds), labels)
-
-
-def column_ranges(
-    path: Path,
-    target: str,
-    classes: int | Sequence[str],
-    columns: Sequence[str] | None = None,
-) -> dict[str, Bounds]:
-    """The smallest and largest value of every column, for who has no bounds to declare.
-
-    Args:
-        path, target, classes, columns: as for `steppe.data.read`.
-
-    Returns:
-        Bounds by column; a column with one value gets a range above it.
-
-    Guarantees:
-        None: these numbers are read off the records, and whoever publishes them, or weights trained
-        on what they scale, should say so. `steppe train` does, in the privacy statement.
-    """
-    x, _, chosen = _read(path, target, classes, columns)
-    lows, highs = x.min(axis=0).tolist(), x.max(axis=0).tolist()
-    return {
-        name: (low, high if high > low else low + 1.0)
-        for name, low, high in zip(chosen, lows, highs, strict=True)
-    }
-
-
-def _read(
-    path: Path, target: str, classes: int | Sequence[str], columns: Sequence[str] | None
-) -> tuple[NDArray[np.float64], NDArray[np.int64], list[str]]:
-    """Values, labels and the names of the columns."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = csv.reader(file)
             header = [name.strip() for name in next(lines, [])]
-            chosen = _columns(path, header, target, columns)
-            at = header.index(target)
-            places = [header.index(name) for name in chosen]
-            values, labels = array("d"), array("q")
-            for row in lines:
-                if not row:
-                    continue
-                if len(row) != len(header):
-                    rule = f"line {lines.line_num} must have {len(header)} columns as the header"
-                    raise _wrong(path, f"{rule} has, not {len(row)}", "mend the line")
-                values.extend(_number(path, row, i, header, lines.line_num) for i in places)
-                labels.append(_label(path, row[at].strip(), target, classes, lines.line_num))
+            settled = _settled(path, header, target, encoding)
+            cells = _cells(path, lines, header, target, classes, settled)
+    except IsADirectoryError:
+        raise _wrong(path, "is a folder", "give a CSV file") from None
     except UnicodeDecodeError:
         raise _wrong(path, "must be text in UTF-8", "save it as CSV in UTF-8") from None
     except csv.Error as reason:
         raise _wrong(path, f"must be a CSV file ({reason})", "save it again") from None
-    if not labels:
+    values, labels = cells
+    if not len(values):
         raise _wrong(path, "must hold at least one record", "check that it is the right file")
-    x = np.frombuffer(values, np.float64).reshape(len(labels), len(chosen))
-    return x, np.frombuffer(labels, np.int64).copy(), chosen
+    return _encoded(values, labels if target is not None else None, settled)
 
 
-def _columns(
-    path: Path, header: list[str], target: str, columns: Sequence[str] | None
-) -> list[str]:
+def column_names(path: Path) -> list[str]:
+    """The names in the header line."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            return [name.strip() for name in next(csv.reader(file), [])]
+    except (UnicodeDecodeError, csv.Error):
+        return []  # whoever reads the records says what is wrong
+
+
+def _settled(path: Path, header: list[str], target: str | None, encoding: Encoding) -> Encoding:
+    """The encoding with its columns named, each of them there."""
     if len(set(header)) != len(header):
         raise _wrong(path, "must have a different name for each column", "rename them")
-    for name in (target, *(columns or ())):
+    columns, categories = encoding.columns, dict(encoding.categories or {})
+    for name in ((target,) if target is not None else ()) + tuple(columns or ()):
         if name not in header:
             near = difflib.get_close_matches(name, header, n=1, cutoff=0.0)
             meant = f"did you mean {near[0]!r}?" if near else "add a header line"
             raise _wrong(path, f"has no column {name!r} (it has {', '.join(header)})", meant)
     if columns is None:
-        return [name for name in header if name != target]
-    if target in columns:
+        columns = tuple(name for name in header if name != target)
+    if target is not None and target in columns:
         raise _wrong(path, f"column {target!r} is the label", "leave it out of columns")
-    return list(columns)
+    if not columns:
+        raise _wrong(path, "must have a column beside the label", "add one")
+    for name, texts in categories.items():
+        if name not in columns:
+            raise _unread("categories", name, columns)
+        if isinstance(texts, str) or not texts or len(set(texts)) != len(texts):
+            rule = f"the categories of {name!r} must be a list of different texts"
+            raise _validate.fail("categories", texts, rule, 'write ["no", "yes"]')
+    if encoding.missing not in (None, MIDDLE):
+        rule = f'must be "{MIDDLE}"'
+        raise _validate.fail("missing", encoding.missing, rule, "or leave it out")
+    numbers = [name for name in columns if name not in categories]
+    bounds = encoding.bounds
+    if bounds is None and encoding.missing is not None and numbers:
+        rule = f"needs bounds, since {MIDDLE!r} is the middle between them"
+        raise _validate.fail("missing", encoding.missing, rule, 'declare them, or bounds="records"')
+    if bounds is not None and bounds != FROM_RECORDS:
+        bounds = _declared(bounds, numbers)
+    return replace(encoding, columns=columns, bounds=bounds, categories=categories)
 
 
-def _number(path: Path, row: list[str], place: int, header: list[str], line: int) -> float:
-    try:
-        value = float(row[place])
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise _wrong(
-            path,
-            f"line {line}, column {header[place]!r}: must be a finite number",
-            "encode it as a number, or name the numeric columns in columns=",
-        )
-    return value
-
-
-def _label(path: Path, cell: str, target: str, classes: int | Sequence[str], line: int) -> int:
-    if not isinstance(classes, int):
-        if cell in classes:
-            return list(classes).index(cell)
-        wanted = "one of the declared classes " + ", ".join(map(repr, classes))
-    else:
-        wanted = f"a whole number from 0 to {classes - 1}"
-        try:
-            number = float(cell)
-        except ValueError:
-            number = math.nan
-        if number in range(classes):  # 3.0 is 3; a fraction or NaN is in no range
-            return int(number)
-    rule = f"line {line}, column {target!r}: must be {wanted}"
-    raise _wrong(path, rule, "recode the labels, or declare the right classes")
-
-
-def _scaled(
-    x: NDArray[np.float64], names: list[str], bounds: Bounds | Mapping[str, Bounds] | None
-) -> NDArray[np.float32]:
-    if bounds is None:
-        return x.astype(np.float32)
-    pairs = bounds if isinstance(bounds, Mapping) else dict.fromkeys(names, bounds)
-    for name in pairs:
-        if name not in names:
-            rule = "must be a column that is read"
-            raise DataError(f"bounds={name!r}: {rule}; use one of {', '.join(names)}.")
-    result = x.copy()
-    for place, name in enumerate(names):
-        if name not in pairs:
+def _declared(bounds: Any, numbers: list[str]) -> dict[str, Bounds]:
+    if not isinstance(bounds, Mapping):
+        return dict.fromkeys(numbers, pair("all columns", bounds))
+    for name in bounds:
+        if name not in numbers:
+            raise _unread("bounds", name, numbers)
+    for name in numbers:
+        if name not in bounds:
             rule = "must be given for every column or for none"
             raise DataError(
                 f"bounds={name!r}: {rule}; add the lowest and highest value it can have."
             )
-        low, high = pairs[name]
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            rule = f"the bounds of {name!r} must be finite and ascending"
-            raise DataError(f"bounds={(low, high)!r}: {rule}; give (lowest, highest).")
-        result[:, place] = (np.clip(x[:, place], low, high) - low) / (high - low)
-    return result.astype(np.float32)
+    return {name: pair(repr(name), bounds[name]) for name in numbers}
+
+
+def _cells(
+    path: Path,
+    lines: Any,
+    header: list[str],
+    target: str | None,
+    classes: int | Sequence[str],
+    encoding: Encoding,
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """A number for each cell: its value, or the place of its category; NaN for a missing one."""
+    columns, known = encoding.columns or (), encoding.categories or {}
+    readers: list[tuple[int, str, Callable[[str], float | None]]] = [
+        (header.index(name), name, _place(known[name]) if name in known else _number)
+        for name in columns
+    ]
+    label = None if target is None else (header.index(target), _label(classes))
+    values, labels = array("d"), array("q")
+    count = 0
+    for row in lines:
+        if not row:
+            continue
+        count, line = count + 1, lines.line_num
+        if len(row) != len(header):
+            rule = f"line {line} must have {len(header)} columns as the header has, not {len(row)}"
+            raise _wrong(path, rule, "mend the line")
+        for at, name, read in readers:
+            value = read(row[at].strip())
+            if value is None:
+                raise _refused(path, line, name, name in known)
+            if math.isnan(value) and encoding.missing is None:
+                raise _absent(path, line, name)
+            values.append(value)
+        if label is not None:
+            found = label[1](row[label[0]].strip())
+            if found is None:
+                rule = f"line {line}, column {target!r}: must be {_wanted(classes)}"
+                raise _wrong(path, rule, "recode the labels, or declare the right classes")
+            labels.append(int(found))
+    shape = (count, len(columns))
+    return np.frombuffer(values, np.float64).reshape(shape), np.frombuffer(labels, np.int64).copy()
+
+
+def _encoded(
+    values: NDArray[np.float64], labels: NDArray[np.int64] | None, encoding: Encoding
+) -> Records:
+    columns, known = encoding.columns or (), encoding.categories or {}
+    numeric = [place for place, name in enumerate(columns) if name not in known]
+    bounds = encoding.bounds
+    if bounds == FROM_RECORDS:
+        names = (columns[place] for place in numeric)
+        bounds = dict(zip(names, column_bounds(values[:, numeric]), strict=True))
+    if bounds is not None:
+        values = values.copy()
+        values[:, numeric] = scaled_columns(values[:, numeric], list(bounds.values()))
+    parts = [
+        values[:, place : place + 1]
+        if name not in known
+        else values[:, place : place + 1] == np.arange(len(known[name]))
+        for place, name in enumerate(columns)
+    ]
+    x = np.concatenate(parts, axis=1, dtype=np.float32)
+    return Records(x, labels, replace(encoding, bounds=bounds))
+
+
+def _number(cell: str) -> float | None:
+    """NaN where the cell says that the value is missing, None where it is no finite number."""
+    try:
+        value = float(cell)
+    except ValueError:
+        return math.nan if cell.lower() in _MISSING else None
+    return None if math.isinf(value) else value
+
+
+def _place(texts: Sequence[str]) -> Callable[[str], float | None]:
+    places = {text: float(place) for place, text in enumerate(texts)}
+
+    def read(cell: str) -> float | None:
+        found = places.get(cell)
+        return math.nan if found is None and cell.lower() in _MISSING else found
+
+    return read
+
+
+def _label(classes: int | Sequence[str]) -> Callable[[str], float | None]:
+    if not isinstance(classes, int):
+        return {text: float(place) for place, text in enumerate(classes)}.get
+
+    def read(cell: str) -> float | None:
+        number = _number(cell)
+        return number if number in range(classes) else None  # 3.0 is 3; a fraction is in no range
+
+    return read
+
+
+def _wanted(classes: int | Sequence[str]) -> str:
+    if isinstance(classes, int):
+        return f"a whole number from 0 to {classes - 1}"
+    return "one of the declared classes " + ", ".join(map(repr, classes))
+
+
+def _refused(path: Path, line: int, name: str, text: bool) -> DataError:
+    where = f"line {line}, column {name!r}"
+    if text:
+        return _wrong(path, f"{where}: must be one of its categories", "declare all of them")
+    rule = f"{where}: must be a finite number"
+    return _wrong(path, rule, "declare the categories of a column of text, or leave it out")
+
+
+def _absent(path: Path, line: int, name: str) -> DataError:
+    rule = f"line {line}, column {name!r}: has no value"
+    return _wrong(path, rule, f'fill it in, or set missing="{MIDDLE}"')
+
+
+def _unread(option: str, name: str, columns: Sequence[str]) -> DataError:
+    rule = "must be a column that is read" + (" as numbers" if option == "bounds" else "")
+    return DataError(f"{option}={name!r}: {rule}; use one of {', '.join(columns)}.")
 
 
 def _wrong(path: Path, rule: str, remedy: str) -> DataError:

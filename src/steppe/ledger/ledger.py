@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +108,7 @@ class Ledger:
         Returns:
             The account, which holds the ledger's lock until it is closed.
         """
-        writer = Writer(self.path)
-        try:
-            books, _ = self._mended(writer)
+        with self._writing() as (writer, books):
             if books.header is None:
                 header = self._header(plan, data)
                 writer.append(header)
@@ -118,24 +117,15 @@ class Ledger:
             run = run or secrets.token_hex(8)
             if run in books.runs:
                 raise _validate.fail("run", run, "is in the ledger already", "use resume()")
-            record = {
-                "kind": "run",
-                "run": run,
+            about = {
                 "plan": plan.digest(),
                 "steps": plan.total_steps,
                 "delta": plan.delta,
                 "adjacency": plan.adjacency,
                 "data": dict(data),
                 "not_private_reason": not_private_reason,
-                "time": round(time.time(), 3),
-                "next": announcement(plan, 0, block),
             }
-            writer.append(record)
-            books.take(record)
-            return Account(writer, books, run, plan, block)
-        except BaseException:
-            writer.close()
-            raise
+            return _account(writer, books, "run", run, about, plan, block)
 
     def resume(
         self, run: str, plan: Plan, data: Mapping[str, Any], *, block: int, anchor: Anchor
@@ -152,10 +142,8 @@ class Ledger:
         Returns:
             The account; `account.charged` steps are gone, taken or not.
         """
-        writer = Writer(self.path)
-        try:
-            books, whole = self._mended(writer)
-            if not whole.contains(anchor):
+        with self._writing() as (writer, books):
+            if not writer.reading.contains(anchor):
                 raise DataError(
                     f"ledger={str(self.path)!r}: must contain record {anchor.length} as the "
                     "checkpoint remembers it, and does not: it was cut or exchanged; restore it "
@@ -183,15 +171,14 @@ class Ledger:
                 )
             rest = minus(cost(plan, plan.total_steps), cost(plan, found.charged))
             self._check(books, plan, data, rest)
-            record = {
-                "kind": "resume",
-                "run": run,
-                "time": round(time.time(), 3),
-                "next": announcement(plan, found.charged, block),
-            }
-            writer.append(record)
-            books.take(record)
-            return Account(writer, books, run, plan, block)
+            return _account(writer, books, "resume", run, {}, plan, block)
+
+    @contextmanager
+    def _writing(self) -> Iterator[tuple[Writer, Books]]:
+        """The lock and the state to go on from; an error inside the block gives the lock back."""
+        writer = Writer(self.path)
+        try:
+            yield writer, self._mended(writer)
         except BaseException:
             writer.close()
             raise
@@ -213,12 +200,12 @@ class Ledger:
         books.take(repair)
         return books, repair
 
-    def _mended(self, writer: Writer) -> tuple[Books, Reading]:
+    def _mended(self, writer: Writer) -> Books:
         """The state to go on from, with a torn end made whole on the disk."""
         books, repair = self._books(writer.reading)
         if repair is not None:
             writer.mend({**repair, "torn_bytes": len(writer.reading.torn)})
-        return books, writer.reading
+        return books
 
     def _header(self, plan: Plan, data: Mapping[str, Any]) -> Record:
         return {
@@ -265,6 +252,29 @@ class Ledger:
                     f"together, and the ledger allows {budget['epsilon']:g} at "
                     f"delta={budget['delta']:g}; plan a run with a smaller epsilon."
                 )
+
+
+def _account(
+    writer: Writer,
+    books: Books,
+    kind: str,
+    run: str,
+    about: Mapping[str, Any],
+    plan: Plan,
+    block: int,
+) -> Account:
+    """Write that a run goes on from here, and hand out what it pays by."""
+    charged = books.runs[run].charged if run in books.runs else 0
+    record = {
+        "kind": kind,
+        "run": run,
+        **about,
+        "time": round(time.time(), 3),
+        "next": announcement(plan, charged, block),
+    }
+    writer.append(record)
+    books.take(record)
+    return Account(writer, books, run, plan, block)
 
 
 def _epsilon(books: Books, delta: float, further: Cost = ()) -> float:

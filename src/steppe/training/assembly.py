@@ -95,6 +95,7 @@ class Assembly:
         model: the whole model.
         trained: what the steps train: the model, or its head on features computed once.
         plan: the plan.
+        known_plan: the plan with its population, so that its length is known.
         resolved: the configuration with every choice made.
         reasons: why each constant that was chosen is what it is, by its name.
     """
@@ -120,11 +121,11 @@ class Assembly:
             published=self.loaded.published,
             weights=sum(w.numel() for w in self.trained.parameters() if w.requires_grad),
             fixed_features=self.trained is not self.model,
+            columns=self.loaded.columns,
             reasons=self.reasons,
         )
-        plan = self.plan
-        # The optimizer and the averages ask for the length of the run.
-        self._known = plan if plan.population else plan.for_population(len(self.loaded.train))
+        plan, count = self.plan, len(self.loaded.train)
+        self.known_plan = plan if plan.population else plan.for_population(count)
         self.optimizer = self._make_optimizer()
         self.scheduler = self._make_scheduler()
         self.averages = self._make_averages()
@@ -161,7 +162,7 @@ class Assembly:
         name, options = naming.name_and_options("optimizer", self.resolved["optimizer"])
         known, fixed = naming.optimizers(), {}
         if name == "DPAdam":
-            known, fixed = {name: known[name].for_plan}, {"plan": self._known}
+            known, fixed = {name: known[name].for_plan}, {"plan": self.known_plan}
         trained = [weight for weight in self.trained.parameters() if weight.requires_grad]
         made: Optimizer = naming.build("optimizer", known, name, options, params=trained, **fixed)
         return made
@@ -175,7 +176,7 @@ class Assembly:
         wanted = inspect.signature(known[name]).parameters if name in known else ()
         for key in _LENGTHS:
             if key in wanted and key not in options:
-                table[key] = options[key] = self._known.total_steps
+                table[key] = options[key] = self.known_plan.total_steps
         return naming.build("scheduler", known, name, options, optimizer=self.optimizer)
 
     def _make_averages(self) -> list[Keepable]:
@@ -189,7 +190,7 @@ class Assembly:
                     raise _validate.fail(f"averages.{name}", options, rule, f"{name} = {{ … }}")
                 made.append(self._average(name, dict(options)))
         if not all(isinstance(average, Average) for average in made):
-            self._train.setdefault("store_every", max(1, self._known.total_steps // _STORED))
+            self._train.setdefault("store_every", max(1, self.known_plan.total_steps // _STORED))
         return made
 
     def _average(self, name: str, options: dict[str, Any]) -> Keepable:
@@ -203,15 +204,15 @@ class Assembly:
             made_later: Snapshots = naming.build(where, {name: Snapshots}, name, options)
             return made_later
         if name == "SWA" and isinstance(options.get("warmup"), float):
-            options.setdefault("steps", self._known.total_steps)
+            options.setdefault("steps", self.known_plan.total_steps)
         made: Average = naming.build(where, known, name, options, model=self.trained)
         return made
 
     def _chosen_averages(self) -> list[Keepable]:
-        steps = self._known.total_steps
+        steps = self.known_plan.total_steps
         every = self._train.setdefault("store_every", max(1, steps // _STORED))
         k = max(1, min(_TOGETHER, steps // every))
-        self.reasons["averages"] = "free: they cost no privacy, and noise averages out"
+        self.reasons["averages"] = recipes.FREE
         outputs = (FromStore(OPA, k), FromStore(OMV, k))
         chosen: list[Keepable] = [*recipes.averages(self.trained, steps), *outputs]
         self.resolved["averages"] = dict(map(_name_and_table, chosen))

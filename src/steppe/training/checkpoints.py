@@ -42,6 +42,14 @@ class Checkpoint:
     lost: int
     state: Mapping[str, Any]
 
+    def require_of(self, run: str, settings: str) -> None:
+        """Refuse the checkpoint of another run, or of another configuration."""
+        if self.run != run or self.settings != settings:
+            raise DataError(
+                f"checkpoint={self.step}: belongs to another run than config.json; put the files "
+                "of one run into one folder."
+            )
+
 
 class Checkpoints:
     """A folder of checkpoints: for each a safetensors file and a JSON file that vouches for it.

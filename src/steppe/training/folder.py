@@ -15,9 +15,11 @@ from typing import Any
 
 from torch import Tensor
 
+from steppe.accounting import Statement
 from steppe.averaging.files import write_atomically
 from steppe.errors import DataError
 from steppe.ledger.chain import storage_error
+from steppe.plan import Plan
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -51,9 +53,23 @@ class RunFolder:
         """Whether a run has left something here that another one would stumble over."""
         return any(path.exists() for path in (self.config, self.checkpoints, self.store))
 
-    def make(self) -> None:
-        """Make the folder, closed to other users."""
+    def begin(
+        self, plan: Plan, statement: Statement, config: Mapping[str, Any], toml: str | None
+    ) -> None:
+        """Make the folder, closed to other users, and write what is known before the first step.
+
+        Args:
+            plan: every public constant.
+            statement: what is promised.
+            config: the configuration.
+            toml: the configuration file, where the run has one.
+        """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_json(self.plan, {**plan.to_dict(), "digest": plan.digest()})
+        write_atomically(self.statement, statement.to_json().encode() + b"\n")
+        if toml is not None:
+            write_atomically(self.toml, toml.encode())
+        write_json(self.config, config)  # last: where it is, the others are
 
     def average(self, name: str) -> Path:
         """The file of an average's weights."""

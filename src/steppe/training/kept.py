@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -83,6 +84,20 @@ class Snapshots:
 Keepable = Average | FromStore | Snapshots
 
 
+class Scored(NamedTuple):
+    """A model of the run and how good it is.
+
+    Args:
+        name: of the model.
+        scores: on the data given for it.
+        seconds: for making it from what was kept, and for scoring it.
+    """
+
+    name: str
+    scores: Scores
+    seconds: float
+
+
 class Kept:
     """What a run keeps besides its last weights.
 
@@ -140,30 +155,36 @@ class Kept:
         for powers in self._powers:
             powers.update(self._model)
 
-    def scores(self, evaluation: Evaluation) -> Iterator[tuple[str, Scores]]:
+    def scores(self, evaluation: Evaluation) -> Iterator[Scored]:
         """The scores of the last weights and of every average of weights."""
-        yield LAST, evaluation.scores(self._model)
+        begun = time.monotonic()
+        yield Scored(LAST, evaluation.scores(self._model), time.monotonic() - begun)
         for name, average in self.averages.items():
+            begun = time.monotonic()
             with average.applied(self._model):
-                yield name, evaluation.scores(self._model)
+                found = evaluation.scores(self._model)
+            yield Scored(name, found, time.monotonic() - begun)
 
-    def output_scores(
-        self, evaluation: Evaluation, store: CheckpointStore
-    ) -> Iterator[tuple[str, Scores]]:
+    def output_scores(self, evaluation: Evaluation, store: CheckpointStore) -> Iterator[Scored]:
         """The scores of the averages of outputs; each stored checkpoint is asked once for each k.
 
-        Where interruptions left fewer than k checkpoints, those that there are answer.
+        Where interruptions left fewer than k checkpoints, those that there are answer. What several
+        averages share of the time counts for each: it is what one of them alone would take.
         """
         stored = len(store.entries())
         if not self._outputs or not stored or not evaluation.has_pairs:
             return
         inputs, targets = evaluation.inputs_and_targets()
         for k in dict.fromkeys(average.k for average in self._outputs):
+            begun = time.monotonic()
             found = OPA(self._model, store.last(min(k, stored))).outputs(inputs)
+            shared = time.monotonic() - begun
             for average in self._outputs:
                 if average.k == k:
+                    begun = time.monotonic()
                     score = mean_output_scores if average.kind is OPA else vote_scores
-                    yield str(average), score(found, targets)
+                    scores = score(found, targets)
+                    yield Scored(str(average), scores, shared + time.monotonic() - begun)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the averages of weights."""

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from steppe import _validate, models
 from steppe._user_code import made_by
 from steppe.clipping import fix
-from steppe.data import by_parity, column_ranges, load
+from steppe.data import Dataset, by_parity, load
 from steppe.data import read as read_data
+from steppe.data.scaling import FROM_RECORDS
 from steppe.models.scattering import ScatteringLinear
 from steppe.training import naming
 
-_OF_READ = ("classes", "target", "columns", "bounds", "test")
+_OF_READ = ("classes", "target", "columns", "bounds", "categories", "missing", "test")
 DATA_KEYS = ("name", "place", *_OF_READ, "bounds_from", "groups", "public")
-# What `bounds_from` says where nobody declared them.
-_FROM_RECORDS = "records"
 
 
 @dataclass(frozen=True)
@@ -57,25 +57,29 @@ class Loaded:
         first = tensors[0][:0] if tensors is not None else self.train[0][0][None]
         return tuple(first.shape[1:])
 
+    @property
+    def columns(self) -> bool:
+        """Whether a record is a vector, such as a row of a table."""
+        tensors = getattr(self.train, "tensors", None)
+        return tensors is not None and tensors[0].dim() == 2
+
 
 def load_data(table: dict[str, Any], reasons: dict[str, str] | None = None) -> Loaded:
     """Load what `[data]` names.
 
     Args:
-        table: the table; a relative path in it becomes an absolute one, and bounds that a CSV file
-            needs and nobody declared are read from it.
+        table: the table; a relative path in it becomes an absolute one, and bounds that a file
+            needs and nobody declared are read from it, once, and put there.
         reasons: receives the reason for that.
     """
-    if "name" not in table and ":" not in table["place"]:
-        table["place"] = str(Path(table["place"]).expanduser().resolve())
-        _fill_bounds(table, {} if reasons is None else reasons)
-    own = {key: table[key] for key in _OF_READ if key in table}
     if "name" in table:
-        if own:
-            raise naming.unknown(f"data.{next(iter(own))}", "…", ("name", "groups", "public"))
+        for key in (*_OF_READ, "bounds_from"):
+            if key in table:
+                rule = "is for data of your own, and these are public"
+                raise _validate.fail(f"data.{key}", table[key], rule, "leave it out")
         found: Any = load(table["name"])
     else:
-        found = read_data(table["place"], **own)
+        found = _read_own(table, {} if reasons is None else reasons)
     train, evaluate = found.records()
     groups = public = None
     if "groups" in table:
@@ -89,38 +93,59 @@ def load_data(table: dict[str, Any], reasons: dict[str, str] | None = None) -> L
         public, evaluate = evaluate[:count], evaluate[count:]
     published = "name" in table
     name = found.name if published else Path(found.name).name
-    also_read = (_READ_BOUNDS,) if table.get("bounds_from") == _FROM_RECORDS else ()
-    return Loaded(name, published, train, evaluate, public, groups, found.classes, also_read)
+    return Loaded(
+        name, published, train, evaluate, public, groups, found.classes, _also_read(table)
+    )
 
 
-_READ_BOUNDS = "the smallest and largest value of each column were read once, to scale it"
+def _read_own(table: dict[str, Any], reasons: dict[str, str]) -> Any:
+    """The user's own data; what is not declared about files is settled in the table.
 
-
-def _fill_bounds(table: dict[str, Any], reasons: dict[str, str]) -> None:
-    """Bounds for a CSV file without any: columns of different size cannot share one clip.
-
-    The numbers themselves go into the table, since whoever predicts needs the same scale.
+    The numbers themselves go there, since whoever predicts needs the same scale.
     """
     if "bounds_from" in table:
-        _validate.one_of("data.bounds_from", table["bounds_from"], (_FROM_RECORDS,))
-    path = Path(table["place"])
-    if path.suffix.lower() != ".csv" or not path.is_file() or "bounds" in table:
-        return
-    if not all(table.get(name) for name in ("target", "classes")):
-        return  # `read` says what is missing
-    table["bounds"] = column_ranges(path, table["target"], table["classes"], table.get("columns"))
-    table["bounds_from"] = _FROM_RECORDS
-    reasons["bounds"] = "read off the records, outside the guarantee; declare data.bounds instead"
+        _validate.one_of("data.bounds_from", table["bounds_from"], (FROM_RECORDS,))
+    options = {key: table[key] for key in _OF_READ if key in table}
+    place = table["place"]
+    if ":" not in place or Path(place).expanduser().exists():
+        place = table["place"] = str(Path(place).expanduser().resolve())
+        if "test" in table:
+            table["test"] = str(Path(table["test"]).expanduser().resolve())
+            if table["test"] == place:
+                rule = "are the private records, and scores on them would be shown"
+                raise _validate.fail("data.test", table["test"], rule, "give other records")
+        options.setdefault("bounds", FROM_RECORDS)
+    found = read_data(place, **options)
+    if not isinstance(found, Dataset) or found.bounds is None:
+        return found
+    if options["bounds"] == FROM_RECORDS:
+        table["bounds_from"] = FROM_RECORDS
+        reasons["bounds"] = (
+            "read off the records, outside the guarantee; declare data.bounds instead"
+        )
+    table["bounds"] = found.bounds
+    if found.columns:
+        table["columns"] = list(found.columns)
+    return found
+
+
+def _also_read(table: dict[str, Any]) -> tuple[str, ...]:
+    if "bounds_from" not in table or "bounds" not in table:
+        return ()
+    bounds = table["bounds"]
+    if isinstance(bounds, Mapping) or isinstance(bounds[0], list | tuple):
+        return ("the mean and the standard deviation of each column were read once, to scale it",)
+    return ("the smallest and the largest of all values were read once, to scale them",)
 
 
 def make_model(
-    table: dict[str, Any], data: Loaded, seed: int | None, reasons: dict[str, str]
+    table: dict[str, Any], data: Loaded | None, seed: int | None, reasons: dict[str, str]
 ) -> nn.Module:
     """Make what `[model]` names; batch normalisation becomes group normalisation.
 
     Args:
         table: the table, which receives what it leaves open.
-        data: the records, for their shape and classes.
+        data: the records, for their shape and classes; None for a table without open ends.
         seed: for the first weights alone; noise and sampling never see it.
         reasons: receives the reason for a choice.
     """
@@ -131,15 +156,28 @@ def make_model(
             if not isinstance(model, nn.Module):
                 rule = "must return a torch.nn.Module"
                 raise _validate.fail("model.factory", table["factory"], rule, "return the model")
-            return fix(model)
-        if "name" not in table:
+            return _fixed(model, reasons)
+        if "name" not in table and data is not None:
             table["name"], reasons["model"] = _chosen(data.shape)
         name, options = naming.name_and_options("model", table)
         known = models.parameters(name)
-        for key, value in _sizes(data).items():
+        for key, value in ({} if data is None else _sizes(data)).items():
             if key in known and key not in options:
                 table[key] = options[key] = value
-        return fix(models.create(name, **options))
+        if data is not None and "classes" in known and "classes" not in options:
+            rule = f"is needed by {name}, and the data do not say it"
+            raise _validate.fail("data.classes", None, rule, "declare the number of labels")
+        return _fixed(models.create(name, **options), reasons)
+
+
+def _fixed(model: nn.Module, reasons: dict[str, str]) -> nn.Module:
+    count = sum(isinstance(layer, _BatchNorm) for layer in model.modules())
+    if count:
+        layers = "one layer" if count == 1 else f"{count} layers"
+        reasons["normalisation"] = (
+            f"in place of batch normalisation in {layers}, which would mix records"
+        )
+    return fix(model)
 
 
 def features(model: nn.Module, pairs: Any, progress: bool) -> Any:

@@ -55,7 +55,7 @@ class Loop:
         """Train to the plan's last step, or until Ctrl-C, and write down what came of it.
 
         Args:
-            notes: lines for the log.
+            notes: lines for the log and above the bar.
         """
         trainer, private = self._trainer, self._private
         with (
@@ -65,6 +65,7 @@ class Loop:
         ):
             for text in notes:
                 self._write("note", {"text": text})
+                self._bar.say(text)
             try:
                 over = self._steps(stop)
                 self.save()
@@ -143,17 +144,22 @@ class Loop:
         evaluation, kept = self._trainer.evaluation, self._trainer.kept
         if evaluation is None:
             return ()
+        trained = self._seconds
         found = list(kept.scores(evaluation))
         if final and self._store is not None:
             found += kept.output_scores(evaluation, self._store)
-        table = tuple(row(name, scores) for name, scores in found)
+        table = tuple(row(one.name, one.scores) for one in found)
         for line in table:
             self._write("evaluation", line)
         loss = table[0]["loss"]
         self._bar.loss(loss)
         if not final:
             self._trainer.schedule.loss(loss)
-        return table
+            return table
+        return tuple(
+            {**line, "seconds": trained + one.seconds}
+            for line, one in zip(table, found, strict=True)
+        )
 
     def _finish(self) -> Outcome:
         """Publish: weights, averages, table, statement."""

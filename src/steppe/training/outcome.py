@@ -10,13 +10,17 @@ from typing import Any
 from steppe.accounting import Statement
 from steppe.training.evaluation import Scores
 
+_HEADS = {"seconds": "time"}
+
 
 @dataclass(frozen=True)
 class Outcome:
     """The end of a run.
 
     Args:
-        table: one row for each published model: `model` and its scores on the data given for it.
+        table: one row for each published model: `model`, its scores on the data given for it, and
+            the `seconds` until it was there: the training, which all of them share, and then
+            making and scoring this one.
         epsilon: ε at the plan's δ of every step that was charged.
         delta: δ.
         steps: steps that the published weights went through.
@@ -40,6 +44,8 @@ class Outcome:
         if self.lost:
             head += f" and {self.lost} lost to interruptions"
         lines = [*as_lines(self.table), f"{head}, {self.seconds:.1f} s", f"run: {self.run}"]
+        if not self.table:
+            lines.insert(0, "no scores: no held-out records were given (--test, x_test, evaluate=)")
         if self.statement.not_private_reason is not None:
             lines.insert(0, f"NOT PRIVATE: {self.statement.not_private_reason}")
         return "\n".join(lines)
@@ -61,7 +67,8 @@ def as_lines(table: Sequence[Mapping[str, Any]]) -> list[str]:
     if not table:
         return []
     names = [name for name in table[0] if any(line.get(name) is not None for line in table)]
-    cells = [names, *([_cell(name, line.get(name)) for name in names] for line in table)]
+    heads = [_HEADS.get(name, name) for name in names]
+    cells = [heads, *([_cell(name, line.get(name)) for name in names] for line in table)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
     return [
         "  ".join(
@@ -77,4 +84,6 @@ def _cell(name: str, value: Any) -> str:
         return "–"
     if isinstance(value, str):
         return value
-    return f"{100 * value:.2f} %" if name == "accuracy" else f"{value:.4f}"
+    if name == "accuracy":
+        return f"{100 * value:.2f} %"
+    return f"{value:.1f} s" if name == "seconds" else f"{value:.4f}"

@@ -23,6 +23,7 @@ def settle(
     published: bool,
     weights: int,
     fixed_features: bool,
+    columns: bool,
     reasons: dict[str, str],
 ) -> Plan:
     """The plan of a configuration.
@@ -35,6 +36,7 @@ def settle(
             declared, the plan has none, and its statement will say that the length was read.
         weights: number of trained weights.
         fixed_features: whether they are a linear layer on fixed features.
+        columns: whether a record is a vector, such as a row of a table.
         reasons: receives the reason for each choice.
     """
     if published:
@@ -43,7 +45,8 @@ def settle(
     left_open = _left_open(plan, optimizer)
     if left_open:
         _require_rules(left_open, plan, optimizer, places)
-        recipe = _recipe(plan, optimizer, places, records, weights, fixed_features)
+        model = {"weights": weights, "fixed_features": fixed_features, "columns": columns}
+        recipe = _recipe(plan, optimizer, places, records, model)
         _fill(left_open, recipe, plan, optimizer, places)
         for name in left_open:
             reasons[name] = recipe.reasons["rate" if name == "lr" else name]
@@ -83,15 +86,13 @@ def _recipe(
     optimizer: dict[str, Any],
     places: dict[str, Any],
     records: int,
-    weights: int,
-    fixed_features: bool,
+    model: dict[str, Any],
 ) -> recipes.Recipe:
     clip = places.get("clip")
     given: dict[str, Any] = {
         "population": plan.get("population", records),
         "epsilon": plan["epsilon"],
-        "weights": weights,
-        "fixed_features": fixed_features,
+        **model,
         "delta": plan.get("delta"),
         "batch_size": plan.get("batch_size"),
         "steps": plan.get("steps"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import TracebackType
 from typing import Any
 
@@ -22,6 +23,11 @@ class Bar:
             from tqdm.auto import tqdm
 
             self._bar = tqdm(total=steps, initial=begun, unit="step", dynamic_ncols=True)
+
+    def say(self, text: str) -> None:
+        """A line above the bar."""
+        if self._bar is not None:
+            self._bar.write(text, file=sys.stderr)
 
     def step(self, epsilon: float) -> None:
         """One step further."""

@@ -18,7 +18,8 @@ from steppe.averaging import EMA, SWA, Average, PolynomialDecay, Window
 from steppe.clipping import Flat
 from steppe.models.scattering import ScatteringLinear
 from steppe.plan import Plan
-from steppe.points import SAT, Here, Point
+from steppe.points import Point
+from steppe.training.kinds import COLUMNS, HEAD, NETWORK, Kind
 
 _GIVEN = "given"
 _MOMENTUM = 0.9
@@ -28,51 +29,6 @@ PUBLISHED = EMA
 # How fast the best step grows with the signal-to-noise ratio. Theory for convex problems says 1;
 # 0.7 joins the best of three budgets on Fashion-MNIST (lr · C = 25, 40, 55 at ε = 1, 2, 3).
 _POWER = 0.7
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """What the rules need to know about a kind of model.
-
-    Args:
-        name: in words.
-        clip: C.
-        share: expected batch as a share of the population.
-        largest: expected batch at most.
-        steps: how many.
-        reach: lr · C / (1 − momentum) where signal and noise are equal.
-        point: at which weights gradients are taken, and why.
-    """
-
-    name: str
-    clip: float
-    share: float
-    largest: int
-    steps: int
-    reach: float
-    point: tuple[Point, str]
-
-
-# With so large a share the noise of the run hardly depends on the number of steps. On 10,000
-# held-out records 100 and 200 steps end alike on Fashion-MNIST; on MNIST 100 are too few.
-_HEAD = _Kind(
-    name="a linear head on fixed features",
-    clip=0.1,
-    share=0.2,
-    largest=16_384,
-    steps=200,
-    reach=500.0,
-    point=(Here(), "a convex problem has no sharp minima to leave"),
-)
-_NETWORK = _Kind(
-    name="a model that learns from the inputs themselves",
-    clip=0.1,
-    share=1 / 30,
-    largest=8_192,
-    steps=600,
-    reach=13.0,
-    point=(SAT(0.03), "a climb along the last private gradient finds flatter ground, at no cost"),
-)
 
 
 @dataclass(frozen=True)
@@ -138,6 +94,7 @@ def choose(
     epsilon: float,
     weights: int,
     fixed_features: bool = False,
+    columns: bool = False,
     delta: float | None = None,
     batch_size: float | None = None,
     steps: int | None = None,
@@ -154,6 +111,7 @@ def choose(
         weights: number of trainable weights.
         fixed_features: whether only a linear layer without bias on fixed features of norm 1
             learns, as in `ScatteringLinear`.
+        columns: whether a record is a vector, such as a row of a table.
         delta: δ; the power of ten below 1/population unless given.
         batch_size: expected batch.
         steps: how many.
@@ -176,7 +134,7 @@ def choose(
     population = _validate.positive_integer("population", population)
     epsilon = _validate.positive("epsilon", epsilon)
     weights = _validate.positive_integer("weights", weights)
-    kind = _HEAD if fixed_features else _NETWORK
+    kind = HEAD if fixed_features else COLUMNS if columns else NETWORK
     given: dict[str, Any] = {
         "delta": delta,
         "batch_size": batch_size,
@@ -199,12 +157,17 @@ def choose(
     )
     if rate is not None:
         return recipe
-    reach = kind.reach * signal_to_noise(recipe.plan(), weights) ** _POWER
-    reasons["rate"] = f"lr·C/(1 − momentum) = {reach:.3g}: more where there is less noise"
-    return replace(recipe, rate=float(f"{reach * (1 - recipe.momentum) / recipe.clip:.3g}"))
+    found, reasons["rate"] = _rate(kind, recipe.plan(), weights, recipe.clip, recipe.momentum)
+    return replace(recipe, rate=found)
 
 
-def _rules(kind: _Kind, population: int) -> dict[str, tuple[Any, str]]:
+def _rate(kind: Kind, plan: Plan, weights: int, clip: float, momentum: float) -> tuple[float, str]:
+    reach = kind.reach * signal_to_noise(plan, weights) ** _POWER
+    why = f"lr·C/(1 − momentum) = {reach:.3g}: more where there is less noise"
+    return float(f"{reach * (1 - momentum) / clip:.3g}"), why
+
+
+def _rules(kind: Kind, population: int) -> dict[str, tuple[Any, str]]:
     share = f"{kind.share:.0%} of the records"
     batch = min(round(kind.share * population), kind.largest)
     return {
@@ -218,7 +181,7 @@ def _rules(kind: _Kind, population: int) -> dict[str, tuple[Any, str]]:
             f"{kind.largest}",
         ),
         "steps": (kind.steps, f"enough for {kind.name}; more would need more noise in each"),
-        "clip": (kind.clip, "small, so that every record has the same say"),
+        "clip": kind.clip,
         "momentum": (_MOMENTUM, "a mean over about ten steps, noise included"),
         "point": kind.point,
     }
@@ -233,11 +196,51 @@ def for_model(model: nn.Module, *, population: int, epsilon: float, **given: Any
         epsilon: the budget.
         given: constants that are kept, as for `choose`.
     """
-    weights = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     fixed = isinstance(model, ScatteringLinear)
     return choose(
-        population=population, epsilon=epsilon, weights=weights, fixed_features=fixed, **given
+        population=population,
+        epsilon=epsilon,
+        weights=_count(model),
+        fixed_features=fixed,
+        **given,
     )
+
+
+def optimizer_for(model: nn.Module, plan: Plan) -> tuple[torch.optim.SGD, str]:
+    """SGD with momentum, at the rate that the rule gives for a model and a plan of one's own.
+
+    Args:
+        model: what is trained.
+        plan: with its population known.
+
+    Returns:
+        The optimizer, and it in words with the reason for its rate.
+
+    Examples:
+        >>> plan = Plan(epsilon=2.0, delta=1e-5, population=4_000, batch_size=400, steps=200)
+        >>> optimizer, why = optimizer_for(nn.Linear(20, 2), plan)
+        >>> why
+        'SGD(lr=1.69, momentum=0.9), lr·C/(1 − momentum) = 16.9: more where there is less noise'
+    """
+    if not isinstance(plan.clip, Flat):
+        rule = f"is chosen by rule for Flat, and the plan clips by {type(plan.clip).__name__}"
+        raise _validate.fail("optimizer", None, rule, "pass torch.optim.SGD(…, lr=0.5), say")
+    weights = _count(model)
+    if not weights:
+        rule = "has no weight that is trained"
+        raise _validate.fail("model", type(model).__name__, rule, "call requires_grad_() on some")
+    kind = HEAD if isinstance(model, ScatteringLinear) else NETWORK
+    rate, why = _rate(kind, plan, weights, plan.clip.bound, _MOMENTUM)
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    made = torch.optim.SGD(trained, lr=rate, momentum=_MOMENTUM)
+    return made, f"SGD(lr={rate:g}, momentum={_MOMENTUM:g}), {why}"
+
+
+def _count(model: nn.Module) -> int:
+    return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+
+
+FREE = "free: they cost no privacy, and noise averages out"
 
 
 def averages(model: nn.Module, steps: int) -> tuple[Average, ...]:

@@ -15,17 +15,16 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from steppe import _validate
 from steppe.averaging import CheckpointStore, Keep
-from steppe.averaging.files import write_atomically
 from steppe.errors import DataError, MisuseError
 from steppe.ledger import Account, Anchor, Ledger
 from steppe.noise import Source
 from steppe.plan import Plan
 from steppe.private import Private, make_private
 from steppe.sampling import records
-from steppe.training import settings
+from steppe.training import recipes, settings
 from steppe.training.checkpoints import Checkpoint, Checkpoints
 from steppe.training.evaluation import Evaluation
-from steppe.training.folder import RunFolder, room_left, write_json
+from steppe.training.folder import RunFolder, room_left
 from steppe.training.kept import Keepable, Kept
 from steppe.training.loop import Loop
 from steppe.training.moment import Callback
@@ -46,14 +45,16 @@ class Trainer:
         model, data, plan: as for `make_private`.
         loss, objective, augment, groups, public, physical_batch, classes, source: as for
             `make_private`.
-        optimizer: any torch optimizer over the model's trainable weights.
+        optimizer: any torch optimizer over the model's trainable weights; None for SGD at the rate
+            that `recipes.optimizer_for` gives for this model and plan.
         scheduler: any torch scheduler over that optimizer, stepped once a step.
         run: the run's folder; None makes a new one under `runs/`.
         evaluate: public or held-out data, inputs and targets; or a function of the model that
             returns numbers by name. Scores are written down and shown, so these must not be the
             private data.
         averages: averages of weights made for the model; `FromStore` for averages of outputs and
-            `Snapshots` for horizons to choose afterwards.
+            `Snapshots` for horizons to choose afterwards. None for those of `recipes.averages`
+            where the optimizer is chosen by rule too, and for none elsewhere.
         store_every: steps from one stored checkpoint to the next; None stores none.
         keep: which stored checkpoints stay; None for all.
         checkpoint_every: steps from one resumable checkpoint to the next; a twentieth of the plan.
@@ -71,7 +72,7 @@ class Trainer:
         plan: the plan in use, with its population.
         folder: the run's files.
         toml: the configuration file that `resume` is to find in the folder, or None.
-        reasons: why constants that were chosen by rule are what they are.
+        reasons: why what was chosen by rule is what it is, by its name.
 
     Guarantees:
         A step is in the ledger, on the disk, before it begins, and never more steps than the plan
@@ -86,12 +87,13 @@ class Trainer:
         >>> model = nn.Linear(4, 2)
         >>> plan = steppe.Plan(epsilon=3.0, delta=1e-3, population=200, batch_size=40, steps=10)
         >>> trainer = Trainer(
-        ...     model, data, plan, optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
-        ...     evaluate=public, run=tempfile.mkdtemp(), progress=False,
+        ...     model, data, plan, evaluate=public, run=tempfile.mkdtemp(), progress=False
         ... )
+        >>> trainer.reasons["optimizer"]
+        'SGD(lr=..., momentum=0.9), lr·C/(1 − momentum) = ...: more where there is less noise'
         >>> outcome = trainer.fit()
-        >>> [row["model"] for row in outcome.table], outcome.epsilon <= 3.0
-        (['last'], True)
+        >>> [row["model"].partition("(")[0] for row in outcome.table], outcome.epsilon <= 3.0
+        (['last', 'EMA', 'SWA', 'Window', 'PolynomialDecay'], True)
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class Trainer:
         scheduler: LRScheduler | None = None,
         run: str | Path | None = None,
         evaluate: Any = None,
-        averages: Sequence[Keepable] = (),
+        averages: Sequence[Keepable] | None = None,
         store_every: int | None = None,
         keep: Keep | None = None,
         checkpoint_every: int | None = None,
@@ -124,15 +126,18 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         progress: bool = True,
     ) -> None:
-        if optimizer is None:
-            raise _validate.fail(
-                "optimizer",
-                None,
-                "must be given",
-                "pass torch.optim.SGD(model.parameters(), lr=0.5), say",
-            )
         loss = None if objective is not None else loss
         rows = records(data)
+        self.reasons: dict[str, str] = {}
+        if optimizer is None:
+            if scheduler is not None:
+                remedy = "pass that optimizer too, as optimizer="
+                raise _validate.fail("scheduler", scheduler, "belongs to an optimizer", remedy)
+            known = plan if plan.population else plan.for_population(len(rows))
+            optimizer, self.reasons["optimizer"] = recipes.optimizer_for(model, known)
+            if averages is None:
+                averages = recipes.averages(model, known.total_steps)
+                self.reasons["averages"] = f"EMA, SWA, UPA, PDA, {recipes.FREE}"
         self.folder = RunFolder(run)
         self.evaluation = None if evaluate is None else Evaluation(evaluate, loss, objective)
         self.schedule = Schedule(scheduler, self.evaluation is not None)
@@ -167,10 +172,9 @@ class Trainer:
             _validate.positive_integer("store_every", store_every)
         self.store_every, self._keep = store_every, keep
         self.model, self.optimizer, self.callbacks = model, optimizer, tuple(callbacks)
-        self.kept = Kept(model, averages, stored=store_every is not None)
+        self.kept = Kept(model, averages or (), stored=store_every is not None)
         self.progress = progress
         self.toml: str | None = None
-        self.reasons: dict[str, str] = {}
         shared = self.folder.ledger if ledger is None else ledger
         self.ledger = shared if isinstance(shared, Ledger) else Ledger(shared)
         self.data = settings.of_data(data_name, plan.population, rows)
@@ -204,7 +208,7 @@ class Trainer:
             )
         run = secrets.token_hex(8)
         with room_left(self.folder.path):
-            self._write_settings(run)
+            self.folder.begin(self.plan, self.statement, self._config(run), self.toml)
             return self._begin(run)
 
     def resume(self) -> Outcome:
@@ -230,11 +234,7 @@ class Trainer:
                         "another folder."
                     )
                 return self._begin(config["run"])
-            if checkpoint.settings != config["digest"] or checkpoint.run != config["run"]:
-                raise DataError(
-                    f"checkpoint={checkpoint.step}: belongs to another run than "
-                    f"{self.folder.config.name}; put the files of one run into one folder."
-                )
+            checkpoint.require_of(config["run"], config["digest"])
             with self._account(config["run"], checkpoint.anchor) as account:
                 lost = account.charged - checkpoint.step
                 if lost < 0:
@@ -252,7 +252,9 @@ class Trainer:
             self.kept.open(self.open_store())
             loop = Loop(self, self._fresh_private(), account, 0.0, 0)
             loop.save()  # before the first charge: from here on every crash can be resumed
-            return loop.run()
+            # Who trains from a configuration has its choices in a file, and has seen them.
+            chosen = {} if self.toml is not None else self.reasons
+            return loop.run(f"chosen: {name} = {why}" for name, why in chosen.items())
 
     def _account(self, run: str, anchor: Anchor) -> Account:
         """The run's hold on the ledger, which it enters only once."""
@@ -287,11 +289,9 @@ class Trainer:
         private, self._unused = self._unused or self._make_private(), None
         return private
 
-    def _write_settings(self, run: str) -> None:
-        self.folder.make()
-        write_json(self.folder.plan, {**self.plan.to_dict(), "digest": self.plan.digest()})
-        write_atomically(self.folder.statement, self.statement.to_json().encode() + b"\n")
-        config = {
+    def _config(self, run: str) -> dict[str, Any]:
+        """What `config.json` says."""
+        return {
             "format": _FORMAT,
             "run": run,
             "digest": settings.digest(self.settings),
@@ -303,9 +303,6 @@ class Trainer:
                 "block": self.block,
             },
         }
-        if self.toml is not None:
-            write_atomically(self.folder.toml, self.toml.encode())
-        write_json(self.folder.config, config)  # last: where it is, the others are
 
     def open_store(self) -> CheckpointStore | None:
         """The run's store of checkpoints, if it has one."""

@@ -1,0 +1,202 @@
+"""Arrays of numpy in files: records in rows, labels beside them."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steppe import _validate
+from steppe.data.dataset import Split
+from steppe.data.scaling import (
+    FROM_RECORDS,
+    Bounds,
+    column_bounds,
+    common_bounds,
+    pair,
+    scaled_columns,
+    scaled_values,
+)
+from steppe.errors import DataError
+
+NAMES = ("x_train", "y_train", "x_test", "y_test")
+
+
+class Arrays(NamedTuple):
+    """Both parts of a data set.
+
+    Args:
+        train: the records to train on.
+        test: the records to evaluate on, or none.
+        bounds: what inputs were cut to and scaled by; None for pictures of uint8, and where inputs
+            were taken as they are.
+    """
+
+    train: Split
+    test: Split
+    bounds: Bounds | list[Bounds] | None
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an `.npz` file, or of a folder of `.npy` files; nothing is unpickled."""
+    return _folder(path) if path.is_dir() else _npz(path)
+
+
+def read_array(path: Path) -> NDArray[Any]:
+    """The one array of an `.npy` file."""
+    try:
+        found = np.load(path, allow_pickle=False)
+        if not isinstance(found, np.ndarray):
+            raise ValueError("it is an archive of several")
+        return found
+    except (ValueError, EOFError, OSError) as reason:
+        raise DataError(
+            f"place={str(path)!r}: must be one plain array ({_said(reason)}); save it with "
+            "numpy.save."
+        ) from None
+
+
+def arranged(
+    place: str, arrays: dict[str, NDArray[Any]], classes: int, bounds: Any, missing: bool
+) -> Arrays:
+    """Check the arrays of both parts and put them on one scale.
+
+    Args:
+        place: where they come from, for messages.
+        arrays: inputs and labels to train on and, where there are any, to test on, in this order.
+        classes: how many labels there are.
+        bounds: as for `scale`.
+        missing: whether NaN stands for a missing value.
+    """
+    x, y, *rest = arrays.values()
+    _require_pairs(place, x, y, classes)
+    inputs, settled = scale(place, x, bounds, missing)
+    train = Split(inputs, y.astype(np.int64))
+    if not rest:
+        return Arrays(train, Split(train.x[:0], train.y[:0]), settled)
+    x_test, y_test = rest
+    _require_pairs(place, x_test, y_test, classes)
+    if x_test.shape[1:] != x.shape[1:] or (x_test.dtype == np.uint8) != (x.dtype == np.uint8):
+        raise DataError(
+            f"place={place!r}: test records of {x_test.dtype} {x_test.shape[1:]} must be like "
+            f"training records of {x.dtype} {x.shape[1:]}; store both in the same way."
+        )
+    test = Split(scale(place, x_test, settled, missing)[0], y_test.astype(np.int64))
+    return Arrays(train, test, settled)
+
+
+def scale(
+    place: str, x: NDArray[Any], bounds: Any, missing: bool
+) -> tuple[NDArray[Any], Bounds | list[Bounds] | None]:
+    """Inputs on one scale.
+
+    Args:
+        place: where they come from, for messages.
+        x: a record a row. Pictures of uint8 stay as they are: `Split.tensors` divides by 255.
+        bounds: a pair for all values; for a table of two dimensions also a list with a pair for
+            each column; "records" to read them off the records; None to take values as they are.
+        missing: whether NaN stands for a missing value, which becomes the middle.
+
+    Returns:
+        The inputs and the bounds that were used: of a table's columns in [−1, 1], of other arrays
+        in [0, 1].
+    """
+    if x.ndim < 2 or not (np.issubdtype(x.dtype, np.floating) or x.dtype.kind in "biu"):
+        rule = f"x of type {x.dtype} and shape {x.shape} must be numbers, a row a record"
+        raise DataError(f"place={place!r}: {rule}; encode and reshape it.")
+    if x.dtype == np.uint8:
+        if bounds not in (None, FROM_RECORDS):
+            rule = "uint8 stands for pictures, whose bounds are 0 and 255"
+            raise _validate.fail("bounds", bounds, rule, "leave it out, or store other numbers")
+        return x, None
+    values = x if x.dtype == np.float64 else x.astype(np.float32)
+    _require_finite(place, values, missing)
+    if bounds is None:
+        if missing:
+            rule = "needs bounds, since the middle lies between them"
+            raise _validate.fail("missing", "middle", rule, 'declare them, or bounds="records"')
+        return values.astype(np.float32), None
+    if values.ndim > 2:
+        common = common_bounds(values) if bounds == FROM_RECORDS else pair("all values", bounds)
+        return scaled_values(values, common).astype(np.float32), common
+    columns = column_bounds(values) if bounds == FROM_RECORDS else _declared(place, values, bounds)
+    return scaled_columns(values, columns).astype(np.float32), columns
+
+
+def _declared(place: str, values: NDArray[Any], bounds: Any) -> list[Bounds]:
+    count = values.shape[1]
+    if not (isinstance(bounds, list | tuple) and bounds and isinstance(bounds[0], list | tuple)):
+        return [pair("all columns", bounds)] * count
+    if len(bounds) != count:
+        rule = f"has {count} columns, and there are bounds for {len(bounds)}"
+        raise DataError(f"place={place!r}: {rule}; give as many of one as of the other.")
+    return [pair(f"column {number}", one) for number, one in enumerate(bounds)]
+
+
+def _require_finite(place: str, values: NDArray[Any], missing: bool) -> None:
+    bad = np.isinf(values) if missing else ~np.isfinite(values)
+    if bad.any():
+        record = int(np.argmax(bad.reshape(len(bad), -1).any(axis=1)))
+        raise DataError(
+            f"place={place!r}: record {record} has a value that is not finite; fill in what is "
+            'missing, or set missing="middle".'
+        )
+
+
+def _require_pairs(place: str, x: NDArray[Any], y: NDArray[Any], classes: int) -> None:
+    if x.ndim < 2 or y.ndim != 1 or len(x) != len(y) or len(x) == 0:
+        raise DataError(
+            f"place={place!r}: x of shape {x.shape} and y of shape {y.shape} must have one row "
+            "for each record and one label; reshape them to (records, ...) and (records,)."
+        )
+    if y.dtype.kind not in "biu":
+        raise DataError(
+            f"place={place!r}: labels of type {y.dtype} must be whole numbers; recode them as "
+            f"0 to {classes - 1}."
+        )
+    if int(y.min()) < 0 or int(y.max()) >= classes:
+        raise DataError(
+            f"place={place!r}: labels must lie from 0 to {classes - 1}; recode them, or declare "
+            "the right number of classes."
+        )
+
+
+def _npz(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with path.open("rb") as opened:
+            file = np.load(opened, allow_pickle=False)
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise ValueError("it is one array alone")
+            return {name: file[name] for name in _wanted(str(path), list(file.files))}
+    except DataError:
+        raise
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as reason:
+        raise DataError(
+            f"place={str(path)!r}: must be an .npz file of plain arrays ({_said(reason)}); save it "
+            "with numpy.savez(file, x_train=..., y_train=...)."
+        ) from None
+
+
+def _folder(path: Path) -> dict[str, NDArray[Any]]:
+    present = sorted(file.stem for file in path.glob("*.npy"))
+    return {name: read_array(path / f"{name}.npy") for name in _wanted(str(path), present)}
+
+
+def _wanted(place: str, present: list[str]) -> list[str]:
+    names = [name for name in NAMES if name in present] or [n for n in ("x", "y") if n in present]
+    if len(names) not in (2, 4) or names[0] == "x_test":
+        listed = ", ".join(present) or "nothing"
+        raise DataError(
+            f"place={place!r}: must hold x_train and y_train, and x_test with y_test or neither, "
+            f"but holds {listed}; rename the arrays."
+        )
+    return names
+
+
+def _said(reason: Exception) -> str:
+    """Why numpy refuses, without its advice to unpickle what it cannot read."""
+    text = str(reason)
+    return "it holds objects, or is no file of numpy" if "pickle" in text else text
