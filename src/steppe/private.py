@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,13 +14,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from steppe import _validate
+from steppe._set_up import losses_of, trained_parameters
 from steppe.accounting import Statement
-from steppe.clipping import ClippedSum, Kernels, objective_of
+from steppe.clipping import ClippedSum, Kernels
 from steppe.clipping.batches import count
 from steppe.clipping.physical import fitting_physical_batch
 from steppe.clipping.probing import Report, probe
 from steppe.clipping.tracing import is_marked
-from steppe.errors import ConfigurationError, IsolationError, MisuseError
+from steppe.errors import IsolationError, MisuseError
 from steppe.noise import Source, as_source
 from steppe.plan import Plan
 from steppe.sampling import Draw, Records, check_labels, records
@@ -101,7 +103,7 @@ def make_private(
         )
     _draw(plan, len(rows), groups)  # refuses groups that do not fit before anything else is done
     parameters = trained_parameters(model, optimizer)
-    losses = _losses(model, plan, loss, objective, augment)
+    losses = losses_of(model, plan, loss, objective, augment)
     if physical_batch is not None:
         _validate.positive_integer("physical_batch", physical_batch)
     engine = ClippedSum(
@@ -258,7 +260,8 @@ class Private:
 
     def statement(self) -> Statement:
         """What the whole plan promises; NOT PRIVATE where the randomness was seeded."""
-        return self.plan.statement(self._not_private_reason)
+        promised = self.plan.statement(self._not_private_reason)
+        return replace(promised, also_read=self._rows.also_read)
 
     def report(self) -> Report:
         """What the probe found: the layer table, unused weights, memory per record."""
@@ -335,64 +338,3 @@ class Private:
 
 def _draw(plan: Plan, rows: int, groups: Sequence[Any] | None) -> Draw:
     return plan.sampling.begin(rows, plan.population or rows, plan.batch_size, groups)
-
-
-def trained_parameters(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-    """The trainable weights, which must be exactly those of the optimizer."""
-    if not isinstance(optimizer, Optimizer):
-        raise _validate.fail(
-            "optimizer", type(optimizer).__name__, "must be a torch.optim.Optimizer", "pass one"
-        )
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise _validate.fail(
-            "optimizer",
-            "LBFGS",
-            "must not ask the data more than once a step, as its line search does",
-            "use SGD or Adam",
-        )
-    parameters: dict[str, Tensor] = {
-        name: p for name, p in model.named_parameters() if p.requires_grad
-    }
-    if not parameters:
-        raise ConfigurationError(
-            "model=no trainable weights: must have some; set requires_grad on what to train."
-        )
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    missing = [name for name, p in parameters.items() if id(p) not in held]
-    if missing:
-        raise ConfigurationError(
-            f"optimizer lacks {missing[:3]}: must hold every trainable weight; build it from "
-            "model.parameters() after the last change to the model, or freeze these weights."
-        )
-    known = {id(p) for p in model.parameters()}
-    strangers = [p for g in optimizer.param_groups for p in g["params"] if id(p) not in known]
-    if strangers:
-        raise ConfigurationError(
-            f"optimizer holds {len(strangers)} weights that are not the model's: must hold the "
-            "model's own; build it after fix(model) or any copy of the model."
-        )
-    trained = {id(p) for p in parameters.values()}
-    for p in (p for g in optimizer.param_groups for p in g["params"] if id(p) not in trained):
-        p.grad = None  # frozen: an old gradient would move it without noise
-    return parameters
-
-
-def _losses(
-    model: nn.Module,
-    plan: Plan,
-    loss: Callable[..., Tensor] | None,
-    objective: Callable[[nn.Module, Any], Tensor] | None,
-    augment: Callable[[Tensor], Tensor] | None,
-) -> Callable[[Any], Tensor]:
-    if (loss is None) == (objective is None):
-        raise _validate.fail(
-            "loss", loss, "give either loss or objective", "loss=F.cross_entropy is the usual one"
-        )
-    if loss is not None:
-        return objective_of(model, loss, plan.views, augment)
-    if augment is not None or plan.views > 1:
-        raise _validate.fail(
-            "augment", augment, "goes with loss", "average the views inside your objective"
-        )
-    own = objective
-    return lambda batch: own(model, batch)  # type: ignore[misc]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from steppe.clipping import GEP, Automatic, Clip, ClippedSum, Flat, PerLayer, Quantile
-from steppe.clipping.captured import representable
+from steppe.clipping.captured import Packing, _usable, representable
 
 CLIPS: list[Clip] = [Flat(1.0), Quantile(), Automatic(1.0, gamma=0.0), PerLayer(1.0)]
 
@@ -54,10 +54,41 @@ def test_a_factor_too_small_for_float32_is_zero_and_not_rounded_up(clip: Clip) -
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_factors_keep_their_digits_or_are_zero(dtype: torch.dtype) -> None:
     exact = torch.tensor([1.0, 1e-37, 1.2e-38, 1e-38, 1e-44, 0.0], dtype=torch.float64)
-    found = representable(exact, dtype)
-    assert found.dtype == dtype
-    torch.testing.assert_close(found[:3].double(), exact[:3], rtol=1e-7, atol=0.0)
-    assert not found[3:].any()
+    usable, bad = _usable(exact, dtype)
+    for found in (representable(exact, dtype), usable):
+        assert found.dtype == dtype
+        torch.testing.assert_close(found[:3].double(), exact[:3], rtol=1e-7, atol=0.0)
+        assert not found[3:].any()
+    assert bad.tolist() == [3, 4, 5]
+
+
+@pytest.mark.parametrize("clip", CLIPS, ids=lambda c: type(c).__name__)
+def test_no_records_are_a_batch_like_any_other(clip: Clip) -> None:
+    model = nn.Linear(4, 3)
+    engine = ClippedSum(dict(model.named_parameters()), model, clip, l2=0.1)
+    out = torch.zeros(engine.width)
+    assert engine.add_slots_(out, [], records=0, scale=0.0).shape == (0,)
+    assert not out.any()
+
+
+@pytest.mark.parametrize("clip", CLIPS, ids=lambda c: type(c).__name__)
+def test_gradients_that_were_added_are_let_go(clip: Clip) -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    engine = ClippedSum(dict(model.named_parameters()), lambda x: model(x).sum(1), clip)
+    found = engine.slots(torch.randn(5, 4))
+    assert len(found) == 4
+    with torch.no_grad():
+        engine.add_slots_(torch.zeros(engine.width), found, records=5)
+    assert not found
+
+
+def test_pieces_of_a_flat_gradient_may_be_changed_in_place() -> None:
+    """As an optimizer of one's own does that forgets torch.no_grad()."""
+    weights = {"a": nn.Parameter(torch.ones(2, 2)), "b": nn.Parameter(torch.ones(3))}
+    flat = torch.zeros(7)
+    for weight, piece in Packing(weights, 0.0).split(flat):
+        piece += 0.1 * weight
+    assert flat.tolist() == pytest.approx([0.1] * 7)
 
 
 def test_repeated_tokens_whose_gradients_cancel_do_not_shorten_the_norm() -> None:

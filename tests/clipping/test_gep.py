@@ -146,6 +146,14 @@ def test_one_public_record_may_be_larger_than_all_others_together() -> None:
     assert (part.norm(dim=1) > 0.1).all()
 
 
+def test_public_records_without_a_gradient_do_not_choose_the_unit() -> None:
+    """They come first; measured against a unit of 1, squares of the others would all be zero."""
+    matrix = anchors()
+    matrix[:8] = 0.0
+    usual, found = (begun(GEP(6, 1), m) for m in (matrix, matrix * 2.0**-83))
+    assert torch.equal(usual.bases[0], found.bases[0])
+
+
 def test_directions_are_orthonormal_where_public_gradients_say_nothing() -> None:
     for matrix in (torch.zeros(40, 60), torch.full((40, 60), math.nan)):
         (bases,) = begun(GEP(6, 1), matrix).bases

@@ -53,7 +53,9 @@ class Packing:
 
     def split(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Every weight with its piece of a flat vector."""
-        for parameter, piece in zip(self._weights, flat.split_with_sizes(self._sizes), strict=True):
+        # The safe split forbids its pieces some changes in place, such as `p.grad += decay * p`.
+        pieces = flat.unsafe_split_with_sizes(self._sizes)
+        for parameter, piece in zip(self._weights, pieces, strict=True):
             yield parameter, piece.view_as(parameter)
 
     def part_of(self, flat: Tensor, name: str) -> Tensor:
@@ -96,7 +98,7 @@ _SMALLEST = torch.finfo(torch.float32).tiny
 def _usable(factors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """`representable` factors, and the places of those that are 0: records that are not finite."""
     factors = factors.to(dtype)
-    if float(factors.min()) >= _SMALLEST:
+    if not len(factors) or float(factors.min()) >= _SMALLEST:
         return factors, _NOBODY
     bad = torch.nonzero(factors < _SMALLEST).flatten()
     return factors.index_fill(0, bad, 0.0), bad
@@ -131,6 +133,8 @@ class Captured:
     def split(self, layer_of: Mapping[int, int], layers: int) -> list[Captured]:
         """The same gradients in parts, layer by layer.
 
+        Nothing stays here, so that a part's gradients are gone once it is added.
+
         Args:
             layer_of: the number of the layer that a weight belongs to, by `id(weight)`.
             layers: how many there are.
@@ -138,6 +142,7 @@ class Captured:
         parts = [Captured([], self.records, self.scale, self.packing, []) for _ in range(layers)]
         for leaf, slot in self.found:
             parts[layer_of[id(leaf)]].found.append((leaf, slot))
+        self.found.clear()
         for leaf, strength in self.pulls:
             parts[layer_of[id(leaf)]].pulls.append((leaf, strength))
         return parts

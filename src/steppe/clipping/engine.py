@@ -135,17 +135,23 @@ class ClippedSum:
             The norms before clipping, one for each record. They are private: nothing may be
             published from them without noise of its own.
         """
-        total = count(batch)
-        step = self.physical_batch or max(total, 1)
-        if 0 < total <= step:
-            return self.add_slots_(out, self.slots(batch, total), total)
-        norms = []
-        for start in range(0, total, step):
-            size = min(step, total - start)
-            piece = rows(batch, slice(start, start + size))
+        norms = [
             # Without a name for them, the slots of a piece are gone before the next one needs room.
-            norms.append(self.add_slots_(out, self.slots(piece, size), size))
-        return torch.cat(norms) if norms else torch.zeros(0)
+            self.add_slots_(out, self.slots(piece, size), size)
+            for piece, size in self._pieces(batch)
+        ]
+        return norms[0] if len(norms) == 1 else torch.cat(norms) if norms else torch.zeros(0)
+
+    def _pieces(self, batch: Any) -> Iterator[tuple[Any, int]]:
+        """The physical batches, each with its number of records; none for an empty batch."""
+        total = count(batch)
+        step = self.physical_batch or total
+        if 0 < total <= step:
+            yield batch, total
+            return
+        for start in range(0, total, max(step, 1)):
+            size = min(step, total - start)
+            yield rows(batch, slice(start, start + size)), size
 
     def add_slots_(self, out: Buffer, found: Found, records: int, scale: float = 1.0) -> Tensor:
         """Add the clipped sum of per-record gradients that were captured already.
@@ -181,11 +187,8 @@ class ClippedSum:
         objective = self.objective
 
         def gradients() -> Iterator[Tensor]:
-            total = count(public)
-            step = self.physical_batch or total
-            for start in range(0, total, step):
-                size = min(step, total - start)
-                tracer = self.trace(rows(public, slice(start, start + size)), size, objective)
+            for piece, size in self._pieces(public):
+                tracer = self.trace(piece, size, objective)
                 found = Captured(self.collected(tracer), size, 1.0, self.packing)
                 yield found.written_out(torch.float32)
 

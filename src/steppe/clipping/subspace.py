@@ -93,7 +93,10 @@ class _Image:
 
     def add(self, gradients: Tensor) -> None:
         """Take in some records' gradients."""
-        exponent = min(math.frexp(float(gradients.abs().max()))[1], self._MOST)
+        largest = float(gradients.abs().max())
+        if largest == 0.0:
+            return  # it has no unit, and must not choose that of the others
+        exponent = min(math.frexp(largest)[1], self._MOST)
         if exponent > self._exponent:
             self.total *= 2.0 ** (2 * (self._exponent - exponent))
             self._exponent = exponent

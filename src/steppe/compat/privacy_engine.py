@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from steppe import _validate
+from steppe._set_up import trained_parameters as trained_weights
 from steppe.clipping import Flat
 from steppe.clipping import fix as fixed_copy
 from steppe.compat.accountant import Accountant
@@ -20,7 +21,6 @@ from steppe.compat.noise_multiplier import get_noise_multiplier
 from steppe.compat.run import Constants, Run
 from steppe.errors import MisuseError
 from steppe.plan import Plan
-from steppe.private import trained_parameters as trained_weights
 
 _ELSEWHERE = {
     "save_checkpoint": "store module.state_dict(), optimizer.state_dict() and accountant.history",

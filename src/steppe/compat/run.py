@@ -155,9 +155,10 @@ class Run:
         if piece.first or self._total is None:
             self._total = self._fresh_total()
         scale = piece.records if self.constants.averaged else 1
-        self._engine.add_slots_(self._total, found, piece.records, scale)
+        # Let go of first: if adding is interrupted, what was added must not be added again.
         self._piece = None
         self._forward.expect(None)
+        self._engine.add_slots_(self._total, found, piece.records, scale)
         if not piece.last:
             self._hand_over(None)  # without gradients the optimizer has nothing to move
             return
