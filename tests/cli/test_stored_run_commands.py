@@ -137,6 +137,11 @@ def test_flatness(shell: Shell, project: Path) -> None:
             "of the other.",
         ),
         (
+            "predict run mnist",
+            "data='mnist': would be taken as they are, and the run's own inputs were scaled by "
+            "bounds; give a file.",
+        ),
+        (
             "predict run new.npy --interval 2",
             "interval=2.0: must lie strictly between 0 and 1; give a value between 0 and 1.",
         ),
@@ -198,6 +203,18 @@ def test_a_run_that_has_not_ended(shell: Shell, project: Path) -> None:
     assert shell.refused("flatness run") == (
         "steppe: error: run='run': has published no weights yet; name a run that has ended.\n"
     )
+
+
+@pytest.mark.parametrize("command", ["average run", "predict run new.npy", "flatness run"])
+def test_a_run_of_an_earlier_version_had_another_scale(
+    shell: Shell, project: Path, command: str
+) -> None:
+    path = project / "run" / "config.json"
+    config = json.loads(path.read_text())
+    del config["settings"]["inputs"]
+    path.write_text(json.dumps(config))
+    message = shell.refused(command)
+    assert message.startswith("steppe: error: run='run': was not trained on inputs as run.toml")
 
 
 def test_a_run_that_python_made(shell: Shell, project: Path) -> None:

@@ -235,6 +235,7 @@ def test_bad_input(shell: Shell, project: Path, line: str, message: str) -> None
         ("epsilon = 3.0", "epsilon = 1e6", "epsilon=1000000.0: is not spent even with"),
         ("epsilon = 3.0", "epsilno = 3.0", "plan.epsilno=3.0: is not known here, only "),
         ("delta = 1e-4", "delta = 2", "delta=2: must lie strictly between 0 and 1"),
+        ('place = "own.npz"', "place = 3", "data.place=3: must be text"),
         ('place = "own.npz"', 'place = "mislabelled.npz"', "labels must lie from 0 to 1"),
         ('place = "own.npz"', 'place = "table.csv"', "target=None: must name the column of labels"),
         (

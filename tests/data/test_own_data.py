@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Subset
 
-from steppe import data
+from steppe import Plan, data, make_private
 from steppe.data import Dataset, MappedDataset
 from steppe.errors import ConfigurationError, DataError
 
@@ -167,6 +171,7 @@ def test_the_test_table_may_have_its_columns_in_another_order(tmp_path: Path) ->
         ("age,ill\nnan,1\n", {}, "has no value"),
         ("age,ill\n1,1,1\n", {}, "line 2 must have 2 columns"),
         ("age,age,ill\n1,1,1\n", {}, "a different name for each column"),
+        ("age;ill\n1;1\n", {}, "must have commas between its columns"),
         ("age,ill\n", {}, "at least one record"),
         ("", {}, "has no column 'ill'"),
     ],
@@ -270,6 +275,20 @@ def test_text_becomes_its_declared_categories(tmp_path: Path) -> None:
         data.read(path, missing="middle", **{**options, "bounds": None})
     with pytest.raises(ConfigurationError, match="list of different texts"):
         data.read(path, **{**options, "categories": {"sex": "f"}})
+    spaced = {"classes": ["no ", " yes"], "categories": {"sex": [" f", "m"]}}
+    assert np.array_equal(
+        data.read(path, missing="middle", **{**options, **spaced}).train.x, found.train.x
+    )
+    for wrong, message in (
+        ({"categories": {"sex": [1, 2]}}, "of 'sex' must be a list of different texts"),
+        ({"categories": {"sex": ["f", "f "]}}, "of 'sex' must be a list of different texts"),
+        ({"categories": "sex"}, "categories='sex': must name columns"),
+        ({"classes": [0, 1]}, "classes=.*: must be a number, or a list of different names"),
+        ({"columns": "age"}, "columns='age': must be a list of names"),
+        ({"columns": ["age", "age"]}, "must be different columns"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            data.read(path, **{**options, "missing": "middle", **wrong})
     with pytest.raises(ConfigurationError, match='missing=0: must be "middle"'):
         data.read(path, **{**options, "missing": 0})
 
@@ -321,6 +340,71 @@ def test_pictures_of_bytes_have_their_bounds(tmp_path: Path) -> None:
     assert found.bounds is None
     with pytest.raises(ConfigurationError, match="uint8 stands for pictures"):
         data.read(place, classes=3, bounds=(0, 1))
+
+
+def test_bytes_in_two_dimensions_are_a_table(tmp_path: Path) -> None:
+    """Flags of 0 and 1 are often stored as uint8; divided by 255 they would say nothing."""
+    place = arrays(tmp_path, "npz", x=np.eye(6, dtype=np.uint8), y=Y)
+    assert data.read(place, classes=3).train.x.max() == 1
+    found = data.read(place, classes=3, bounds=(0, 1))
+    assert (found.train.x.min(), found.train.x.max()) == (-1, 1)
+
+
+@pytest.mark.parametrize(
+    ("column", "inside"),
+    [
+        (1_700_000_000_000_000_000 + 10**6 * np.arange(6), True),  # nanoseconds, all in one second
+        (1_700_000_004 + np.linspace(0, 8, 6), True),
+        (np.full(6, 10**18), False),
+        (np.full(6, 0.1), False),
+        (np.array([1e-30, 2e-30, 3e-30, 4e-30, 5e-30, 6e-30]), True),
+        (3e38 * np.linspace(-1, 1, 6), True),
+    ],
+)
+def test_columns_of_any_size_keep_their_differences(
+    tmp_path: Path, column: np.ndarray[Any, Any], inside: bool
+) -> None:
+    place = arrays(tmp_path, "npz", x=column[:, None], y=Y)
+    found = data.read(place, classes=3, bounds="records")
+    assert isinstance(found, Dataset)
+    steps = np.diff(found.train.x[:, 0])
+    assert (steps > 0.1).all() if inside else (steps == 0).all()
+    assert np.abs(found.train.x).max() < 1
+    # Whoever predicts declares what was read.
+    again = data.read(place, classes=3, bounds=found.bounds)
+    assert np.array_equal(again.train.x, found.train.x)
+
+
+def test_what_float32_cannot_hold_is_refused(tmp_path: Path) -> None:
+    place = arrays(tmp_path, "npz", x=np.where(X == 7, 1e300, X), y=Y)
+    with pytest.raises(DataError, match="record 3 has a value that is not finite in float32"):
+        data.read(place, classes=3)
+    path = tmp_path / "visits.csv"
+    path.write_text("age,ill\n1e300,0\n")
+    with pytest.raises(DataError, match="line 2, column 'age': must be a finite number"):
+        data.read(path, target="ill", classes=2, bounds="records")
+    with pytest.raises(DataError, match="must be two finite numbers, ascending"):
+        data.read(path, target="ill", classes=2, bounds=(-1.7e308, 1.7e308))
+
+
+def test_what_was_read_off_the_records_goes_with_them(tmp_path: Path) -> None:
+    path = tmp_path / "visits.csv"
+    path.write_text("age,sex,ill\n20,f,0\n40,m,1\n")
+    options: dict[str, Any] = {"target": "ill", "classes": 2, "categories": {"sex": ["f", "m"]}}
+    for bounds, words in (("records", "mean and the standard deviation"), ((0, 120), "")):
+        train, _ = data.read(path, **options, bounds=bounds).records()
+        plan = Plan(epsilon=8.0, delta=1e-2, population=2, batch_size=1, steps=2)
+        model = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for records in (train, DataLoader(Subset(train, [1, 0]))):
+            private = make_private(model, optimizer, records, plan, loss=F.cross_entropy)
+            said = private.statement().also_read
+            assert len(said) == bool(words)
+            assert words in " ".join(said)
+    # Categories are declared: where there is nothing else, nothing is read.
+    texts = data.read(path, **options, columns=["sex"], bounds="records")
+    assert isinstance(texts, Dataset)
+    assert texts.also_read == ()
 
 
 def test_a_public_name_that_is_almost_right_is_suggested() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 
 from steppe import clipping, noise, points, sampling
 from steppe.errors import ConfigurationError, DataError
-from steppe.training import Config, Interrupted, read, read_log, resume
+from steppe.training import Config, Interrupted, Trainer, read, read_log, resume
 from steppe.training.assembly import Assembly
 from steppe.training.naming import _places, averages, optimizers, schedulers
 from steppe.training.toml import write_toml
@@ -220,7 +221,7 @@ def test_files_that_are_no_configuration(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("[plan\nepsilon = 2")
     with pytest.raises(DataError, match="is not TOML"):
         read(tmp_path / "bad.toml")
-    (tmp_path / "big.toml").write_text("#" * 2**21)
+    (tmp_path / "big.toml").write_text("#" * 2**25)
     with pytest.raises(DataError, match="is larger than a configuration"):
         read(tmp_path / "big.toml")
 
@@ -337,6 +338,38 @@ def test_bounds_that_nobody_declared_are_read_and_said(tmp_path: Path) -> None:
     assert resolved["bounds"]["age"][0] < 54 < resolved["bounds"]["age"][1]
     assert resolved["columns"] == ["income", "age"]
     # What was resolved says the same when it is read again.
+    again = Config(tomllib.loads(trainer.toml or "")).trainer()
+    assert again.statement == trainer.statement
+
+
+def test_a_resumed_run_keeps_its_scale_and_its_statement(tmp_path: Path) -> None:
+    path = _visits(tmp_path)
+    run, plan = tmp_path / "run", {**PLAN, "population": 600}
+
+    def trainer(**declared: Any) -> Trainer:
+        data = {"place": str(path), "classes": 2, "target": "ill", **declared}
+        made = config(path, data=data, plan=plan)
+        return made.trainer(run, progress=False, callbacks=[lambda moment: moment.step == 3])
+
+    trainer().fit()
+    stored = json.loads((run / "config.json").read_text())["settings"]
+    assert stored["inputs"]["columns"] == ["income", "age"]
+    with pytest.raises(ConfigurationError, match="also_read=None: is not what the run began with"):
+        trainer(bounds={"income": [0, 1e5], "age": [0, 120]}).resume()
+    path.write_text(path.read_text() + "\n1e6,90,1")  # bounds are read anew
+    with pytest.raises(ConfigurationError, match=r"inputs.bounds.income=.*what the run began with"):
+        trainer().resume()
+
+
+def test_a_factory_may_scale_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = str(_visits(tmp_path))
+    (tmp_path / "scaled_visits.py").write_text(
+        "from steppe import data\n\n\ndef make():\n"
+        f"    return data.read({place!r}, target='ill', classes=2, bounds='records')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    trainer = Config({"data": {"place": "scaled_visits:make"}, **BUDGET}).trainer()
+    assert "the mean and the standard deviation" in str(trainer.statement)
     again = Config(tomllib.loads(trainer.toml or "")).trainer()
     assert again.statement == trainer.statement
 

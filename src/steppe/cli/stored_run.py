@@ -19,7 +19,14 @@ from steppe.data import Split, find, has_column, known, load, read, read_inputs
 from steppe.errors import DataError
 from steppe.sampling import records
 from steppe.training.folder import RunFolder
-from steppe.training.loading import Loaded, features, load_data, make_model, trained_part
+from steppe.training.loading import (
+    Loaded,
+    features,
+    load_data,
+    make_model,
+    reading,
+    trained_part,
+)
 from steppe.training.toml import read_toml
 
 Pairs = tuple[Tensor, Tensor]
@@ -49,11 +56,23 @@ class StoredRun:
                 "load its weights in Python",
             )
         self.tables: dict[str, Any] = read_toml(self.folder.toml)
+        self._inputs = config["settings"].get("inputs")
+        self._require_same_scale()
+
+    def _require_same_scale(self) -> None:
+        """Refuse the run of an earlier version, whose inputs were scaled in another way."""
+        if reading(self.tables["data"]) != self._inputs:
+            raise DataError(
+                f"run={str(self.folder.path)!r}: was not trained on inputs as run.toml and this "
+                "version scale them; restore that file, or train again."
+            )
 
     @cached_property
     def loaded(self) -> Loaded:
         """The data of the run."""
-        return load_data(self.tables["data"])
+        found = load_data(self.tables["data"])
+        self._require_same_scale()  # bounds that were left open are settled now
+        return found
 
     @property
     def loss(self) -> Callable[..., Tensor]:
@@ -108,15 +127,20 @@ class StoredRun:
                 form of the run's own data; inputs alone in an .npy file, or in a CSV file without
                 the column of labels; or `module:factory`.
         """
-        if known(place) is not None:
-            return self.pairs(load(place).test.tensors())
         table = self.tables["data"]
+        public = known(place) is not None
+        made = ":" in place and not Path(place).exists()
+        if (public or made) and "bounds" in table:
+            rule = "would be taken as they are, and the run's own inputs were scaled by bounds"
+            raise _validate.fail("data", place, rule, "give a file")
+        if public:
+            return self.pairs(load(place).test.tensors())
         suffix = Path(place).suffix.lower()
         if (suffix == ".csv") != ("target" in table):
             kind = "a table with columns" if "target" in table else "arrays"
             remedy = "give a CSV file with these columns" if "target" in table else "give arrays"
             raise _validate.fail("data", place, f"the run was trained on {kind}", remedy)
-        options = [] if ":" in place and not Path(place).exists() else ["bounds", "missing"]
+        options = [] if made else ["bounds", "missing"]
         if suffix == ".csv":
             options += ["columns", "categories"]
         given = {key: table[key] for key in options if key in table}

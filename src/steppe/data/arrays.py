@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from steppe import _validate
 from steppe.data.dataset import Split
 from steppe.data.scaling import (
-    FROM_RECORDS,
+    LARGEST,
     Bounds,
     column_bounds,
     common_bounds,
+    from_records,
     pair,
     scaled_columns,
     scaled_values,
@@ -95,7 +96,8 @@ def scale(
 
     Args:
         place: where they come from, for messages.
-        x: a record a row. Pictures of uint8 stay as they are: `Split.tensors` divides by 255.
+        x: a record a row. Pictures of uint8, of three dimensions or more, stay as they are:
+            `Split.tensors` divides by 255.
         bounds: a pair for all values; for a table of two dimensions also a list with a pair for
             each column; "records" to read them off the records; None to take values as they are.
         missing: whether NaN stands for a missing value, which becomes the middle.
@@ -107,12 +109,14 @@ def scale(
     if x.ndim < 2 or not (np.issubdtype(x.dtype, np.floating) or x.dtype.kind in "biu"):
         rule = f"x of type {x.dtype} and shape {x.shape} must be numbers, a row a record"
         raise DataError(f"place={place!r}: {rule}; encode and reshape it.")
-    if x.dtype == np.uint8:
-        if bounds not in (None, FROM_RECORDS):
+    if x.dtype == np.uint8 and x.ndim > 2:
+        if not (bounds is None or from_records(bounds)):
             rule = "uint8 stands for pictures, whose bounds are 0 and 255"
             raise _validate.fail("bounds", bounds, rule, "leave it out, or store other numbers")
         return x, None
-    values = x if x.dtype == np.float64 else x.astype(np.float32)
+    # float32 has no room for large whole numbers, such as times, before they are scaled.
+    exact = x.dtype == np.float64 or (x.dtype.kind in "iu" and x.dtype.itemsize > 2)
+    values: NDArray[np.floating[Any]] = x.astype(np.float64 if exact else np.float32, copy=False)
     _require_finite(place, values, missing)
     if bounds is None:
         if missing:
@@ -120,9 +124,9 @@ def scale(
             raise _validate.fail("missing", "middle", rule, 'declare them, or bounds="records"')
         return values.astype(np.float32), None
     if values.ndim > 2:
-        common = common_bounds(values) if bounds == FROM_RECORDS else pair("all values", bounds)
+        common = common_bounds(values) if from_records(bounds) else pair("all values", bounds)
         return scaled_values(values, common).astype(np.float32), common
-    columns = column_bounds(values) if bounds == FROM_RECORDS else _declared(place, values, bounds)
+    columns = column_bounds(values) if from_records(bounds) else _declared(place, values, bounds)
     return scaled_columns(values, columns).astype(np.float32), columns
 
 
@@ -137,12 +141,14 @@ def _declared(place: str, values: NDArray[Any], bounds: Any) -> list[Bounds]:
 
 
 def _require_finite(place: str, values: NDArray[Any], missing: bool) -> None:
-    bad = np.isinf(values) if missing else ~np.isfinite(values)
+    bad = np.abs(values) > LARGEST
+    if not missing:
+        bad |= np.isnan(values)
     if bad.any():
         record = int(np.argmax(bad.reshape(len(bad), -1).any(axis=1)))
         raise DataError(
-            f"place={place!r}: record {record} has a value that is not finite; fill in what is "
-            'missing, or set missing="middle".'
+            f"place={place!r}: record {record} has a value that is not finite in float32; fill in "
+            'what is missing, or set missing="middle".'
         )
 
 

@@ -79,6 +79,8 @@ class Dataset:
         bounds: what the inputs of users' own files were cut to and scaled by, in the form that
             `steppe.data.read` takes; None for inputs as they are.
         columns: the names of a table's columns, in the order of the inputs.
+        also_read: what was read off the records to find the bounds, in words that the privacy
+            statement repeats.
 
     Examples:
         >>> part = Split(np.zeros((5, 4), np.float32), np.zeros(5, np.int64))
@@ -96,15 +98,19 @@ class Dataset:
     sha256: str
     bounds: Any = None
     columns: tuple[str, ...] = ()
+    also_read: tuple[str, ...] = ()
 
     def records(self) -> tuple[TensorDataset, TensorDataset | None]:
         """The two parts as training and evaluation take them; None for a test part without records.
 
         Returns:
-            Data sets of the tensors that `Split.tensors` makes.
+            Data sets of the tensors that `Split.tensors` makes. That of the records to train on
+            has `also_read`, so that the statement of whoever trains on it is complete.
         """
         test = TensorDataset(*self.test.tensors()) if len(self.test) else None
-        return TensorDataset(*self.train.tensors()), test
+        train = TensorDataset(*self.train.tensors())
+        train.also_read = self.also_read  # type: ignore[attr-defined]
+        return train, test
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,10 +14,11 @@ from steppe._user_code import made_by
 from steppe.data.arrays import NAMES, arranged, read_array, read_arrays, scale
 from steppe.data.catalogue import nearest
 from steppe.data.dataset import Dataset, MappedDataset, Split
-from steppe.data.scaling import Bounds
-from steppe.data.table import Encoding, column_names, read_table
+from steppe.data.scaling import Bounds, from_records, read_off
+from steppe.data.table import Encoding, column_names, different_texts, read_table
 from steppe.errors import DataError
 
+_NAMES = "must be a number, or a list of different names"
 _KINDS = "give an .npz or .csv file, a folder of .npy files, or module:factory"
 
 
@@ -38,7 +39,7 @@ def read(
         place: one of
             an `.npz` file, or a folder of `.npy` files, with `x_train`, `y_train` and, if there is
             a test part, `x_test`, `y_test` (or `x` and `y`): a record a row, uint8 for pictures
-            (records, height, width[, colour]), any other numbers for tables and the rest;
+            (records, height, width[, colour]), any numbers for tables and the rest;
             a `.csv` file with a header line, a column of labels, and columns of numbers or text;
             `module:factory`, a function without arguments that returns a `Dataset`, a tuple of
             arrays (x, y) or (x_train, y_train, x_test, y_test), or map-style data sets: one, or
@@ -60,8 +61,8 @@ def read(
         test: another CSV file, for evaluation.
 
     Returns:
-        The data set, with the bounds and columns that were used. Without a test part, `test` has no
-        records.
+        The data set, with the bounds and columns that were used and what was read to find them.
+        Without a test part, `test` has no records.
 
     Guarantees:
         Labels are checked against the declared classes here, before any training, on the side of
@@ -134,6 +135,8 @@ def _encoding(
     categories: Mapping[str, Sequence[str]] | None,
     missing: str | None,
 ) -> Encoding:
+    if isinstance(columns, str):
+        raise _validate.fail("columns", columns, "must be a list of names", "write [name]")
     return Encoding(None if columns is None else tuple(columns), bounds, categories, missing)
 
 
@@ -145,7 +148,7 @@ def _table(
     test: str | Path | None,
 ) -> Dataset:
     count = _count(classes)
-    known = count if isinstance(classes, int) or classes is None else classes
+    known = different_texts("classes", classes, _NAMES) if _are_names(classes) else count
     if target is None:
         raise _validate.fail("target", None, "must name the column of labels", "add target=")
     x, y, settled = read_table(path, target, known, encoding)
@@ -156,7 +159,7 @@ def _table(
         x, y, _ = read_table(_existing(test), target, known, settled)
         other = Split(x, _labels(y))
     columns = tuple(settled.columns or ())
-    return _built(str(path), train, other, count, settled.bounds, columns)
+    return _built(str(path), train, other, count, encoding.bounds, settled.bounds, columns)
 
 
 def _labels(y: NDArray[np.int64] | None) -> NDArray[np.int64]:
@@ -219,18 +222,20 @@ def _count(classes: int | Sequence[str] | None) -> int:
         raise _validate.fail(
             "classes", None, "must be declared", "give the number of labels there can be"
         )
-    if isinstance(classes, Sequence):
-        if isinstance(classes, str) or len(set(classes)) != len(classes):
-            raise _validate.fail("classes", classes, "must be different names", "give a list")
-        return _validate.positive_integer("classes", len(classes), "name at least one class")
+    if _are_names(classes):
+        return len(different_texts("classes", classes, _NAMES))
     return _validate.positive_integer("classes", classes)
+
+
+def _are_names(classes: Any) -> bool:
+    return isinstance(classes, Sequence)
 
 
 def _dataset(
     place: str, arrays: dict[str, NDArray[Any]], classes: int, bounds: Any, missing: bool
 ) -> Dataset:
     train, test, settled = arranged(place, arrays, classes, bounds, missing)
-    return _built(place, train, test, classes, settled)
+    return _built(place, train, test, classes, bounds, settled)
 
 
 def _built(
@@ -238,8 +243,10 @@ def _built(
     train: Split,
     test: Split,
     classes: int,
+    asked: Any,
     bounds: Any,
     columns: tuple[str, ...] = (),
 ) -> Dataset:
     # No fingerprint: a hash of private records is a function of them, and it would be published.
-    return Dataset(place, train, test, classes, place, "", bounds, columns)
+    also_read = read_off(bounds) if from_records(asked) else ()
+    return Dataset(place, train, test, classes, place, "", bounds, columns, also_read)

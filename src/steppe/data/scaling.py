@@ -6,7 +6,7 @@ Columns of different size cannot share one clip: the largest would take all of a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -21,6 +21,8 @@ FROM_RECORDS = "records"
 # Bounds that are read lie so many standard deviations from a column's mean. Measured on tables at
 # ε = 2, cutting there costs nothing and keeps one extreme value from flattening all the others.
 _DEVIATIONS = 3.0
+# Inputs become float32, which holds nothing larger.
+LARGEST = float(np.finfo(np.float32).max)
 
 
 def pair(name: str, given: Any) -> Bounds:
@@ -33,10 +35,15 @@ def pair(name: str, given: Any) -> Bounds:
     numbers = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
     if len(numbers) == 2 and all(isinstance(number, Real) for number in numbers):
         low, high = map(float, numbers)
-        if math.isfinite(low) and math.isfinite(high) and low < high:
+        if low < high and math.isfinite(high - low):
             return low, high
     rule = f"the bounds of {name} must be two finite numbers, ascending"
     raise DataError(f"bounds={given!r}: {rule}; give (lowest, highest).")
+
+
+def from_records(bounds: Any) -> bool:
+    """Whether bounds are to be read off the records."""
+    return isinstance(bounds, str) and bounds == FROM_RECORDS
 
 
 def column_bounds(x: NDArray[np.floating[Any]]) -> list[Bounds]:
@@ -46,11 +53,16 @@ def column_bounds(x: NDArray[np.floating[Any]]) -> list[Bounds]:
         >>> column_bounds(np.array([[0.0, 7.0], [2.0, 7.0], [np.nan, 7.0]]))
         [(-2.0, 4.0), (6.0, 8.0)]
     """
+    x = x.astype(np.float64)
     there = ~np.isnan(x)
     count = np.maximum(there.sum(axis=0), 1)
     mean = np.where(there, x, 0.0).sum(axis=0) / count
+    mean += np.where(there, x - mean, 0.0).sum(axis=0) / count  # what the first sum rounded away
     deviation = np.sqrt((np.where(there, x - mean, 0.0) ** 2).sum(axis=0) / count)
-    reach = np.where(deviation > 0, _DEVIATIONS * deviation, 1.0)
+    size = np.abs(mean)
+    # A constant column keeps the middle; beside a large constant, 1 would be lost to rounding.
+    varies = deviation > 1e-12 * size
+    reach = np.where(varies, _DEVIATIONS * deviation, np.maximum(1.0, 1e-9 * size))
     return [_rounded(low, high) for low, high in zip(mean - reach, mean + reach, strict=True)]
 
 
@@ -63,7 +75,24 @@ def common_bounds(x: NDArray[np.floating[Any]]) -> Bounds:
     """
     there = x[~np.isnan(x)]
     low, high = (float(there.min()), float(there.max())) if len(there) else (0.0, 1.0)
-    return _rounded(low, high if high > low else low + 1.0)
+    return _rounded(low, high if high > low else low + max(1.0, 1e-6 * abs(low)))
+
+
+def read_off(bounds: Any) -> tuple[str, ...]:
+    """What was read to find bounds, for the privacy statement.
+
+    Args:
+        bounds: those of `column_bounds`, by name or by place, or those of `common_bounds`.
+
+    Examples:
+        >>> read_off((0.0, 1.0))
+        ('the smallest and the largest of all values were read once, to scale them',)
+    """
+    if not bounds or from_records(bounds):
+        return ()
+    if isinstance(bounds, Mapping) or isinstance(bounds[0], list | tuple):
+        return ("the mean and the standard deviation of each column were read once, to scale it",)
+    return ("the smallest and the largest of all values were read once, to scale them",)
 
 
 def scaled_columns(
@@ -92,6 +121,6 @@ def _unit(x: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> NDArray[np.
 
 
 def _rounded(low: float, high: float) -> Bounds:
-    """Six digits are enough for a scale, and tell less about the records than sixteen."""
-    short = float(f"{low:.6g}"), float(f"{high:.6g}")
-    return short if short[0] < short[1] else (float(low), float(high))
+    """Six digits of the width are enough for a scale, and tell less than sixteen of the numbers."""
+    digits = 5 - math.floor(math.log10(high - low))
+    return round(float(low), digits), round(float(high), digits)

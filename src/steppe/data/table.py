@@ -15,7 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steppe import _validate
-from steppe.data.scaling import FROM_RECORDS, Bounds, column_bounds, pair, scaled_columns
+from steppe.data.scaling import (
+    LARGEST,
+    Bounds,
+    column_bounds,
+    from_records,
+    pair,
+    scaled_columns,
+)
 from steppe.errors import DataError
 
 # What programs write where a value is missing.
@@ -97,9 +104,11 @@ def column_names(path: Path) -> list[str]:
 
 def _settled(path: Path, header: list[str], target: str | None, encoding: Encoding) -> Encoding:
     """The encoding with its columns named, each of them there."""
+    if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
+        raise _wrong(path, "must have commas between its columns", "save it as CSV with commas")
     if len(set(header)) != len(header):
         raise _wrong(path, "must have a different name for each column", "rename them")
-    columns, categories = encoding.columns, dict(encoding.categories or {})
+    columns, categories = encoding.columns, _texts_by_column(encoding.categories)
     for name in ((target,) if target is not None else ()) + tuple(columns or ()):
         if name not in header:
             near = difflib.get_close_matches(name, header, n=1, cutoff=0.0)
@@ -107,16 +116,15 @@ def _settled(path: Path, header: list[str], target: str | None, encoding: Encodi
             raise _wrong(path, f"has no column {name!r} (it has {', '.join(header)})", meant)
     if columns is None:
         columns = tuple(name for name in header if name != target)
+    if len(set(columns)) != len(columns):
+        raise _validate.fail("columns", columns, "must be different columns", "name each once")
     if target is not None and target in columns:
         raise _wrong(path, f"column {target!r} is the label", "leave it out of columns")
     if not columns:
         raise _wrong(path, "must have a column beside the label", "add one")
-    for name, texts in categories.items():
+    for name in categories:
         if name not in columns:
             raise _unread("categories", name, columns)
-        if isinstance(texts, str) or not texts or len(set(texts)) != len(texts):
-            rule = f"the categories of {name!r} must be a list of different texts"
-            raise _validate.fail("categories", texts, rule, 'write ["no", "yes"]')
     if encoding.missing not in (None, MIDDLE):
         rule = f'must be "{MIDDLE}"'
         raise _validate.fail("missing", encoding.missing, rule, "or leave it out")
@@ -125,9 +133,34 @@ def _settled(path: Path, header: list[str], target: str | None, encoding: Encodi
     if bounds is None and encoding.missing is not None and numbers:
         rule = f"needs bounds, since {MIDDLE!r} is the middle between them"
         raise _validate.fail("missing", encoding.missing, rule, 'declare them, or bounds="records"')
-    if bounds is not None and bounds != FROM_RECORDS:
+    if bounds is not None and not from_records(bounds):
         bounds = _declared(bounds, numbers)
     return replace(encoding, columns=columns, bounds=bounds, categories=categories)
+
+
+def different_texts(name: str, given: Any, rule: str) -> list[str]:
+    """Texts as cells are compared with them, without blanks around them.
+
+    Args:
+        name: the argument that holds them, for messages.
+        given: from the user.
+        rule: what they must be, for messages.
+    """
+    whole = isinstance(given, Sequence) and not isinstance(given, str)
+    texts = [text.strip() for text in given if isinstance(text, str)] if whole else []
+    if not texts or len(texts) != len(given) or len(set(texts)) != len(texts):
+        raise _validate.fail(name, given, rule, 'write ["no", "yes"], say')
+    return texts
+
+
+def _texts_by_column(categories: Any) -> dict[str, Sequence[str]]:
+    if not isinstance(categories, Mapping | None):
+        rule = "must name columns, each with its texts"
+        raise _validate.fail("categories", categories, rule, 'write {"sex": ["f", "m"]}, say')
+    return {
+        name: different_texts("categories", texts, f"of {name!r} must be a list of different texts")
+        for name, texts in (categories or {}).items()
+    }
 
 
 def _declared(bounds: Any, numbers: list[str]) -> dict[str, Bounds]:
@@ -192,7 +225,7 @@ def _encoded(
     columns, known = encoding.columns or (), encoding.categories or {}
     numeric = [place for place, name in enumerate(columns) if name not in known]
     bounds = encoding.bounds
-    if bounds == FROM_RECORDS:
+    if from_records(bounds):
         names = (columns[place] for place in numeric)
         bounds = dict(zip(names, column_bounds(values[:, numeric]), strict=True))
     if bounds is not None:
@@ -209,12 +242,12 @@ def _encoded(
 
 
 def _number(cell: str) -> float | None:
-    """NaN where the cell says that the value is missing, None where it is no finite number."""
+    """NaN where the cell says that the value is missing, None where it is no finite float32."""
     try:
         value = float(cell)
     except ValueError:
         return math.nan if cell.lower() in _MISSING else None
-    return None if math.isinf(value) else value
+    return None if abs(value) > LARGEST else value
 
 
 def _place(texts: Sequence[str]) -> Callable[[str], float | None]:

@@ -198,11 +198,13 @@ def settings(run: Run) -> Child:
 
 
 def configuration(run: Run) -> dict[str, Any]:
-    """The configuration without the plan, which has a table of its own, and without its format."""
+    """The configuration without its format, without the plan, which has a table of its own, and
+    without the scale of the inputs, which may have been read off the records."""
     config = {key: value for key, value in (run.config or {}).items() if key != "format"}
     chosen = config.pop("settings", None)
     if isinstance(chosen, dict):
-        config = {**{key: value for key, value in chosen.items() if key != "plan"}, **config}
+        left_out = ("plan", "inputs")
+        config = {**{key: value for key, value in chosen.items() if key not in left_out}, **config}
     return config
 
 

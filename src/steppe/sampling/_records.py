@@ -13,7 +13,13 @@ from steppe.errors import DataError
 
 
 class Records(ABC):
-    """A data set as the sampler sees it; `records` makes one from what a user has."""
+    """A data set as the sampler sees it; `records` makes one from what a user has.
+
+    Attributes:
+        also_read: what was read off the records beforehand, for the privacy statement.
+    """
+
+    also_read: tuple[str, ...] = ()
 
     @abstractmethod
     def __len__(self) -> int:

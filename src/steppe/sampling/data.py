@@ -36,7 +36,8 @@ def records(data: Any) -> Records:
             records is replaced.
 
     Returns:
-        The records, numbered from 0. Batches that are mappings are plain dicts.
+        The records, numbered from 0. Batches that are mappings are plain dicts. What a data set
+        names as its `also_read`, as those of `steppe.data.read` do, is kept for the statement.
 
     Guarantees:
         A sampler, weights or a dropped last batch that would make the records' chances differ
@@ -60,7 +61,15 @@ def records(data: Any) -> Records:
         found = _from_dataset(data, {})
     if len(found) == 0:
         raise no_records()
+    found.also_read = _also_read(data)
     return found
+
+
+def _also_read(data: Any) -> tuple[str, ...]:
+    """What the maker of a data set says was read off it, also through a loader or a `Subset`."""
+    while not hasattr(data, "also_read") and hasattr(data, "dataset"):
+        data = data.dataset
+    return tuple(getattr(data, "also_read", ()))
 
 
 def _from_dataset(data: Any, options: dict[str, Any]) -> Records:

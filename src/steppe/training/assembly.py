@@ -74,6 +74,9 @@ def check(tables: Mapping[str, Any]) -> None:
             "give either the name of a public data set or the place of your own",
             'write name = "mnist", or place = "visits.csv"',
         )
+    for key in ("name", "place", "target", "test"):
+        if not isinstance(data.get(key, ""), str):
+            raise _validate.fail(f"data.{key}", data[key], "must be text", f'write {key} = "…"')
     if "loss" in train and train["loss"] not in _LOSSES:
         raise naming.unknown("train.loss", train["loss"], _LOSSES)
     if "keep" in train:

@@ -33,6 +33,7 @@ from steppe import _validate
 from steppe.plan import Plan
 from steppe.training.assembly import TABLES, Assembly, check
 from steppe.training.folder import RunFolder
+from steppe.training.loading import reading
 from steppe.training.naming import check_keys
 from steppe.training.outcome import Outcome
 from steppe.training.toml import read_toml, write_toml
@@ -97,6 +98,9 @@ class Config:
         )
         trainer.toml = write_toml(assembly.resolved)
         trainer.reasons = assembly.reasons
+        inputs = reading(assembly.resolved["data"])
+        if inputs is not None:
+            trainer.settings["inputs"] = inputs
         return trainer
 
 

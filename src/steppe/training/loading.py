@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from steppe._user_code import made_by
 from steppe.clipping import fix
 from steppe.data import Dataset, by_parity, load
 from steppe.data import read as read_data
-from steppe.data.scaling import FROM_RECORDS
+from steppe.data.scaling import FROM_RECORDS, read_off
 from steppe.models.scattering import ScatteringLinear
 from steppe.training import naming
 
@@ -93,9 +94,10 @@ def load_data(table: dict[str, Any], reasons: dict[str, str] | None = None) -> L
         public, evaluate = evaluate[:count], evaluate[count:]
     published = "name" in table
     name = found.name if published else Path(found.name).name
-    return Loaded(
-        name, published, train, evaluate, public, groups, found.classes, _also_read(table)
-    )
+    also_read = getattr(found, "also_read", ())
+    if not also_read and "bounds_from" in table:  # by the run that wrote this table
+        also_read = read_off(table.get("bounds"))
+    return Loaded(name, published, train, evaluate, public, groups, found.classes, also_read)
 
 
 def _read_own(table: dict[str, Any], reasons: dict[str, str]) -> Any:
@@ -107,18 +109,19 @@ def _read_own(table: dict[str, Any], reasons: dict[str, str]) -> Any:
         _validate.one_of("data.bounds_from", table["bounds_from"], (FROM_RECORDS,))
     options = {key: table[key] for key in _OF_READ if key in table}
     place = table["place"]
-    if ":" not in place or Path(place).expanduser().exists():
-        place = table["place"] = str(Path(place).expanduser().resolve())
-        if "test" in table:
-            table["test"] = str(Path(table["test"]).expanduser().resolve())
-            if table["test"] == place:
-                rule = "are the private records, and scores on them would be shown"
-                raise _validate.fail("data.test", table["test"], rule, "give other records")
-        options.setdefault("bounds", FROM_RECORDS)
+    if ":" in place and not Path(place).expanduser().exists():
+        return read_data(place, **options)
+    place = table["place"] = str(Path(place).expanduser().resolve())
+    if "test" in table:
+        options["test"] = table["test"] = str(Path(table["test"]).expanduser().resolve())
+        if table["test"] == place:
+            rule = "are the private records, and scores on them would be shown"
+            raise _validate.fail("data.test", table["test"], rule, "give other records")
+    options.setdefault("bounds", FROM_RECORDS)
     found = read_data(place, **options)
     if not isinstance(found, Dataset) or found.bounds is None:
         return found
-    if options["bounds"] == FROM_RECORDS:
+    if found.also_read:
         table["bounds_from"] = FROM_RECORDS
         reasons["bounds"] = (
             "read off the records, outside the guarantee; declare data.bounds instead"
@@ -129,13 +132,20 @@ def _read_own(table: dict[str, Any], reasons: dict[str, str]) -> Any:
     return found
 
 
-def _also_read(table: dict[str, Any]) -> tuple[str, ...]:
-    if "bounds_from" not in table or "bounds" not in table:
-        return ()
-    bounds = table["bounds"]
-    if isinstance(bounds, Mapping) or isinstance(bounds[0], list | tuple):
-        return ("the mean and the standard deviation of each column were read once, to scale it",)
-    return ("the smallest and the largest of all values were read once, to scale them",)
+def reading(table: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How the user's own files became inputs and labels, which a run and its heirs must share.
+
+    Args:
+        table: the `[data]` table, settled by `load_data`.
+
+    Returns:
+        The options of `steppe.data.read`; None where values were taken as they are.
+    """
+    if "bounds" not in table:
+        return None
+    found = {key: table[key] for key in _OF_READ if key in table and key != "test"}
+    plain: dict[str, Any] = json.loads(json.dumps(found))  # lists for tuples, as files have them
+    return plain
 
 
 def make_model(

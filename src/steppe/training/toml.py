@@ -11,7 +11,7 @@ from typing import Any
 from steppe._validate import fail
 from steppe.errors import DataError
 
-_LARGEST = 2**20
+_LARGEST = 2**24  # bounds of some 500,000 columns
 
 
 def read_toml(path: Path) -> dict[str, Any]:

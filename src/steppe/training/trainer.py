@@ -15,14 +15,13 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from steppe import _validate
 from steppe.averaging import CheckpointStore, Keep
-from steppe.errors import DataError, MisuseError
+from steppe.errors import MisuseError
 from steppe.ledger import Account, Anchor, Ledger
 from steppe.noise import Source
 from steppe.plan import Plan
 from steppe.private import Private, make_private
 from steppe.sampling import records
-from steppe.training import recipes, settings
-from steppe.training.checkpoints import Checkpoint, Checkpoints
+from steppe.training import recipes, resuming, settings
 from steppe.training.evaluation import Evaluation
 from steppe.training.folder import RunFolder, room_left
 from steppe.training.kept import Keepable, Kept
@@ -64,7 +63,7 @@ class Trainer:
         block: steps that are charged to the ledger at a time.
         data_name: what the data are called in the ledger.
         also_read: what was read from the private records before, such as the range of a column, in
-            words that the privacy statement repeats.
+            words that the privacy statement repeats, after what `data.also_read` says.
         callbacks: called with a `Moment` after every step; one that returns True ends the run.
         progress: whether to show a bar.
 
@@ -78,7 +77,8 @@ class Trainer:
         A step is in the ledger, on the disk, before it begins, and never more steps than the plan
         has. A run that is taken up again draws fresh randomness, goes on after everything that was
         charged, and refuses another configuration or other data. Files hold what the steps released
-        and scores on the data that were given for it, nothing else.
+        and scores on the data that were given for it, and what a configuration read off the records
+        where the statement says so, nothing else.
 
     Examples:
         >>> import tempfile, torch, steppe
@@ -162,7 +162,8 @@ class Trainer:
         self._make_private = private
         self._unused: Private | None = private()
         self.plan = plan = self._unused.plan
-        self.statement = replace(self._unused.statement(), also_read=tuple(also_read))
+        also_read = tuple(dict.fromkeys((*rows.also_read, *also_read)))
+        self.statement = replace(self._unused.statement(), also_read=also_read)
         steps = plan.total_steps
         self.checkpoint_every = _every("checkpoint_every", checkpoint_every, steps, _CHECKPOINTS)
         self.evaluate_every = _every("evaluate_every", evaluate_every, steps, _EVALUATIONS)
@@ -191,6 +192,8 @@ class Trainer:
             "store_every": store_every,
             "ledger": None if ledger is None else str(self.ledger.path.resolve()),
         }
+        if also_read:  # a resumed run must not forget what the first part of it read
+            self.settings["also_read"] = list(also_read)
 
     def fit(self) -> Outcome:
         """Train from the first step to the last.
@@ -223,27 +226,16 @@ class Trainer:
         config = self.folder.read_config()
         settings.require_same(self.settings, config["settings"])
         with room_left(self.folder.path):
-            checkpoint, complaints = Checkpoints(self.folder.checkpoints).newest()
+            checkpoint, complaints = resuming.newest(self.folder, config, self.ledger)
             if checkpoint is None:
-                # The first checkpoint comes before the first charge.
-                known = self.ledger.runs().get(config["run"])
-                if known is not None and known.charged:
-                    raise DataError(
-                        f"checkpoints={str(self.folder.checkpoints)!r}: are gone, and "
-                        f"{known.charged} steps are charged; put them back, or begin a new run in "
-                        "another folder."
-                    )
                 return self._begin(config["run"])
-            checkpoint.require_of(config["run"], config["digest"])
             with self._account(config["run"], checkpoint.anchor) as account:
-                lost = account.charged - checkpoint.step
-                if lost < 0:
-                    raise DataError(
-                        f"checkpoint={checkpoint.step}: is ahead of the ledger, which has "
-                        f"{account.charged} steps of this run; put the files of one run together."
-                    )
-                private = self._restored(checkpoint, account.charged)
-                notes = (*complaints, _resumed_note(checkpoint.step, lost))
+                lost = resuming.lost_after(checkpoint, account.charged)
+                resuming.restore(self, checkpoint, account.charged)
+                private = self._fresh_private()
+                steps_done = {"steps_done": account.charged}
+                private.load_state_dict({**checkpoint.state["private"], **steps_done})
+                notes = (*complaints, resuming.note(checkpoint.step, lost))
                 loop = Loop(self, private, account, checkpoint.seconds, checkpoint.lost + lost)
                 return loop.run(notes)
 
@@ -267,22 +259,6 @@ class Trainer:
             run=run,
             not_private_reason=self.statement.not_private_reason,
         )
-
-    def _restored(self, checkpoint: Checkpoint, charged: int) -> Private:
-        """Everything as it was at the checkpoint, with the charged steps behind it."""
-        state = checkpoint.state
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.schedule.load_state_dict(state["scheduler"])
-        self.schedule.step(charged - checkpoint.step)
-        store = self.open_store()
-        if store is not None:
-            store.rewind(checkpoint.step)
-        self.kept.open(store)
-        self.kept.load_state_dict(state["kept"])
-        private = self._fresh_private()
-        private.load_state_dict({**state["private"], "steps_done": charged})
-        return private
 
     def _fresh_private(self) -> Private:
         """A private object that has drawn nothing yet."""
@@ -313,10 +289,3 @@ class Trainer:
 
 def _every(name: str, value: int | None, steps: int, share: int) -> int:
     return max(1, steps // share) if value is None else _validate.positive_integer(name, value)
-
-
-def _resumed_note(step: int, lost: int) -> str:
-    text = f"resumed from the checkpoint after step {step}"
-    if lost:
-        text += f"; {lost} steps were charged after it and are lost"
-    return text
