@@ -14,36 +14,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, Protocol, runtime_checkable
-
-from torch import Tensor
+from typing import Any
 
 from steppe import _plan_checks, _validate, accounting
 from steppe.accounting import Segment, Segments, Statement
 from steppe.clipping import Clip, Flat
 from steppe.clipping.prefixes import Pairs
-from steppe.noise import Gaussian, Source
+from steppe.noise import Gaussian, Noise
 from steppe.points import Here, Point
 from steppe.sampling import CappedPoisson, Poisson, Sampler
-
-
-@runtime_checkable
-class Noise(Protocol):
-    """Place 5: what hides a record."""
-
-    @property
-    def grid(self) -> bool:
-        """Whether sum and noise are rounded to a common grid before they are added."""
-
-    def relative(self, steps: int) -> tuple[tuple[int, float], ...]:
-        """The schedule as (number of steps, factor on the plan's noise multiplier)."""
-
-    def start_(self, buffer: Tensor, std: float, source: Source) -> Tensor:
-        """Overwrite the accumulator with the state that clipped gradients are added to."""
-
-    def finish_(self, buffer: Tensor, std: float, sensitivity: float, source: Source) -> Tensor:
-        """Turn the accumulator into what may leave the step."""
-
 
 # The places that a plan chooses: the name, the protocol and a valid choice.
 _PLACES: tuple[tuple[str, type, str], ...] = (

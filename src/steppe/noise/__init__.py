@@ -1,4 +1,5 @@
 from steppe.noise.gaussian import Gaussian as Gaussian
+from steppe.noise.noise import Noise as Noise
 from steppe.noise.schedules import ExponentialSchedule as ExponentialSchedule
 from steppe.noise.schedules import PolynomialSchedule as PolynomialSchedule
 from steppe.noise.schedules import Schedule as Schedule
