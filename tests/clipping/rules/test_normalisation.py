@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.layout import Layout
 from steppe.clipping.reference import clipped_sum
-from steppe.clipping.rules import normalisation
+from steppe.clipping.rules import layer_normalisation
 from steppe.clipping.tracing import Layouts
 from steppe.errors import UnsupportedModelError
 
@@ -199,7 +199,7 @@ def test_layer_norm_of_large_means_does_not_cancel() -> None:
 def test_large_records_take_either_way_to_the_same_end(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(7)
     layer, x = scrambled(nn.LayerNorm((3, 5))), torch.randn(4, 6, 3, 5)
-    monkeypatch.setattr(normalisation, "_LARGE_RECORD", 1)
+    monkeypatch.setattr(layer_normalisation, "_LARGE_RECORD", 1)
     assert_agrees_in_double(layer, x)
 
 

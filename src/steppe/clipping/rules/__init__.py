@@ -9,14 +9,9 @@ from steppe.clipping.rules.attention import multi_head_attention_forward
 from steppe.clipping.rules.convolution import convolution, transposed_convolution
 from steppe.clipping.rules.embedding import embedding, embedding_bag
 from steppe.clipping.rules.fallback import Fallback
+from steppe.clipping.rules.layer_normalisation import layer_norm, rms_norm
 from steppe.clipping.rules.linear import linear
-from steppe.clipping.rules.normalisation import (
-    batch_norm,
-    group_norm,
-    instance_norm,
-    layer_norm,
-    rms_norm,
-)
+from steppe.clipping.rules.normalisation import batch_norm, group_norm, instance_norm
 from steppe.clipping.rules.projections import packed_projections, projections
 from steppe.clipping.rules.recurrent import recurrent, recurrent_cell
 from steppe.clipping.tracing import Rules
