@@ -478,3 +478,13 @@ def test_weights_in_channels_last_order_step_as_others_do(l2: float) -> None:
             private.step(batch)
         moved.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     torch.testing.assert_close(moved[0], moved[1], rtol=1e-5, atol=1e-6)
+
+
+def test_mixed_precision_around_a_step_is_refused_before_it_is_charged() -> None:
+    loop = private()
+    batch = next(iter(loop))
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(MisuseError, match="autocast"):
+        loop.step(batch)
+    assert loop.steps_done == 0
+    loop.step(batch)  # the drawn batch is still there
+    assert loop.steps_done == 1

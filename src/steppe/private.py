@@ -223,12 +223,23 @@ class Private:
                 f"batch={found} records: must be the batch just drawn ({self._drawn}), "
                 "each record once; iterate over the private object and pass on what it yields."
             )
+        self._refuse_mixed_precision()
         self._expect(self._report())
         self._drawn, self._parts = None, []
         before = self._snapshot() if self.steps_done == 0 else {}
         self._step.take(parts)
         self._require_untouched()
         self._require_movement(before)
+
+    def _refuse_mixed_precision(self) -> None:
+        """Layers would work in types that the probe has not seen, and some would fail half way."""
+        device = next(iter(self.engine.parameters.values())).device.type
+        if torch.is_autocast_enabled(device):
+            raise MisuseError(
+                "autocast=on: must be off around a private step; leave the block, and for speed in "
+                "half precision use model.to(torch.bfloat16), whose gradients are clipped in "
+                "float32."
+            )
 
     @property
     def steps_done(self) -> int:
