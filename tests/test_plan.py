@@ -405,9 +405,8 @@ def test_the_end_of_the_noise_matters_to_nobody_else() -> None:
 
 
 def test_a_budget_that_needs_too_little_noise_is_refused() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"^noise_multiplier=0\.2\d+: a record shows beyond"
-    ):
+    said = r"^epsilon=200\.0: is met by noise_multiplier=0\.2\d+, with which a record shows"
+    with pytest.raises(ConfigurationError, match=said):
         _ = asked(epsilon=200.0).sigma
 
 

@@ -67,7 +67,7 @@ def check_noise(plan: Plan, sigma: float) -> None:
     participations = plan.queries * max(
         sum(part.steps * part.rate for part in run) for run in plan.segments_at(sigma)
     )
-    check_noise_tail(min(levels), participations, plan.delta, plan.adjacency)
+    check_noise_tail(min(levels), participations, plan.delta, plan.adjacency, plan.epsilon)
 
 
 def noise_error(epsilon: float | None) -> ConfigurationError:
@@ -239,7 +239,11 @@ def _settle_population(plan: Plan, population: int) -> None:
 
 
 def check_noise_tail(
-    noise_multiplier: float, participations: float, delta: float, adjacency: str
+    noise_multiplier: float,
+    participations: float,
+    delta: float,
+    adjacency: str,
+    epsilon: float | None = None,
 ) -> None:
     """Refuse noise so small, for its δ, that the end of its range gives a record away.
 
@@ -251,17 +255,21 @@ def check_noise_tail(
         participations: expected number of queries that a record takes part in.
         delta: the plan's δ.
         adjacency: `replace-one` moves a sum twice as far as the others.
+        epsilon: the budget that the noise was found for; None where the noise was given.
     """
     shift = (2.0 if adjacency == "replace-one" else 1.0) / noise_multiplier
     seen = participations * (_tail(_NOISE_REACH - shift) - _tail(_NOISE_REACH))
-    if not seen < _CUT_SHARE * delta:
-        raise _validate.fail(
-            "noise_multiplier",
-            noise_multiplier,
-            f"a record shows beyond the largest noise with probability {min(seen, 1.0):.1e}, which "
-            f"must be below delta/1000={_CUT_SHARE * delta:.1e}",
-            "use more noise, a larger delta or fewer steps",
-        )
+    if seen < _CUT_SHARE * delta:
+        return
+    rule = (
+        f"a record shows beyond the largest noise with probability {min(seen, 1.0):.1e}, which "
+        f"must be below delta/1000={_CUT_SHARE * delta:.1e}"
+    )
+    if epsilon is None:
+        remedy = "use more noise, a larger delta or fewer steps"
+        raise _validate.fail("noise_multiplier", noise_multiplier, rule, remedy)
+    found = f"is met by noise_multiplier={noise_multiplier:.3g}, with which {rule}"
+    raise _validate.fail("epsilon", epsilon, found, "ask for a smaller epsilon")
 
 
 def _tail(x: float) -> float:
