@@ -174,6 +174,8 @@ def test_the_test_table_may_have_its_columns_in_another_order(tmp_path: Path) ->
         ("age;ill\n1;1\n", {}, "must have commas between its columns"),
         ("age,ill\n", {}, "at least one record"),
         ("", {}, "has no column 'ill'"),
+        ("41,7,yes\n20,1,no\n", {}, r"has no column 'ill' in its first line; add a header line"),
+        (",age,ill\n0,41,1\n", {}, "column 1 must have a name, unless it is no input"),
     ],
 )
 def test_tables_that_are_refused(

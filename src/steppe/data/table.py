@@ -111,10 +111,13 @@ def _settled(path: Path, header: list[str], target: str | None, encoding: Encodi
     columns, categories = encoding.columns, _texts_by_column(encoding.categories)
     for name in ((target,) if target is not None else ()) + tuple(columns or ()):
         if name not in header:
-            near = difflib.get_close_matches(name, header, n=1, cutoff=0.0)
-            meant = f"did you mean {near[0]!r}?" if near else "add a header line"
-            raise _wrong(path, f"has no column {name!r} (it has {', '.join(header)})", meant)
+            raise _no_column(path, name, header)
     if columns is None:
+        if "" in header:
+            rule = f"column {header.index('') + 1} must have a name, unless it is no input"
+            raise _wrong(
+                path, rule, "name it, save without line numbers, or give columns"
+            )
         columns = tuple(name for name in header if name != target)
     if len(set(columns)) != len(columns):
         raise _validate.fail("columns", columns, "must be different columns", "name each once")
@@ -161,6 +164,16 @@ def _texts_by_column(categories: Any) -> dict[str, Sequence[str]]:
         name: different_texts("categories", texts, f"of {name!r} must be a list of different texts")
         for name, texts in (categories or {}).items()
     }
+
+
+def _no_column(path: Path, name: str, header: list[str]) -> DataError:
+    # A file without a header line begins with a record, which a message must not show.
+    if not any(map(str.strip, header)) or any(_number(word) is not None for word in header):
+        rule = f"has no column {name!r} in its first line"
+        return _wrong(path, rule, "add a header line, or correct the name")
+    near = difflib.get_close_matches(name, header, n=1, cutoff=0.0)[0]
+    rule = f"has no column {name!r} (it has {', '.join(header)})"
+    return _wrong(path, rule, f"did you mean {near!r}?")
 
 
 def _declared(bounds: Any, numbers: list[str]) -> dict[str, Bounds]:
