@@ -115,9 +115,7 @@ def _settled(path: Path, header: list[str], target: str | None, encoding: Encodi
     if columns is None:
         if "" in header:
             rule = f"column {header.index('') + 1} must have a name, unless it is no input"
-            raise _wrong(
-                path, rule, "name it, save without line numbers, or give columns"
-            )
+            raise _wrong(path, rule, "name it, save without line numbers, or give columns")
         columns = tuple(name for name in header if name != target)
     if len(set(columns)) != len(columns):
         raise _validate.fail("columns", columns, "must be different columns", "name each once")
