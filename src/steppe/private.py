@@ -233,8 +233,7 @@ class Private:
 
     def _refuse_mixed_precision(self) -> None:
         """Layers would work in types that the probe has not seen, and some would fail half way."""
-        device = next(iter(self.engine.parameters.values())).device.type
-        if torch.is_autocast_enabled(device):
+        if self.engine.in_mixed_precision:
             raise MisuseError(
                 "autocast=on: must be off around a private step; leave the block, and for speed in "
                 "half precision use model.to(torch.bfloat16), whose gradients are clipped in "

@@ -120,7 +120,7 @@ def clipped_mean(
         ]
         norm = torch.cat([g.double().flatten() for g in filled]).norm()
         for place, g in enumerate(filled):
-            total[place] += g.double() * min(1.0, clip / float(norm))
+            total[place] += g.double() * (clip / max(clip, float(norm)))
     return [t / divisor for t in total]
 
 

@@ -42,8 +42,7 @@ class Packing:
             self.slices[id(parameter)] = (start, start + parameter.numel())
             start += parameter.numel()
         self.numel = start
-        self._weights = list(self.parameters.values())
-        self._sizes = [parameter.numel() for parameter in self._weights]
+        self._sizes = [parameter.numel() for parameter in self.parameters.values()]
         self.pulls: Pulls = [
             (self.parameters[name], strength)
             for name, strength in strengths(l2, self.parameters).items()
@@ -55,7 +54,7 @@ class Packing:
         """Every weight with its piece of a flat vector."""
         # The safe split forbids its pieces some changes in place, such as `p.grad += decay * p`.
         pieces = flat.unsafe_split_with_sizes(self._sizes)
-        for parameter, piece in zip(self._weights, pieces, strict=True):
+        for parameter, piece in zip(self.parameters.values(), pieces, strict=True):
             yield parameter, piece.view_as(parameter)
 
     def part_of(self, flat: Tensor, name: str) -> Tensor:

@@ -175,12 +175,20 @@ class ClippedSum:
         with self._own_precision():
             return self.clipper.add_(buffer, Captured(found, records, scale, self.packing))
 
+    @property
+    def in_mixed_precision(self) -> bool:
+        """Whether autocast is on where the weights are."""
+        return torch.is_autocast_enabled(self._device)
+
+    @property
+    def _device(self) -> str:
+        return next(iter(self.parameters.values())).device.type
+
     def _own_precision(self) -> AbstractContextManager[Any]:
         """Where mixed precision around a step ends: its products are too coarse to clip by."""
-        device = next(iter(self.parameters.values())).device.type
-        if not torch.is_autocast_enabled(device):
+        if not self.in_mixed_precision:
             return nullcontext()  # entering autocast takes longer than a small layer
-        return torch.autocast(device, enabled=False)
+        return torch.autocast(self._device, enabled=False)
 
     def _anchors(self, public: Any) -> Callable[[], Iterator[Tensor]]:
         """Gradients of public records, a physical batch at a time, by the objective given now."""

@@ -239,10 +239,8 @@ class Run:
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None
-        start = 0
-        for parameter in self._engine.parameters.values():
-            end = start + parameter.numel()
-            if gradient is not None and parameter.requires_grad:
-                piece = gradient[start:end].view_as(parameter)
+        if gradient is None:
+            return
+        for parameter, piece in self._engine.packing.split(gradient):
+            if parameter.requires_grad:
                 parameter.grad = piece.to(parameter.dtype)
-            start = end
