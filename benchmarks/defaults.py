@@ -7,8 +7,6 @@
 
 from __future__ import annotations
 
-import argparse
-import shlex
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,16 +20,15 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 import steppe
+from benchmarks import stored
 from steppe import models
 from steppe.averaging import Averages
 from steppe.data import load
-from steppe.papers import pictures, runner
+from steppe.papers import pictures
 from steppe.papers.experiment import Column, Experiment, Run
-from steppe.papers.results import Results
 from steppe.papers.summary import aligned
 from steppe.training import recipes
 
-RESULTS = Path(__file__).parent / "results"
 DATA = ("mnist", "fashion-mnist")
 EPSILONS = (1.0, 2.0, 3.0)
 DELTA = 1e-5
@@ -207,23 +204,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0, or 3 where the time was used up first.
     """
-    typed = sys.argv[1:] if argv is None else list(argv)
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.defaults", description=__doc__)
-    parser.add_argument("--seeds", type=int, nargs="+", help="all five unless given")
-    parser.add_argument("--settings", nargs="+", help="all unless given")
-    parser.add_argument("--minutes", type=float, help="begin no run that would end later")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    arguments = parser.parse_args(typed)
-    torch.set_num_threads(arguments.threads)
-    results = Results(experiment(), arguments.results)
-    choice = runner.Choice(arguments.seeds, arguments.settings, arguments.minutes)
-    command = shlex.join(["python", "-m", "benchmarks.defaults", *typed])
-    left = runner.run(results, choice, command, lambda text: print(text, flush=True))
+    results, left = stored.run(experiment(), "defaults", __doc__, argv)
     runs = results.current()
     print(table(runs))
     if runs:
-        draw(runs, arguments.results / "defaults.svg")
+        draw(runs, results.path.with_suffix(".svg"))
     return 3 if left else 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +29,7 @@ def test_a_run_from_a_file(shell: Shell, project: Path) -> None:
 
 def _make_brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipes, "COLUMNS", replace(recipes.COLUMNS, steps=20))
+    monkeypatch.setattr(recipes, "NETWORK", replace(recipes.NETWORK, steps=20))
 
 
 VISITS = "--target ill --classes no,yes --categories sex=f,m --missing middle --epsilon 2"
@@ -58,6 +60,46 @@ def test_a_table_with_text_and_gaps(
         "steppe: error: data='own.npz': the run was trained on a table with columns; give a CSV "
         "file with these columns.\n"
     )
+
+
+def test_declared_bounds_are_not_read_off_the_records(
+    shell: Shell, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _make_brief(monkeypatch)
+    rows = [f"{age},{age % 5},{int(age > 50)}" for age in list(range(20, 80)) * 10]
+    (project / "ages.csv").write_text("\n".join(["age,visits,old", *rows]))
+    command = "train --data ages.csv --target old --classes 2 --epsilon 2"
+    result = shell.json(f"{command} --bounds age=0,120 --bounds visits=0,10 --run declared")
+    assert "bounds" not in result["chosen"]
+    settled = tomllib.loads((project / "declared" / "run.toml").read_text())["data"]
+    assert settled["bounds"] == {"age": [0.0, 120.0], "visits": [0.0, 10.0]}
+    assert "bounds_from" not in settled
+    shell.ok(f"{command} --bounds 0,100 --run one-pair")
+    assert "no pair of numbers" in shell.refused(f"{command} --bounds 3")
+    assert "for all of them" in shell.refused(f"{command} --bounds 0,1 --bounds age=0,1")
+
+
+def test_pictures_on_another_scale_are_not_labelled(
+    shell: Shell, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _make_brief(monkeypatch)
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 400)
+    x = (rng.integers(0, 100, (400, 8, 8)) + 150 * y[:, None, None]).astype(np.uint8)
+    np.savez(project / "bytes.npz", x_train=x, y_train=y)
+    shell.ok("train --data bytes.npz --classes 2 --epsilon 2 --model logistic --run pictures")
+    labels = []
+    for name, new in (("bytes", x[:9]), ("unit", x[:9] / 255)):
+        np.save(project / f"{name}.npy", new)
+        rows = shell.json(f"predict pictures {name}.npy")["predictions"]
+        labels.append([row["label"] for row in rows])
+    assert labels[0] == labels[1]
+    np.save(project / "wide.npy", x[:9].astype(np.float32))
+    np.savez(project / "wide.npz", x_train=x[:9].astype(np.float32), y_train=y[:9])
+    for name in ("wide.npy", "wide.npz"):
+        assert "the run's pictures were bytes, scaled to [0, 1]" in shell.refused(
+            f"predict pictures {name}"
+        )
 
 
 def test_what_becomes_of_batch_normalisation_is_said(

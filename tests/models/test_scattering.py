@@ -98,6 +98,22 @@ def test_features_are_normalised_within_each_record() -> None:
     assert torch.isfinite(features).all()  # a blank picture has no scale
 
 
+def test_features_are_louder_than_their_surround() -> None:
+    """Each map to the power 0.7, minus 0.4 of the mean of 3×3 places, standardised by threes."""
+    pictures = strokes(records=2) - 0.2  # the first map has both signs
+    front = Scattering()
+    maps = front.maps(pictures).double()
+    assert bool((maps < 0).any())
+    loud = torch.where(maps < 0, -1.0, 1.0) * maps.abs() ** 0.7
+    near = [[min(max(k + d, 0), 6) for k in range(7)] for d in (-1, 0, 1)]
+    around = sum(loud[..., rows, :][..., columns] for rows in near for columns in near) / 9
+    groups = (loud - 0.4 * around).reshape(2, 27, -1)
+    variance = groups.var(-1, correction=0, keepdim=True)
+    groups = (groups - groups.mean(-1, keepdim=True)) / (variance + 1e-6).sqrt()
+    wanted = groups.flatten(1) / groups.flatten(1).norm(dim=1, keepdim=True)
+    torch.testing.assert_close(front(pictures).double(), wanted, rtol=1e-3, atol=1e-5)
+
+
 def test_a_small_shift_moves_features_less_than_pixels() -> None:
     dots = (torch.rand(8, 1, 20, 20, generator=torch.Generator().manual_seed(0)) > 0.9).float()
     pictures = F.pad(dots, (4, 4, 4, 4))

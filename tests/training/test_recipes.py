@@ -95,7 +95,7 @@ def test_a_model_with_fixed_features_is_recognised() -> None:
 def test_a_head_takes_few_steps_of_large_batches() -> None:
     """lr · C as found best on held-out records of Fashion-MNIST at ε = 1, 2, 3."""
     model = models.create("scattering-linear")
-    for epsilon, best in ((1.0, 25.0), (2.0, 40.0), (3.0, 55.0)):
+    for epsilon, best in ((1.0, 23.0), (2.0, 43.0), (3.0, 62.0)):
         head = recipes.for_model(model, population=60_000, epsilon=epsilon)
         assert (head.batch_size, head.steps) == (12_000, 200)
         assert head.rate * head.clip == pytest.approx(best, rel=0.1)

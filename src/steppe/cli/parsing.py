@@ -172,6 +172,23 @@ def column_and_texts(text: str) -> tuple[str, list[str]]:
     return column, texts.split(",")
 
 
+def column_and_range(text: str) -> tuple[str, tuple[float, float]]:
+    """A column and its lowest and highest value, from `COLUMN=LOW,HIGH`.
+
+    `LOW,HIGH` alone is for all columns, and then the column is the empty text.
+
+    >>> column_and_range("age=0,120"), column_and_range("0,1")
+    (('age', (0.0, 120.0)), ('', (0.0, 1.0)))
+    """
+    column, _, ends = text.rpartition("=")
+    values = several(real_number)(ends)
+    if len(values) != 2:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no pair of numbers; write it like age=0,120, or 0,1 for all columns"
+        )
+    return column, values
+
+
 def named(text: str) -> tuple[str, dict[str, Any]]:
     """A class by its name, with numbers for its arguments, from `NAME:KEY=VALUE,…`.
 

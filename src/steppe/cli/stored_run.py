@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.data import TensorDataset
 
 from steppe import _validate
 from steppe.averaging import CheckpointStore, Entry
@@ -146,11 +147,27 @@ class StoredRun:
         given = {key: table[key] for key in options if key in table}
         if suffix == ".npy" or (suffix == ".csv" and not has_column(place, table["target"])):
             inputs = read_inputs(place, **given)
-            unlabelled = Split(inputs, np.zeros(len(inputs), np.int64))
-            return self.pairs(unlabelled.tensors())[0], None
+            unlabelled = Split(inputs, np.zeros(len(inputs), np.int64)).tensors()
+            self._require_scale_of_pictures(place, unlabelled[0])
+            return self.pairs(unlabelled)[0], None
         if suffix == ".csv":
             given["target"] = table["target"]
-        return self.pairs(read(place, classes=self.classes, **given).records()[0])
+        labelled = read(place, classes=self.classes, **given).records()[0]
+        if isinstance(labelled, TensorDataset):
+            self._require_scale_of_pictures(place, labelled.tensors[0])
+        return self.pairs(labelled)
+
+    def _require_scale_of_pictures(self, place: str, inputs: Tensor) -> None:
+        """Refuse pictures on another scale than those of the run, which were bytes if unbounded."""
+        if "bounds" in self.tables["data"] or inputs.ndim < 3 or not len(inputs):
+            return
+        low, high = inputs.min().item(), inputs.max().item()
+        if low < 0 or high > 1:
+            rule = (
+                f"holds values from {low:g} to {high:g}, and the run's pictures were bytes, scaled "
+                "to [0, 1]"
+            )
+            raise _validate.fail("data", place, rule, "store uint8, or divide by the largest value")
 
     @cached_property
     def store(self) -> CheckpointStore:

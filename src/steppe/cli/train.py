@@ -19,7 +19,8 @@ steppe train --data mnist --epsilon 2
 steppe train --data mnist --epsilon 3 --model cnn-tanh-26k --run runs/cnn
 steppe train --data visits.csv --target ill --classes 2 --test visits-2025.csv --epsilon 2
 steppe train --data visits.csv --target ill --classes no,yes --columns age,visits,sex \\
-             --categories sex=f,m --missing middle --epsilon 2 --model my_project.models:build
+             --bounds age=0,120 --bounds visits=0,50 --categories sex=f,m --missing middle \\
+             --epsilon 2 --model my_project.models:build
 """
 _DETAILS = """
 Everything that is left open is chosen by rule, and printed with its reason. The run's folder holds
@@ -27,7 +28,7 @@ the configuration with every choice made, the privacy statement, the ledger of w
 checkpoints, the log, the weights and their averages. Ctrl-C stops after the step; `steppe resume`
 goes on.
 """
-_OF_DATA = ("classes", "target", "test", "columns", "categories", "missing")
+_OF_DATA = ("classes", "target", "test", "columns", "bounds", "categories", "missing")
 
 
 def add(commands: Any) -> None:
@@ -66,6 +67,14 @@ def _add_own_data(group: Any) -> None:
         type=parsing.several(str),
         metavar="A,B,…",
         help="the columns of a CSV file to use (default: all)",
+    )
+    group.add_argument(
+        "--bounds",
+        type=parsing.column_and_range,
+        action="append",
+        metavar="COLUMN=LOW,HIGH",
+        help="the lowest and highest value of a column, once for each, or LOW,HIGH for all values "
+        "(default: read off the records, outside the guarantee)",
     )
     group.add_argument(
         "--categories",
@@ -129,6 +138,8 @@ def _config(arguments: argparse.Namespace) -> Config:
     data |= {name: given[name] for name in _OF_DATA if name in given}
     if "categories" in data:
         data["categories"] = dict(data["categories"])
+    if "bounds" in data:
+        data["bounds"] = _bounds(data["bounds"])
     tables: dict[str, Any] = {"data": data, "plan": {"epsilon": given["epsilon"]}}
     if "delta" in given:
         tables["plan"]["delta"] = given["delta"]
@@ -136,3 +147,14 @@ def _config(arguments: argparse.Namespace) -> Config:
         key = "factory" if ":" in given["model"] else "name"
         tables["model"] = {key: given["model"]}
     return Config(tables)
+
+
+def _bounds(given: list[tuple[str, tuple[float, float]]]) -> Any:
+    """One pair for all values, or a pair for each column, as a TOML file has them."""
+    by_column = {column: list(ends) for column, ends in given}
+    if "" not in by_column:
+        return by_column
+    if len(given) > 1:
+        rule = "LOW,HIGH without a column is for all of them"
+        raise _validate.fail("--bounds", by_column[""], rule, "write it once, or name each column")
+    return by_column[""]

@@ -26,9 +26,6 @@ _MOMENTUM = 0.9
 _SMALLEST_BATCH = 256
 # The model to publish. Fixed beforehand: choosing the best by private data would cost privacy.
 PUBLISHED = EMA
-# How fast the best step grows with the signal-to-noise ratio. Theory for convex problems says 1;
-# 0.7 joins the best of three budgets on Fashion-MNIST (lr · C = 25, 40, 55 at ε = 1, 2, 3).
-_POWER = 0.7
 
 
 @dataclass(frozen=True)
@@ -162,7 +159,7 @@ def choose(
 
 
 def _rate(kind: Kind, plan: Plan, weights: int, clip: float, momentum: float) -> tuple[float, str]:
-    reach = kind.reach * signal_to_noise(plan, weights) ** _POWER
+    reach = kind.reach * signal_to_noise(plan, weights) ** kind.power
     why = f"lr·C/(1 − momentum) = {reach:.3g}: more where there is less noise"
     return float(f"{reach * (1 - momentum) / clip:.3g}"), why
 
