@@ -58,10 +58,9 @@ NETWORK = Kind(
     point=(SAT(0.03), "a climb along the last private gradient finds flatter ground, at no cost"),
 )
 # A small clip counts a record that is nearly right as much as one that is wrong, which drives all
-# probabilities towards 0 and 1. At ε = 2, on Adult and on a made-up table, C = 1 is right as often
-# as C = 0.1, but the loss of a logistic model is 0.39 and 0.49 instead of 0.61 and 0.73, that of a
-# network with two hidden layers 0.51 and 0.67 instead of 0.79 and 1.01. C = 2 loses accuracy where
-# there is more noise.
+# probabilities towards 0 and 1. On Adult at ε = 2, C = 1 is right as often as C = 0.1, but the loss
+# of a logistic model is 0.39 instead of 0.61; C = 2 loses accuracy where there is more noise, see
+# `python -m benchmarks.columns`.
 COLUMNS = replace(
     NETWORK,
     name="a model of columns",

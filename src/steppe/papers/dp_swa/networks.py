@@ -15,7 +15,7 @@ from steppe.flatness import Surface, interpolate, percent_gain, random_rays
 from steppe.papers.dp_swa.linear import PAPER
 from steppe.papers.experiment import Column, Constants, Experiment, Run
 from steppe.papers.figures import by_setting, mean_curve, panels
-from steppe.papers.pictures import accuracy, fit, load
+from steppe.papers.pictures import accuracy, fit, in_parts, load
 from steppe.papers.plans import plan_of
 from steppe.private import Private
 
@@ -56,7 +56,7 @@ def measure(constants: Constants, seed: int) -> Mapping[str, Any]:
     averaged = copy.deepcopy(fitted.model)
     averages[0].copy_to(averaged)
     # A part of the test set is enough for a hundred looks around.
-    few = [tuple(part[:2000] for part in pictures.test)]
+    few = in_parts((pictures.test[0][:2000], pictures.test[1][:2000]))
     rays = [
         random_rays(
             Surface(model, F.cross_entropy, few),

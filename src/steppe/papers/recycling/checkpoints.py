@@ -13,6 +13,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from steppe._modes import evaluating
 from steppe.averaging import EMA, Averages, PolynomialDecay, best_checkpoints
+from steppe.papers.pictures import in_parts
 
 Score = Callable[[Tensor], float]
 
@@ -86,14 +87,14 @@ class Outputs:
     """
 
     def __init__(self, model: nn.Module, inputs: Tensor, labels: Tensor) -> None:
-        self._model, self._inputs, self.labels = model, inputs, labels
+        self._model, self._parts, self.labels = model, in_parts((inputs, labels)), labels
 
     @torch.no_grad()
     def probabilities(self, weights: Tensor) -> Tensor:
         """Inputs × classes."""
         vector_to_parameters(weights, self._model.parameters())
         with evaluating(self._model):
-            found = [self._model(part).softmax(1) for part in self._inputs.split(500)]
+            found = [self._model(inputs).softmax(1) for inputs, _ in self._parts]
         return torch.cat(found)
 
     def right(self, probabilities: Tensor) -> Tensor:
