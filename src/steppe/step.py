@@ -11,8 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -84,8 +83,7 @@ class PrivateStep:
             if next(questions, None) is None:
                 raise _too_many_questions(plan.point)
             engine.prepare()
-            # 5: the sum starts as its noise, made when the first part has gone through the model
-            total = cache(lambda: noise.start_(self._buffer(), std, source))
+            total = _Sum(lambda: noise.start_(self._buffer(), std, source))  # 5
             for part in parts:
                 engine.add_(total, part)  # 3 and 4
             answer = noise.finish_(total(), std, plan.sensitivity, source).div_(plan.divisor)
@@ -163,6 +161,19 @@ class PrivateStep:
         """Give every weight its piece of the private gradient."""
         for parameter, piece in self.engine.packing.split(gradient):
             parameter.grad = piece.to(parameter.dtype) if parameter.requires_grad else None
+
+
+class _Sum:
+    """The sum, which starts as its noise when the first part has gone through the model."""
+
+    def __init__(self, start: Callable[[], Tensor]) -> None:
+        self._start = start
+        self._made: Tensor | None = None
+
+    def __call__(self) -> Tensor:
+        if self._made is None:
+            self._made = self._start()
+        return self._made
 
 
 def _memory(walk: object) -> Remembering | None:

@@ -16,6 +16,17 @@ def test_squared_rows_are_accurate_for_long_rows(length: int) -> None:
     assert torch.allclose(squared_rows(rows).double(), truth, rtol=2e-6)
 
 
+@pytest.mark.parametrize("length", [1, 16, 17])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_squares_that_underflow_never_make_a_norm_too_small(
+    length: int, dtype: torch.dtype
+) -> None:
+    entry = 0.5 * torch.finfo(dtype).tiny ** 0.5
+    rows = torch.full((3, length), entry, dtype=dtype)
+    found = squared_rows(rows).sqrt() / entry
+    assert bool((found >= length**0.5 * (1 - 1e-6)).all())
+
+
 @pytest.mark.parametrize("positions", [1, 2, 9])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_outer_equals_the_gradient_written_out(positions: int, dtype: torch.dtype) -> None:

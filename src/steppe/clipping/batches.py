@@ -16,7 +16,7 @@ def each(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
         return function(batch)
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*(each(function, item) for item in batch))
-    if isinstance(batch, tuple | list):
+    if isinstance(batch, (tuple, list)):
         return type(batch)(each(function, item) for item in batch)
     if isinstance(batch, dict):
         return {key: each(function, item) for key, item in batch.items()}
@@ -27,7 +27,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
     """All tensors of a nest, in order."""
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, tuple | list):
+    elif isinstance(value, (tuple, list)):
         for item in value:
             yield from tensors_in(item)
     elif isinstance(value, dict):

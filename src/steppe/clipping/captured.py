@@ -97,7 +97,7 @@ _SMALLEST = torch.finfo(torch.float32).tiny
 def _usable(factors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """`representable` factors, and the places of those that are 0: records that are not finite."""
     factors = factors.to(dtype)
-    if not len(factors) or float(factors.min()) >= _SMALLEST:
+    if factors.shape[0] == 0 or float(factors.min()) >= _SMALLEST:
         return factors, _NOBODY
     bad = torch.nonzero(factors < _SMALLEST).flatten()
     return factors.index_fill(0, bad, 0.0), bad

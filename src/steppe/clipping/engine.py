@@ -18,7 +18,7 @@ from torch import Tensor
 from steppe import _validate
 from steppe.clipping.batches import count, each, rows
 from steppe.clipping.captured import Captured, Found, Packing, Strengths
-from steppe.clipping.clip import Anchors, Clip
+from steppe.clipping.clip import Anchors, Clip, Scaled
 from steppe.clipping.kernels import Kernels
 from steppe.clipping.pullback import pulled_back, shortened
 from steppe.clipping.rules import RULES
@@ -29,6 +29,8 @@ from steppe.errors import MisuseError, SteppeError, UnsupportedModelError
 Objective = Callable[[Any], Tensor]
 Buffer = Tensor | Callable[[], Tensor]
 """A flat buffer, or a function that gives it whenever it is asked, the same one each time."""
+
+_AS_IT_IS = nullcontext()
 
 
 class ClippedSum:
@@ -66,6 +68,7 @@ class ClippedSum:
     ) -> None:
         self.packing = Packing(parameters, l2)
         self.parameters = self.packing.parameters
+        self._first = next(iter(self.parameters.values()))
         self.objective = objective
         self.clip = clip
         self.l2 = l2
@@ -91,6 +94,8 @@ class ClippedSum:
 
     def prepare(self) -> None:
         """Make the clip ready for a query at the weights as they are."""
+        if type(self.clipper) is Scaled:
+            return  # nothing to do, and entering contexts takes longer than a small layer
         with torch.no_grad(), self._own_precision():
             self.clipper.prepare()
 
@@ -119,6 +124,8 @@ class ClippedSum:
 
     def decode(self, answer: Tensor) -> Tensor:
         """The flat gradient in a noised sum that was divided by the expected batch."""
+        if type(self.clipper) is Scaled:
+            return answer  # as in `prepare`
         with torch.no_grad(), self._own_precision():
             return self.clipper.decode(answer)
 
@@ -182,12 +189,12 @@ class ClippedSum:
 
     @property
     def _device(self) -> str:
-        return next(iter(self.parameters.values())).device.type
+        return self._first.device.type
 
     def _own_precision(self) -> AbstractContextManager[Any]:
         """Where mixed precision around a step ends: its products are too coarse to clip by."""
         if not self.in_mixed_precision:
-            return nullcontext()  # entering autocast takes longer than a small layer
+            return _AS_IT_IS  # entering autocast takes longer than a small layer
         return torch.autocast(self._device, enabled=False)
 
     def _anchors(self, public: Any) -> Callable[[], Iterator[Tensor]]:

@@ -67,7 +67,7 @@ def _sort(values: Iterable[Any], inputs: list[Tensor], shared: list[Tensor]) -> 
                 inputs.append(value)
             elif value.requires_grad:
                 shared.append(value)
-        elif isinstance(value, tuple | list):
+        elif isinstance(value, (tuple, list)):
             _sort(value, inputs, shared)
         elif isinstance(value, dict):
             _sort(value.values(), inputs, shared)

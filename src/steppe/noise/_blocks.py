@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 BLOCK = 1 << 17
 # What is left over is cut from blocks this large: a model of a few thousand weights should not hold
 # megabytes of noise to come.
-SPARE = 1 << 15
+SPARE = 1 << 14
 
 Keystream = Callable[[NDArray[np.uint8]], None]
 
@@ -25,8 +25,8 @@ _OFFSET = math.ldexp(1.0, -_RADIUS_BITS - 1)
 class NormalBlocks:
     """Turns keystream into normal variates of one precision.
 
-    Whole blocks are written straight into the destination. What is left over is cut from a
-    small spare block, so a small request costs one multiplication and its share of a refill.
+    Blocks are written straight into the destination. What is left over is cut from a small spare
+    block, so a small request costs one multiplication and its share of a refill.
 
     A pair of words (a, b), read as signed integers of 64 and w bits, gives two values
 
@@ -62,19 +62,21 @@ class NormalBlocks:
     def fill_(self, flat: torch.Tensor, std: float) -> None:
         """Overwrite a contiguous one-dimensional CPU tensor with N(0, std²) values."""
         # Words of 64 bits are made where the values will be, which takes an even address.
-        whole = 0 if flat.storage_offset() % 2 else flat.numel() - flat.numel() % BLOCK
+        total = flat.numel()
+        whole = 0 if flat.storage_offset() % 2 else total - total % SPARE
         for start in range(0, whole, BLOCK):
-            self._make_(flat[start : start + BLOCK], std)
+            self._make_(flat[start : min(start + BLOCK, whole)], std)
         filled = whole
-        while filled < flat.numel():
+        while filled < total:
             if self._used == SPARE:
                 self._make_(self._spare, 1.0)
                 self._used = 0
             first = self._used
-            count = min(flat.numel() - filled, SPARE - first)
+            count = min(total - filled, SPARE - first)
             # Counted as used before they leave: see Guarantees.
             self._used = first + count
-            torch.mul(self._spare[first : first + count], std, out=flat[filled : filled + count])
+            into = flat if count == total else flat[filled : filled + count]
+            torch.mul(self._spare[first : first + count], std, out=into)
             filled += count
 
     def _make_(self, out: torch.Tensor, std: float) -> None:

@@ -131,7 +131,8 @@ class Source:
             self._before_draw()
             if tensor.dtype not in self._normals:
                 self._normals[tensor.dtype] = NormalBlocks(tensor.dtype, self._keystream)
-            self._normals[tensor.dtype].fill_(host.view(-1), std)
+            flat = host if host.ndim == 1 else host.view(-1)
+            self._normals[tensor.dtype].fill_(flat, std)
         return tensor if in_place else tensor.copy_(host)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:

@@ -14,13 +14,13 @@ from steppe.clipping.reference import clipped_sum
 
 Batch = tuple[Tensor, Tensor]
 
-NARROW = (263, 4_000, 5)  # records, inputs, outputs
-OTHERS = [(263, 4_000, 40), (70, 20, 5), (7, 300, 5)]
+NARROW = (263, 4_000, 5)  # records, inputs, outputs; the last group is not full
+OTHERS = [(64, 300, 5), (263, 4_000, 40), (70, 20, 5), (7, 300, 5)]
 
 
 @pytest.fixture(params=[1, 2], autouse=True)
 def threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The records are split among the threads."""
+    """Groups of records are shared among the threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield

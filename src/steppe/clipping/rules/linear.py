@@ -28,8 +28,7 @@ class Linear(Use):
 
     def forward(self, *inputs: Tensor) -> tuple[Output, tuple[Tensor | None, ...]]:
         (x,) = inputs
-        bias = None if self.bias is None else self.bias.detach()
-        return _product(x, self.weight.detach(), bias), (x,)
+        return _product(x, self.weight, self.bias), (x,)
 
     def backward(
         self, saved: tuple[Tensor, ...], grads: Gradients, needs: tuple[bool, ...]
@@ -37,7 +36,7 @@ class Linear(Use):
         (x,), (g,) = saved, grads
         if g is None:
             return (None,)
-        grad_x = g @ self.weight.detach().to(g.dtype) if needs[0] else None
+        grad_x = g @ self.weight.to(g.dtype) if needs[0] else None
         rows, grad_rows = self._rows(x, 0), self._rows(g, 1)
         if self.weight.requires_grad:
             dots = None
@@ -57,7 +56,7 @@ class Linear(Use):
         contact = self.contact
         layout = contact.output_layout() if side else contact.input_layout()
         if layout.axis == 0 and not layout.interleaved:
-            if tensor.ndim == 2 and len(tensor) == contact.records:
+            if tensor.ndim == 2 and tensor.shape[0] == contact.records:
                 return tensor
             # A record may own several rows.
             return tensor.reshape(contact.records, -1, tensor.shape[-1])
@@ -66,24 +65,27 @@ class Linear(Use):
 
 
 # Few outputs from many inputs and records, as in a classifier's last layer: with the factors in the
-# other order, and a group of records for each thread, the same product takes about half the time.
-# It costs half a megabyte of workspace, so the input should be larger than that.
-_FEW, _MANY, _ENOUGH = 16, 256, 2**20
+# other order the same product takes about half the time. In groups of records it needs little
+# workspace, and the groups are shared among threads.
+_FEW, _MANY, _GROUP = 16, 256, 32
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """`F.linear(x, weight, bias)`."""
     outputs, inputs = weight.shape
-    narrow = x.ndim == 2 and outputs <= _FEW and inputs >= _MANY and x.numel() >= _ENOUGH
-    if not narrow or bias is None or x.device.type != "cpu":
+    records = x.shape[0]
+    narrow = x.ndim == 2 and outputs <= _FEW and inputs >= _MANY and records >= 2 * _GROUP
+    if not narrow or x.device.type != "cpu":
         return F.linear(x, weight, bias)
-    groups = torch.get_num_threads()
-    records = len(x) // groups
-    each = x[: groups * records].view(groups, records, inputs)
-    product = torch.baddbmm(bias[:, None], weight.expand(groups, -1, -1), each.mT)
+    groups = records // _GROUP
+    grouped = groups * _GROUP
+    each = x[:grouped].view(groups, _GROUP, inputs).mT
+    one = weight.expand(groups, -1, -1)
+    product = one @ each if bias is None else torch.baddbmm(bias[:, None], one, each)
     most = product.mT.contiguous().view(-1, outputs)
-    rest = x[groups * records :]
-    return torch.cat([most, F.linear(rest, weight, bias)]) if len(rest) else most
+    if grouped == records:
+        return most
+    return torch.cat([most, F.linear(x[grouped:], weight, bias)])
 
 
 def outer(contact: Contact, x: Tensor, g: Tensor, dots: Tensor | None = None) -> Slot:
