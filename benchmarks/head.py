@@ -145,7 +145,7 @@ def clipped_mean(weight: Tensor, x: Tensor, y: Tensor, bound: float) -> Tensor:
     return (wrong * (bound / norms.clamp(min=bound))[:, None]).T @ x / len(x)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def features(name: str, shaped: bool) -> tuple[Tensor, Tensor]:
     """Scattering features of the training records, as shipped or with coefficients as they are."""
     x, y = load(name).train.tensors()
