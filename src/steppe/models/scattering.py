@@ -58,6 +58,7 @@ class Scattering(nn.Module):
     windows: Tensor
     average: Tensor
     average_halved: Tensor
+    contrast: Tensor
 
     def __init__(
         self, side: int = 28, colours: int = 1, groups: int = 27, mirror: bool = False
@@ -80,6 +81,7 @@ class Scattering(nn.Module):
         self.register_buffer("windows", windows, persistent=False)
         self.register_buffer("average", _average(side, padded, 1), persistent=False)
         self.register_buffer("average_halved", _average(side, padded // 2, 2), persistent=False)
+        self.register_buffer("contrast", _contrast(side // _SHRINK), persistent=False)
 
     @property
     def features(self) -> int:
@@ -131,8 +133,8 @@ class Scattering(nn.Module):
 
     def _normalised(self, maps: Tensor) -> Tensor:
         loud = maps.sign() * maps.abs().pow(_LOUDNESS)
-        around = F.avg_pool2d(F.pad(loud, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
-        grouped = F.group_norm(loud - _SURROUND * around, self.colours * self.groups, eps=1e-6)
+        apart = loud.flatten(2) @ self.contrast
+        grouped = F.group_norm(apart, self.colours * self.groups, eps=1e-6)
         return F.normalize(grouped.flatten(1))
 
 
@@ -273,3 +275,13 @@ def _average(side: int, size: int, step: int) -> Tensor:
     weights = (-0.5 * ((places[:, None] - samples) / sigma) ** 2).exp()
     axis = weights / weights.sum(1, keepdim=True)
     return torch.kron(axis, axis).T.contiguous().float()
+
+
+def _contrast(grid: int) -> Tensor:
+    """What takes a part of the mean around it off each place, as a matrix (grid², grid²).
+
+    At the edge the outermost places stand for those beyond it.
+    """
+    near = (torch.arange(grid)[:, None] + torch.arange(-1, 2)).clamp(0, grid - 1)
+    axis = F.one_hot(near, grid).sum(1) / 3
+    return torch.eye(grid * grid) - _SURROUND * torch.kron(axis, axis).T
