@@ -18,7 +18,6 @@ import steppe
 from benchmarks import stored
 from steppe.data import load
 from steppe.papers.experiment import Column, Experiment
-from steppe.papers.summary import table
 from steppe.training import recipes
 
 FEATURES = 113
@@ -85,7 +84,7 @@ def measure(setting: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
         loss=F.cross_entropy,
         source=steppe.SeededSource(seed),
     )
-    published = next(a for a in recipe.averages(model) if isinstance(a, recipes.PUBLISHED))
+    published = recipes.published(model, recipe.steps)
     for batch in private:
         private.step(batch)
         published.update(model)
@@ -100,14 +99,8 @@ def measure(setting: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what is missing, then show everything.
-
-    Returns:
-        0, or 3 where the time was used up first.
-    """
-    results, left = stored.run(experiment(), "columns", __doc__, argv)
-    print(table(results.experiment, results.current()))
-    return 3 if left else 0
+    """Run what is missing, then show everything; returns the exit status."""
+    return stored.show(experiment(), "columns", __doc__, argv)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ from benchmarks import stored
 from steppe.data import load
 from steppe.models.scattering import Scattering
 from steppe.papers.experiment import Column, Experiment
-from steppe.papers.summary import table
 from steppe.training import recipes
 
 HELD_OUT = 10_000
@@ -118,11 +117,7 @@ def measure(setting: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
     head = nn.Linear(x.shape[1], 10, bias=False)
     nn.init.zeros_(head.weight)
     optimizer = torch.optim.SGD(head.parameters(), lr=setting["rate"], momentum=setting["momentum"])
-    published = next(
-        average
-        for average in recipes.averages(head, setting["steps"])
-        if isinstance(average, recipes.PUBLISHED)
-    )
+    published = recipes.published(head, setting["steps"])
     generator.manual_seed(seed + 1)
     for _ in range(setting["steps"]):
         taken = train[torch.randint(len(train), (setting["records"],), generator=generator)]
@@ -160,14 +155,8 @@ def features(name: str, shaped: bool) -> tuple[Tensor, Tensor]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what is missing, then show everything.
-
-    Returns:
-        0, or 3 where the time was used up first.
-    """
-    results, left = stored.run(experiment(), "head", __doc__, argv)
-    print(table(results.experiment, results.current()))
-    return 3 if left else 0
+    """Run what is missing, then show everything; returns the exit status."""
+    return stored.show(experiment(), "head", __doc__, argv)
 
 
 if __name__ == "__main__":

@@ -259,6 +259,20 @@ def averages(model: nn.Module, steps: int) -> tuple[Average, ...]:
     )
 
 
+def published(model: nn.Module, steps: int) -> Average:
+    """That one of the `averages` which is published.
+
+    Args:
+        model: what is trained.
+        steps: how many steps the run has.
+
+    Examples:
+        >>> type(published(nn.Linear(2, 2), steps=200)).__name__
+        'EMA'
+    """
+    return next(kept for kept in averages(model, steps) if isinstance(kept, PUBLISHED))
+
+
 def signal_to_noise(plan: Plan, weights: int) -> float:
     """How far a step of full gradients goes, against how far noise goes in the whole run.
 
