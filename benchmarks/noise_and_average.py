@@ -17,7 +17,7 @@ import torch
 from benchmarks import settings
 from benchmarks.cases import CASES
 from benchmarks.engines import plain
-from benchmarks.report import machine
+from benchmarks.report import machine, today
 from benchmarks.timing import seconds_per_step
 from steppe.noise import SecureSource
 
@@ -72,7 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = measure(arguments.rounds)
     holds = found["share"] < MAXIMUM
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps({"machine": machine(), **found}, indent=1) + "\n")
+    command = f"python -m benchmarks.noise_and_average --rounds {arguments.rounds}"
+    stored = {"date": today(), "command": command, "machine": machine(), **found}
+    arguments.output.write_text(json.dumps(stored, indent=1) + "\n")
     print(
         f"step of model c {found['step_ms']} ms, noise {found['noise_ms']} ms, "
         f"average {found['average_ms']} ms: {found['share']:.1%} of the step, "

@@ -93,7 +93,7 @@ class Report:
     def write(self, path: Path) -> None:
         """Write the report as JSON, with machine and date."""
         content = {
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "date": today(),
             "command": self.command,
             "machine": machine(),
             "rows": sorted(self.rows, key=lambda row: (row["model"], row["batch"])),
@@ -105,6 +105,11 @@ class Report:
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def today() -> str:
+    """The moment, in UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def machine() -> dict[str, str | int]:

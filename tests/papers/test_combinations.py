@@ -9,6 +9,8 @@ import torch
 
 from steppe.clipping import Flat, Quantile
 from steppe.papers import Run, combinations
+from steppe.papers.dp_sat import measured, recipe
+from steppe.papers.dp_sat.accuracy import FASHION, RADIUS
 from steppe.papers.pictures import Pictures
 from steppe.points import SAT
 
@@ -21,19 +23,20 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(300, 1, 28, 28, generator=generator)
     y = torch.randint(10, (300,), generator=generator)
     pictures = Pictures((x[:200], y[:200]), (x[200:], y[200:]))
-    monkeypatch.setattr(combinations, "load", lambda name: pictures)
+    for module in (recipe, measured):
+        monkeypatch.setattr(module, "load", lambda name: pictures)
 
 
 def test_each_name_says_what_the_plan_has() -> None:
     for name, constants in SETTINGS.items():
-        plan = combinations.plan({**constants, "epsilon": 3.0})
+        plan = measured.plan({**constants, "epsilon": 3.0})
         assert isinstance(plan.point, SAT) == ("SAT" in name)
         assert (plan.l2 > 0) == ("L2" in name)
         assert isinstance(plan.clip, Quantile if "quantile" in name else Flat)
 
 
 def test_all_combinations_spend_the_same() -> None:
-    plans = [combinations.plan(constants) for constants in SETTINGS.values()]
+    plans = [measured.plan(constants) for constants in SETTINGS.values()]
     assert len({plan.sigma for plan in plans}) == 1
     assert all(plan.epsilon_spent() <= 3.0 for plan in plans)
 
@@ -43,10 +46,19 @@ def test_a_moving_clip_keeps_the_length_of_a_step() -> None:
     runs = []
     for name in ("DP-SGD", "SAT + L2 + quantile"):
         constants = {**SETTINGS[name], **small}
-        measured = json.loads(json.dumps(combinations.measure(constants, 0)))
-        runs.append(Run(name, 0, constants, measured, 1.0, 1, "", "", ""))
+        found = json.loads(json.dumps(measured.measure(constants, 0)))
+        runs.append(Run(name, 0, constants, found, 1.0, 1, "", "", ""))
     fixed, moving = (run.measured for run in runs)
     assert fixed["clips"] == []
     assert moving["clips"][-1] > moving["clips"][0]  # norms start far above the clip
     assert 0 <= moving["averaged"] <= 1
     assert combinations.figure(runs).axes
+
+
+def test_tables_ask_for_the_same_run_in_the_same_words() -> None:
+    epsilon_3 = FASHION[1]
+    assert SETTINGS["DP-SGD"] == epsilon_3.settings["DP-SGD"]
+    assert SETTINGS["SAT"] == epsilon_3.settings["DP-SAT"]
+    assert RADIUS.settings["DP-SAT, ρ = 0.03"] == epsilon_3.settings["DP-SAT"]
+    assert RADIUS.settings["DP-SAT-Momentum, ρ = 0.1"] == epsilon_3.settings["DP-SAT-Momentum"]
+    assert combinations.COMBINATIONS.measure is epsilon_3.measure is RADIUS.measure

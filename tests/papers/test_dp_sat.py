@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from steppe.papers import Constants, Experiment, Run
-from steppe.papers.dp_sat import cosines, flatness, recipe, speed, toy
+from steppe.papers.dp_sat import cosines, flatness, measured, recipe, speed, toy
 from steppe.papers.dp_sat.accuracy import DPNAS, FASHION, MNIST, RADIUS
 from steppe.papers.dp_sat.watch import RememberingSource
 from steppe.papers.pictures import Pictures
@@ -30,7 +30,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Pictures:
     x = torch.randn(500, 1, 28, 28, generator=generator)
     y = torch.randint(10, (500,), generator=generator)
     pictures = Pictures((x[:400], y[:400]), (x[400:], y[400:]))
-    for module in (recipe, flatness, cosines):
+    for module in (recipe, measured, flatness, cosines):
         monkeypatch.setattr(module, "load", lambda name: pictures)
     return pictures
 
@@ -41,7 +41,7 @@ def as_run(experiment: Experiment, setting: str, constants: Constants) -> Run:
 
 
 def test_all_methods_spend_the_same_and_the_paper_wastes_some() -> None:
-    plans = {name: recipe.plan(c) for name, c in recipe.methods("mnist", 3.0).items()}
+    plans = {name: recipe.plan(c) for name, c in measured.methods("mnist", 3.0).items()}
     sgd, sam = plans["DP-SGD"], plans["DP-SAM, tight account"]
     wasteful = plans["DP-SAM, the paper's account"]
     assert sgd.total_steps == 1200

@@ -85,6 +85,25 @@ def test_a_run_that_was_cut_off_resumes_and_repeats_nothing(tmp_path: Path) -> N
     assert again.asked == []
 
 
+def test_what_another_table_has_measured_is_not_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure, stranger = Counting(), Counting()
+    settings = {"first": {"level": 2.0}, "second": {"level": 5.0}}
+    other = make(measure, name="other", settings=settings, baseline=None)
+    strange = make(stranger, name="strange", settings={"low": {"level": 1.0}}, seeds=(1,))
+    monkeypatch.setattr(catalogue, "experiments", lambda: iter([other, strange]))
+    run(Results(strange, tmp_path))
+    run(Results(other, tmp_path), runner.Choice(seeds=[0]))
+    assert measure.asked == [(2.0, 0), (5.0, 0)]
+    _, said = run(Results(make(measure), tmp_path))
+    # Neither another seed, nor another level, nor another function will do.
+    assert measure.asked[2:] == [(1.0, 0), (1.0, 1), (2.0, 1)]
+    assert said[0] == "  high, seed 0: taken over from other"
+    taken = next(r for r in Results(make(measure), tmp_path).read() if r.constants["level"] == 2.0)
+    assert (taken.setting, taken.seed, taken.measured["value"]) == ("high", 0, 2.0)
+
+
 def test_the_choice_narrows_the_run(tmp_path: Path) -> None:
     measure = Counting()
     run(Results(make(measure), tmp_path), runner.Choice(seeds=[7], settings=["high"]))

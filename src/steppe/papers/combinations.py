@@ -7,76 +7,20 @@ reports its last weights and its moving average.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from steppe.averaging import EMA
-from steppe.clipping import Quantile
 from steppe.flatness.figures import new_figure
 from steppe.papers import summary
-from steppe.papers.dp_sat import recipe
+from steppe.papers.dp_sat.measured import compared, measure
 from steppe.papers.experiment import Column, Constants, Experiment, Run
 from steppe.papers.figures import by_setting
-from steppe.papers.pictures import accuracy, fit, load
-from steppe.plan import Plan
-from steppe.private import Private
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def measure(constants: Constants, seed: int) -> Mapping[str, Any]:
-    """Train once; test the last weights and their moving average."""
-    pictures = load(constants["data"])
-    averages: list[EMA] = []
-    bounds: list[float] = []
-
-    def after_step(private: Private) -> None:
-        if not averages:
-            averages.append(EMA(private.model, decay=constants["average"]))
-        averages[0].update(private.model)
-        bound = private.engine.clipper.state().get("bound")
-        if bound is not None:
-            bounds.append(float(bound))
-            _keep_step_length(private, constants, bounds[-1])
-
-    fitted = fit(
-        pictures,
-        constants["model"],
-        plan(constants),
-        seed,
-        rate=constants["rate"],
-        momentum=constants["momentum"],
-        after_step=after_step,
-    )
-    with averages[0].applied(fitted.model):
-        averaged = accuracy(fitted.model, pictures.test)
-    spacing = max(1, len(bounds) // 20)
-    return {**fitted.measured(), "averaged": averaged, "clips": bounds[::spacing]}
-
-
-def _keep_step_length(private: Private, constants: Constants, bound: float) -> None:
-    """Let the learning rate go with 1/C, so that a moving clip decides who is cut and no more.
-
-    With a fixed rate, gradients and noise both grow with C, and the result tells about the rate.
-    """
-    for group in private.optimizer.param_groups:
-        group["lr"] = constants["rate"] * constants["clip"] / bound
-
-
-def plan(constants: Constants) -> Plan:
-    """The plan of the DP-SAT recipe, with a quantile for the clip where one is asked for."""
-    fixed = recipe.plan(constants)
-    if "quantile" not in constants:
-        return fixed
-    # The count gets the noise of a twentieth of the batch, as in the adaptive-clipping paper.
-    share = Quantile.share_for(fixed.sigma, constants["batch"] / 20)
-    moving = Quantile(target=constants["quantile"], start=constants["clip"], count_share=share)
-    return replace(fixed, clip=moving)
-
-
 def _setting(**more: Any) -> Constants:
-    return {**recipe.method("fashion-mnist", 3.0), "average": 0.99, **more}
+    return {**compared("fashion-mnist", 3.0), **more}
 
 
 _SAT = {"point": "SAT", "radius": 0.03}

@@ -14,7 +14,7 @@ from typing import Any
 from steppe.averaging.files import write_atomically
 from steppe.errors import DataError
 from steppe.noise import SeededSource
-from steppe.papers.experiment import Experiment, Run
+from steppe.papers.experiment import Constants, Experiment, Run
 
 
 class Results:
@@ -29,7 +29,7 @@ class Results:
     """
 
     def __init__(self, experiment: Experiment, folder: Path) -> None:
-        self.experiment, self._folder = experiment, folder
+        self.experiment, self.folder = experiment, folder
         self.path = folder / f"{experiment.name}.json"
         self.picture = folder / f"{experiment.name}.png"
 
@@ -53,7 +53,7 @@ class Results:
         settings = self.experiment.settings
         runs = [run for run in self.read() if run.setting in settings]
         for run in runs:
-            asked = json.loads(json.dumps(settings[run.setting]))
+            asked = as_stored(settings[run.setting])
             if run.constants != asked:
                 changed = sorted(
                     key
@@ -69,8 +69,8 @@ class Results:
 
     def add(self, run: Run) -> None:
         """Store one more run."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with _locked(self._folder):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with _locked(self.folder):
             write_atomically(self.path, self._text([*self.read(), run]).encode())
 
     def _text(self, runs: Sequence[Run]) -> str:
@@ -87,6 +87,12 @@ class Results:
         lines = [f" {_json(key)}: {_json(value)}," for key, value in head.items()]
         rows = ",\n".join(f"  {_json(_finite(asdict(run)))}" for run in runs)
         return "\n".join(["{", *lines, ' "runs": [', rows, " ]", "}", ""])
+
+
+def as_stored(constants: Constants) -> Constants:
+    """A setting's constants as they are read back: tuples as lists, for one."""
+    read: Constants = json.loads(json.dumps(constants))
+    return read
 
 
 def _json(value: Any) -> str:

@@ -6,14 +6,15 @@ import datetime
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 import torch
 
 from steppe import _validate
+from steppe.papers import catalogue
 from steppe.papers.experiment import Experiment, Run
-from steppe.papers.results import Results
+from steppe.papers.results import Results, as_stored
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ def run(
     if choice.minutes is not None:
         _validate.positive("minutes", choice.minutes)
     experiment, begin = results.experiment, time.monotonic()
+    _take_over(results, choice, say)
     while left := missing(results, choice):
         runs = results.current()
         needed = [expected_seconds(experiment, runs, setting) for setting, _ in left]
@@ -83,6 +85,24 @@ def run(
         results.add(done)
         say(f"  {done.setting}, seed {done.seed}: {_brief(experiment, done)}")
     return 0
+
+
+def _take_over(results: Results, choice: Choice, say: Callable[[str], None]) -> None:
+    """Copy what another table has measured with the same function, constants and seed."""
+    experiment = results.experiment
+    others = [
+        Results(other, results.folder)
+        for other in catalogue.experiments()
+        if other.measure is experiment.measure and other.name != experiment.name
+    ]
+    for setting, seed in missing(results, choice):
+        asked = as_stored(experiment.settings[setting])
+        for other in others:
+            same = [run for run in other.read() if run.seed == seed and run.constants == asked]
+            if same:
+                results.add(replace(same[0], setting=setting))
+                say(f"  {setting}, seed {seed}: taken over from {other.experiment.name}")
+                break
 
 
 def _run_one(experiment: Experiment, setting: str, seed: int, command: str) -> Run:

@@ -125,6 +125,18 @@ class Cell(ABC):
         return None if self.b_ih is None or self.b_hh is None else self.b_ih + self.b_hh
 
 
+# So few records make a slim product, which takes up to a fifth less time with its factors in the
+# other order.
+_FEW = 32
+
+
+def plus_product(base: Tensor, rows: Tensor, matrix: Tensor, out: Tensor | None = None) -> Tensor:
+    """base + rows @ matrix; `out` may be the base."""
+    if rows.shape[0] > _FEW:
+        return torch.addmm(base, rows, matrix, out=out)
+    return torch.add(base, torch.mm(matrix.t(), rows.t()).t(), out=out)
+
+
 class Way:
     """The recurrent product on the way back: dh of a step = its own gradient + δ W_hh of the next.
 
@@ -171,4 +183,4 @@ class Way:
         elif base is None:
             self.gradient = torch.mm(delta, self._weight)
         else:
-            self.gradient = torch.addmm(base, delta, self._weight)
+            self.gradient = plus_product(base, delta, self._weight)

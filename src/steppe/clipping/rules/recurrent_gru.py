@@ -5,7 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steppe.clipping.rules.recurrent_cell import Backward, Cell, Forward, States, Way
+from steppe.clipping.rules.recurrent_cell import (
+    Backward,
+    Cell,
+    Forward,
+    States,
+    Way,
+    plus_product,
+)
 
 
 class GRU(Cell):
@@ -30,7 +37,7 @@ class GRU(Cell):
             elif self.b_hh is None:
                 torch.mm(h, recurrent, out=sums)
             else:
-                torch.addmm(self.b_hh, h, recurrent, out=sums)
+                plus_product(self.b_hh, h, recurrent, out=sums)
             r_z, n = gate[:, : 2 * width], gate[:, 2 * width :]
             r_z.add_(sums[:, : 2 * width]).sigmoid_()
             n_hidden.copy_(sums[:, 2 * width :])

@@ -5,7 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steppe.clipping.rules.recurrent_cell import Backward, Cell, Forward, States, Way
+from steppe.clipping.rules.recurrent_cell import (
+    Backward,
+    Cell,
+    Forward,
+    States,
+    Way,
+    plus_product,
+)
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # ∂ · y(1 − y), in one pass
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input  # ∂ · (1 − y²), in one pass
@@ -35,7 +42,7 @@ class LSTM(Cell):
         for step in order:
             all_, i_f, i, f, g, o, h, h_new, c, c_new, bent_, raw_ = steps[step]
             if step != order[0] or not self.from_zero:
-                all_.addmm_(h, recurrent)
+                plus_product(all_, h, recurrent, out=all_)
             i_f.sigmoid_()
             g.tanh_()
             o.sigmoid_()

@@ -5,7 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steppe.clipping.rules.recurrent_cell import Backward, Cell, Forward, States, Way
+from steppe.clipping.rules.recurrent_cell import (
+    Backward,
+    Cell,
+    Forward,
+    States,
+    Way,
+    plus_product,
+)
 
 
 class TanhRNN(Cell):
@@ -19,7 +26,7 @@ class TanhRNN(Cell):
         order = self.steps(len(x))
         for step in order:
             if step != order[0] or not self.from_zero:
-                sums[step].addmm_(before[step], recurrent)
+                plus_product(sums[step], before[step], recurrent, out=sums[step])
             self.bend(sums[step], after[step])
         return Forward(after, (after[order[-1]],), (whole,))
 

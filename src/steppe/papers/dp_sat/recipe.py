@@ -30,19 +30,6 @@ def method(data: str, epsilon: float, point: str = "Here", **more: Any) -> Const
     return {**RECIPE, "data": data, "epsilon": epsilon, "point": point, **more}
 
 
-def methods(data: str, epsilon: float) -> dict[str, Constants]:
-    """The methods that the paper compares, and DP-SAM with its account made tight."""
-    return {
-        "DP-SGD": method(data, epsilon),
-        "DP-SAT": method(data, epsilon, "SAT", radius=0.03),
-        "DP-SAT-Momentum": method(data, epsilon, "SATMomentum", radius=0.1),
-        "DP-SAM, tight account": method(data, epsilon, "SAM", radius=0.03),
-        "DP-SAM, the paper's account": method(
-            data, epsilon, "SAM", radius=0.03, account="two runs at half the budget"
-        ),
-    }
-
-
 def point(constants: Constants) -> Point:
     """Where the gradient is taken."""
     choices: dict[str, Callable[[float], Point]]
@@ -66,12 +53,12 @@ def plan(constants: Constants) -> Plan:
     return replace(asked, epsilon=None, noise_multiplier=half.sigma)
 
 
-def train(constants: Constants, seed: int, **more: Any) -> Fitted:
-    """One run of the recipe; `more` goes to `fit`."""
+def train(constants: Constants, seed: int, planned: Plan | None = None, **more: Any) -> Fitted:
+    """One run of the recipe, or of another plan with its constants; `more` goes to `fit`."""
     return fit(
         load(constants["data"]),
         constants["model"],
-        plan(constants),
+        plan(constants) if planned is None else planned,
         seed,
         rate=constants["rate"],
         momentum=constants["momentum"],
