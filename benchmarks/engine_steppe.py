@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,14 +12,32 @@ from torch import Tensor
 from benchmarks import settings
 from benchmarks.cases import Case, record_losses
 from steppe import Flat, Gaussian, Plan, SecureSource
-from steppe.clipping import ClippedSum, objective_of, probe
+from steppe.clipping import ClippedSum, Kernels, objective_of, probe
 from steppe.clipping.physical import fitting_physical_batch
 from steppe.step import PrivateStep
 
+Pinned = Mapping[str, str] | None
 
-def default(case: Case, batch: tuple[Tensor, Tensor]) -> Callable[[], None]:
+
+@dataclass(frozen=True)
+class Engine:
+    """A step on one batch, and the ways that its layers take."""
+
+    step: PrivateStep
+    batch: tuple[Tensor, Tensor]
+
+    def __call__(self) -> None:
+        self.step.take([self.batch])
+
+    @property
+    def kernels(self) -> dict[str, str]:
+        """As `Kernels(pinned=…)` takes them."""
+        return self.step.engine.kernels.chosen
+
+
+def default(case: Case, batch: tuple[Tensor, Tensor], pinned: Pinned = None) -> Engine:
     """The physical batch that the engine chooses, which is what users get."""
-    return _setup(case, batch, fitting_physical_batch)
+    return _setup(case, batch, fitting_physical_batch, pinned)
 
 
 @functools.cache
@@ -30,14 +49,14 @@ def chosen(case: Case) -> int:
     return min(case.batch, fitting_physical_batch(found.bytes_per_record, _size(parameters)))
 
 
-def whole(case: Case, batch: tuple[Tensor, Tensor]) -> Callable[[], None]:
+def whole(case: Case, batch: tuple[Tensor, Tensor], pinned: Pinned = None) -> Engine:
     """The whole batch at once, or in the same pieces as the peers where the case has pieces."""
-    return _setup(case, batch, lambda *_: case.physical)
+    return _setup(case, batch, lambda *_: case.physical, pinned)
 
 
-def micro(case: Case, batch: tuple[Tensor, Tensor]) -> Callable[[], None]:
+def micro(case: Case, batch: tuple[Tensor, Tensor], pinned: Pinned = None) -> Engine:
     """Micro-batches, which bound memory."""
-    return _setup(case, batch, lambda *_: case.micro)
+    return _setup(case, batch, lambda *_: case.micro, pinned)
 
 
 def noise() -> Gaussian:
@@ -53,7 +72,8 @@ def _setup(
     case: Case,
     batch: tuple[Tensor, Tensor],
     physical_batch: Callable[[int, int], int | None],
-) -> Callable[[], None]:
+    pinned: Pinned,
+) -> Engine:
     model = case.new_model()
     parameters = dict(model.named_parameters())
     objective = objective_of(model, record_losses)
@@ -74,7 +94,7 @@ def _setup(
         plan.clip,
         physical_batch=physical_batch(found.bytes_per_record, _size(parameters)),
         layouts=found.layouts,
+        kernels=Kernels(pinned),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=settings.LEARNING_RATE)
-    step = PrivateStep(plan, engine, optimizer, SecureSource())
-    return lambda: step.take([batch])
+    return Engine(PrivateStep(plan, engine, optimizer, SecureSource()), batch)

@@ -7,7 +7,7 @@ leaves out clip and noise and is the measure of the rest.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -176,18 +176,32 @@ OPACUS_MODES = ("hooks", "functorch", "ew", "ghost")
 _WITHOUT_OPTIONS: dict[str, Setup] = {
     "plain": plain,
     "plain-micro": plain_micro,
+    **{f"opacus-{mode}": partial(opacus, mode) for mode in OPACUS_MODES},
+}
+_STEPPE = {
     "steppe": engine_steppe.default,
     "steppe-whole": engine_steppe.whole,
     "steppe-micro": engine_steppe.micro,
-    **{f"opacus-{mode}": partial(opacus, mode) for mode in OPACUS_MODES},
 }
-NAMES = (*_WITHOUT_OPTIONS, "vmap")
+NAMES = ("plain", "plain-micro", *_STEPPE, *(f"opacus-{mode}" for mode in OPACUS_MODES), "vmap")
 
 
-def setup(name: str, case: Case, batch: Batch, vmap_chunk: int) -> Step:
-    """Build the engine called `name` and return its step."""
+def setup(
+    name: str, case: Case, batch: Batch, vmap_chunk: int, pinned: Mapping[str, str] | None = None
+) -> Step:
+    """Build the engine called `name` and return its step.
+
+    Args:
+        name: one of `NAMES`.
+        case: model and batch.
+        batch: what every step works on.
+        vmap_chunk: records at a time, for "vmap".
+        pinned: the ways that layers take, for our own engine; it chooses them itself unless given.
+    """
     if name == "vmap":
         return vmap_grad(case, batch, vmap_chunk)
+    if name in _STEPPE:
+        return _STEPPE[name](case, batch, pinned)
     return _WITHOUT_OPTIONS[name](case, batch)
 
 

@@ -9,7 +9,9 @@ first step happen once (some engines check the model and try kernels there); the
 
 The child runs with glibc's mmap threshold held at its starting value. Left alone, the threshold
 grows with use, freed tensors stay in a fragmented heap, and the same plain step peaks anywhere from
-190 to 300 MB; held still, freed tensors leave at once and the peak repeats to 1 MB.
+190 to 300 MB; held still, freed tensors leave at once and the peak repeats to 1 MB. It also makes
+every large tensor fresh memory, which slows down some ways to clip more than others. So our own
+engine first chooses its ways in a process as users have it, and takes the same ones here.
 """
 
 from __future__ import annotations
@@ -22,9 +24,10 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 STATUS = Path("/proc/self/status")
 CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -47,11 +50,19 @@ class Peak:
 
 def measure(model: str, batch: int, engine: str, vmap_chunk: int) -> Peak:
     """Peaks of an engine, measured in a fresh process."""
-    command = [sys.executable, "-m", "benchmarks.memory", model, str(batch), engine]
+    wanted = [model, str(batch), engine, "--vmap-chunk", str(vmap_chunk)]
+    if engine.startswith("steppe"):
+        wanted += ["--kernels", json.dumps(_child([*wanted, "--choose"], {}))]
+    found = _child(wanted, MMAP_THRESHOLD)
+    return Peak(float(found["peak_mb"]), float(found["start_mb"]))
+
+
+def _child(arguments: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
+    """The JSON object that this module prints in a process of its own."""
     child = subprocess.run(
-        [*command, "--vmap-chunk", str(vmap_chunk)],
+        [sys.executable, "-m", "benchmarks.memory", *arguments],
         cwd=Path(__file__).parent.parent,
-        env=os.environ | MMAP_THRESHOLD,
+        env=os.environ | environment,
         capture_output=True,
         text=True,
         check=False,
@@ -59,8 +70,8 @@ def measure(model: str, batch: int, engine: str, vmap_chunk: int) -> Peak:
     if child.returncode != 0:
         lines = child.stderr.strip().splitlines() or [f"exit status {child.returncode}"]
         raise PeakMemoryUnavailable(lines[-1])
-    found = json.loads(child.stdout.splitlines()[-1])
-    return Peak(float(found["peak_mb"]), float(found["start_mb"]))
+    printed: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
+    return printed
 
 
 def resident_mb() -> float:
@@ -133,6 +144,8 @@ def main() -> None:
     parser.add_argument("batch", type=int)
     parser.add_argument("engine")
     parser.add_argument("--vmap-chunk", type=int, default=32)
+    parser.add_argument("--choose", action="store_true", help="print the ways our engine chooses")
+    parser.add_argument("--kernels", type=json.loads, help="the ways to take, as --choose prints")
     arguments = parser.parse_args()
 
     import warnings
@@ -145,16 +158,25 @@ def main() -> None:
     torch.set_num_threads(settings.THREADS)
     [case] = [c for c in cases.select([arguments.model], False) if c.batch == arguments.batch]
 
+    batch = case.new_batch()
+    if arguments.choose:
+        engine = engines.setup(arguments.engine, case, batch, arguments.vmap_chunk)
+        engine()
+        print(json.dumps(getattr(engine, "kernels", {})))
+        return
+
     # Two records through a throw-away engine load the code, which is no part of a step.
     engines.setup(arguments.engine, case, case.new_batch(2), arguments.vmap_chunk)()
 
-    batch = case.new_batch()
     weights_mb = sum(p.numel() * p.element_size() for p in case.new_model().parameters()) / 1e6
     level = resident_mb() + weights_mb
     steps: list[Callable[[], None]] = []
 
     def start() -> None:
-        steps.append(engines.setup(arguments.engine, case, batch, arguments.vmap_chunk))
+        engine = engines.setup(
+            arguments.engine, case, batch, arguments.vmap_chunk, arguments.kernels
+        )
+        steps.append(engine)
         steps[0]()
 
     def train() -> None:

@@ -254,8 +254,7 @@ class ClippedSum:
         """Run the objective on one physical batch and its backward pass to the activations."""
         objective = objective or self.objective
         records = count(batch) if records is None else records
-        alias = each(Tensor.detach, batch)  # marks stay off the caller's tensors
-        mark(alias)
+        alias = each(_marked, batch)
         tracer = self.tracer(records)
         with torch.enable_grad():
             with tracer:
@@ -265,6 +264,13 @@ class ClippedSum:
             if tracer.uses:
                 torch.autograd.grad(losses, ANCHOR, torch.ones_like(losses), allow_unused=True)
         return tracer
+
+
+def _marked(tensor: Tensor) -> Tensor:
+    """An alias that is known to be made from records; the caller's own tensor stays unmarked."""
+    alias = tensor.detach()
+    mark(alias)
+    return alias
 
 
 def in_hand(out: Buffer) -> Tensor:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 # blocks of 2^17, which stay in the second-level cache, take 40 % longer. The radii need 2 MB.
 BLOCK = 1 << 20
 # What is left over is cut from blocks this large: a model of a few thousand weights should not hold
-# megabytes of noise to come.
-SPARE = 1 << 14
+# megabytes of noise to come, nor make its noise in pieces that are too small to be made quickly.
+SPARE = 1 << 15
 
 Keystream = Callable[[NDArray[np.uint8]], None]
 

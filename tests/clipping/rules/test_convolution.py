@@ -18,8 +18,9 @@ from steppe.clipping.layout import Layout
 from steppe.clipping.reference import clipped_sum, record_gradients
 from steppe.clipping.rules import RULES
 from steppe.clipping.rules.convolution import Convolution, convolution
+from steppe.clipping.rules.convolution_candidates import candidates
 from steppe.clipping.rules.convolution_geometry import Geometry
-from steppe.clipping.rules.convolution_slots import PixelGram, candidates
+from steppe.clipping.rules.convolution_pixels import PixelGram
 from steppe.clipping.tracing import Contact, Layouts, Tracer, mark
 
 CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -280,6 +281,29 @@ def test_a_record_that_is_not_finite_adds_nothing(way: str) -> None:
     with_bad = torch.zeros(first.numel)
     engine.add_(with_bad, x)
     torch.testing.assert_close(with_bad, without, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_the_sum_is_made_in_pieces_of_records(rows: int) -> None:
+    records, channels = 43, 4
+    x = torch.randn(records * rows, channels, 100, 100)
+    g = torch.randn(records * rows, 3, 100, 100)
+    slot = PixelGram(x, g, Geometry((3, 3), (1, 1), (1, 1), (1, 1), 1), records)
+    assert slot.scaled < len(x)
+    assert len(x) % slot.scaled  # the last piece is shorter
+    bad = torch.tensor([1, 42])
+    factors = torch.rand(records).index_fill(0, bad, 0.0)
+    expected = torch.tensordot(factors, slot.written_out(), 1)
+    x[rows : 2 * rows], g[-rows:] = math.nan, math.inf
+    found = torch.ones(3, channels, 3, 3)
+    slot.add_(found.view(-1), factors, bad)
+    torch.testing.assert_close(found - 1.0, expected, rtol=1e-4, atol=1e-3 * float(expected.std()))
+
+
+def test_pixel_gram_is_the_leanest_way_left_implicit() -> None:
+    x, g = torch.randn(32, 16, 14, 14), torch.randn(32, 16, 14, 14)
+    ways = candidates(x, g, Geometry((3, 3), (1, 1), (1, 1), (1, 1), 1), 32, None)
+    assert ways["pixel gram"].workspace < ways["patch gram"].workspace
 
 
 def test_forward_is_the_same_to_the_last_bit() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from steppe.clipping import ClippedSum, Flat, objective_of
+from steppe.clipping import ClippedSum, Flat, Kernels, objective_of
 from steppe.clipping.reference import clipped_sum
 
 Batch = tuple[Tensor, Tensor]
@@ -72,3 +72,22 @@ def test_one_broken_record_stays_alone() -> None:
     kept = torch.arange(len(x)) != 3
     expected = clipped_sum(objective, parameters, (x[kept], target[kept]), Flat(0.5))
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("way", ["gram", "kept"])
+def test_data_overwritten_before_the_sum_cannot_say_more_than_the_clip(way: str) -> None:
+    """A loader may reuse its memory for the next batch, which torch does not see."""
+    torch.manual_seed(0)
+    memory = torch.randn(3, 5, 4).numpy()
+    layer = nn.Linear(4, 2, bias=False)
+    engine = ClippedSum(
+        dict(layer.named_parameters()),
+        lambda batch: layer(batch[0]).square().flatten(1).sum(1),
+        Flat(0.5),
+        kernels=Kernels(pinned={"linear 4->2 T=5": way}),
+    )
+    found = engine.slots((torch.from_numpy(memory),))
+    memory *= 1e3
+    out = torch.zeros(engine.width)
+    engine.add_slots_(out, found, 3)
+    assert float(out.norm()) <= 3 * 0.5 * (1 + 1e-6)

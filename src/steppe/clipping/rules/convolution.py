@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from steppe.clipping.rules.arguments import only_input
+from steppe.clipping.rules.convolution_candidates import candidates
 from steppe.clipping.rules.convolution_geometry import Geometry
-from steppe.clipping.rules.convolution_slots import candidates
 from steppe.clipping.slots import Kept, Slot, wide_dtype
 from steppe.clipping.tracing import Contact, Gradients, Output, Use
 

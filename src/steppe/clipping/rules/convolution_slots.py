@@ -1,30 +1,28 @@
-"""Per-record weight gradients of a convolution: norms and weighted sums, four ways.
+"""Per-record weight gradients of a convolution: norms and weighted sums, three of four ways.
 
 With T output positions and K = (inputs per group) × (kernel size), a record's gradient is a
 Cout × K matrix that takes T·K·Cout multiplications. Large images with few channels are best written
 out, by one convolution backward that treats every record as a group of its own. Small images with
 many channels are best left implicit: the norm is ⟨S, gᵀg⟩, where S holds the inner products of the
 input patches, and one ordinary weight gradient of scaled tensors gives the sum. S itself need not
-be built from patches: it is a sum of shifted copies of the Gram matrix of the pixels.
+be built from patches, which is the fourth way, in `convolution_pixels`.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
 
-from steppe.clipping.kernels import Candidate
 from steppe.clipping.rules.convolution_geometry import Geometry, Patches
 from steppe.clipping.slots import Kept, Slot, blank, paired_, squared_rows, wide
 
 # Records that go through one grouped convolution: more of them fall out of cache.
 _GROUPED = 16
 # Numbers in the patches or Gram matrices of one chunk, 4 MB in float32.
-_CHUNK = 2**20
+CHUNK = 2**20
 
 
 class ConvolutionWeight(Slot):
@@ -53,7 +51,15 @@ class ConvolutionWeight(Slot):
     def patched(self) -> int:
         """Records whose patches fit in cache."""
         numbers = self.x.shape[1] * self.geometry.taps * self.g[0, 0].numel() * self.rows
-        return min(max(_CHUNK // numbers, 1), self.records)
+        return min(max(CHUNK // numbers, 1), self.records)
+
+    @property
+    def scaled(self) -> int:
+        """Images that are scaled and summed at once: what fits in cache, in pieces of one size."""
+        images = max(len(self.x), 1)
+        numbers = max(min(self.x.numel(), self.g.numel()) // images, 1)
+        pieces = -(-images // max(CHUNK // numbers, _GROUPED))
+        return -(-images // pieces)
 
     def patches(self) -> Patches:
         """Room for the patches of that many records."""
@@ -73,12 +79,20 @@ class ConvolutionWeight(Slot):
         if rows > 1:
             factors = factors.repeat_interleave(rows)
             bad = (bad[:, None] * rows + torch.arange(rows)).flatten()
-        x, g = wide(blank(x, bad)), wide(blank(g, bad))
-        # Scale whichever side is smaller: it is the cheaper copy.
-        smaller = x if x.numel() < g.numel() else g
-        scaled = smaller * factors.to(smaller.dtype).view(-1, *[1] * (x.ndim - 1))
-        x, g = (scaled, g) if smaller is x else (x, scaled)
-        out.view(-1).add_(self.geometry.weight_gradient(x, g).flatten())
+        x, g = blank(x, bad), blank(g, bad)
+        each = factors.view(-1, *[1] * (x.ndim - 1))
+        size = self.scaled
+        # One copy of everything would be fresh memory; a piece of it is still in cache when used.
+        for some_x, some_g, factor in zip(
+            x.split(size), g.split(size), each.split(size), strict=True
+        ):
+            some_x, some_g = wide(some_x), wide(some_g)
+            # Scale whichever side is smaller: it is the cheaper copy.
+            if some_x.numel() < some_g.numel():
+                some_x = some_x * factor.to(some_x.dtype)
+            else:
+                some_g = some_g * factor.to(some_g.dtype)
+            out.view(-1).add_(self.geometry.weight_gradient(some_x, some_g).flatten())
 
     def written_out(self) -> Tensor:
         parts = [written_out(x, g, self.geometry, self.rows) for x, g in self.chunks(_GROUPED)]
@@ -99,7 +113,7 @@ def written_out(x: Tensor, g: Tensor, geometry: Geometry, rows: int) -> Tensor:
     return geometry.weight_gradient(x, g, records).unflatten(0, (records, -1))
 
 
-def _columns(tensor: Tensor, geometry: Geometry, rows: int) -> Tensor:
+def columns_of(tensor: Tensor, geometry: Geometry, rows: int) -> Tensor:
     """`(B·groups, features, rows·positions)` from an image `(B·rows, C, ...)` or its patches."""
     axes, groups = len(geometry.kernel), geometry.groups
     features, positions = tensor.shape[1:-axes], math.prod(tensor.shape[-axes:])
@@ -151,8 +165,8 @@ def products(implicit: ConvolutionWeight) -> Iterator[Tensor]:
     geometry, rows = implicit.geometry, implicit.rows
     patches = implicit.patches()
     for x, g in implicit.chunks(implicit.patched):
-        columns = _columns(patches.of(x), geometry, rows)
-        product = torch.bmm(_columns(g, geometry, rows), columns.mT)
+        columns = columns_of(patches.of(x), geometry, rows)
+        product = torch.bmm(columns_of(g, geometry, rows), columns.mT)
         shape = (g.shape[1], x.shape[1] // geometry.groups, *geometry.kernel)
         yield product.view(-1, *shape)
 
@@ -164,117 +178,6 @@ class PatchGram(ConvolutionWeight):
         geometry, rows, patches = self.geometry, self.rows, self.patches()
         found = []
         for x, g in self.chunks(self.patched):
-            columns, grads = (_columns(t, geometry, rows) for t in (patches.of(x), g))
+            columns, grads = (columns_of(t, geometry, rows) for t in (patches.of(x), g))
             found.append(paired_(columns.mT @ columns, grads.mT @ grads))
         return torch.cat(found).view(self.records, -1).sum(1)
-
-
-class PixelGram(ConvolutionWeight):
-    """Norms from the inner products of all pairs of pixels.
-
-    Patches overlap, so their inner products are sums of few distinct numbers. With stride s, the
-    pixels that ever meet lie s apart: each of the sᵃ phases of the image has a Gram matrix of its
-    own, and S is the sum of its copies shifted along both positions at once.
-    """
-
-    def squared_norms(self) -> Tensor:
-        geometry, rows = self.geometry, self.rows
-        pairs = (math.prod(self.g.shape[2:]) * rows) ** 2 * geometry.groups
-        found = []
-        for x, g in self.chunks(_CHUNK // (3 * pairs)):
-            grads = _columns(g, geometry, rows)
-            found.append(paired_(self._patch_gram(x, g.shape[2:]), grads.mT @ grads))
-        return torch.cat(found).view(self.records, -1).sum(1)
-
-    def _patch_gram(self, x: Tensor, positions: torch.Size) -> Tensor:
-        geometry, rows = self.geometry, self.rows
-        total: Tensor | None = None
-        for phase in itertools.product(*(range(s) for s in geometry.stride)):
-            shifts = [
-                geometry.shifts(axis, first, x.shape[2 + axis], positions[axis])
-                for axis, first in enumerate(phase)
-            ]
-            if not all(shifts):
-                continue
-            image = x[geometry.strided(*phase)]
-            columns = _columns(image, geometry, rows)
-            size = (rows, *image.shape[2:])
-            gram = (columns.mT @ columns).view(-1, *size, *size)
-            for axis, moves in enumerate(shifts):
-                gram = _shifted_sum(gram, 2 + axis, len(size), moves, positions[axis])
-            total = gram if total is None else total.add_(gram)
-        count = rows * math.prod(positions)
-        if total is None:  # every patch lies in the padding
-            return x.new_zeros(x.shape[0] // rows * geometry.groups, count, count)
-        return total.reshape(-1, count, count)
-
-
-def _shifted_sum(gram: Tensor, axis: int, distance: int, shifts: list[int], length: int) -> Tensor:
-    """Σ over shifts of `gram` moved along `axis` and `axis + distance` at once; outside is zero."""
-    pixels = gram.shape[axis]
-    if shifts == [0] and pixels == length:
-        return gram
-    shape = list(gram.shape)
-    shape[axis] = shape[axis + distance] = length
-    total = gram.new_zeros(shape)
-    for shift in shifts:
-        start, end = max(0, -shift), min(length, pixels - shift)
-        if start >= end:
-            continue
-        inside, moved = total, gram
-        for where in (axis, axis + distance):
-            inside = inside.narrow(where, start, end - start)
-            moved = moved.narrow(where, start + shift, end - start)
-        inside.add_(moved)
-    return total
-
-
-# What work that is not multiplication costs, counted in multiplications that take as long: a weight
-# that is written to fresh memory, read for its norm and read again for the sum; the same weight
-# where a grouped convolution reorders it first; one pass over an entry of a Gram matrix.
-_KEPT, _REORDERED, _PASS = 64.0, 128.0, 16.0
-
-
-def candidates(
-    x: Tensor, g: Tensor, geometry: Geometry, records: int, dots: Tensor | None
-) -> dict[str, Candidate]:
-    """The ways that are open to one layer, with what each costs.
-
-    Args:
-        x: input `(B·rows, Cin, ...)`, the rows of a record next to each other.
-        g: output gradient `(B·rows, Cout, ...)`.
-        geometry: the convolution.
-        records: B.
-        dots: ⟨Gᵢ, W⟩ where they are known already.
-    """
-    implicit = ConvolutionWeight(x, g, geometry, records, dots)
-    inputs, outputs = x.shape[1] // geometry.groups, g.shape[1] // geometry.groups
-    positions, pixels = (math.prod(t.shape[2:]) * implicit.rows for t in (g, x))
-    copies = float(records * geometry.groups)
-    weights = copies * outputs * inputs * geometry.taps
-    gradient, seen = positions * weights, copies * positions * inputs * geometry.taps
-    pairs = copies * positions**2
-    phases = math.prod(map(min, geometry.stride, geometry.kernel))
-    pixel_pairs = copies * phases * (pixels / math.prod(geometry.stride)) ** 2
-    passes = _PASS * (sum(geometry.kernel) + 2)
-    scaled = 4.0 * (min(x.numel(), g.numel()) + _CHUNK)
-    return {
-        "grouped": Candidate(
-            lambda: KeptChunks(grouped(implicit)), gradient + _REORDERED * weights, 4.0 * weights
-        ),
-        "product": Candidate(
-            lambda: KeptChunks(products(implicit)),
-            gradient + _KEPT * weights + _PASS * seen,
-            4.0 * (weights + _CHUNK),
-        ),
-        "patch gram": Candidate(
-            lambda: PatchGram(x, g, geometry, records, dots),
-            gradient + pairs * (inputs * geometry.taps + outputs) + _PASS * (2 * pairs + seen),
-            scaled,
-        ),
-        "pixel gram": Candidate(
-            lambda: PixelGram(x, g, geometry, records, dots),
-            gradient + pixel_pairs * (inputs + passes) + pairs * outputs,
-            scaled,
-        ),
-    }

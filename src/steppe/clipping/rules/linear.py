@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from steppe.clipping.kernels import Candidate
 from steppe.clipping.rules.arguments import named, only_input
-from steppe.clipping.slots import Kept, Outer, Single, Slot, Summed, wide_dtype
+from steppe.clipping.slots import Kept, Outer, Single, Slot, Summed, squared_rows, wide_dtype
 from steppe.clipping.tracing import Contact, Gradients, Output, Use
 
 
@@ -45,7 +45,7 @@ class Linear(Use):
                 # ⟨Σ g xᵀ, W⟩ = Σ ⟨x, Wᵀg⟩, and Wᵀg is the gradient that was just computed. In half
                 # precision it is too coarse for a term that may cancel all others.
                 dots = (self._rows(grad_x, 0) * rows).flatten(1).sum(1)
-            self.slots.append((self.weight, outer(self.contact, rows, grad_rows, dots)))
+            self.slots.append((self.weight, outer(self.contact, rows, grad_rows, dots, needs[0])))
         if self.bias is not None and self.bias.requires_grad:
             beside = self.slots[-1][1] if self.weight.requires_grad else None
             self.slots.append((self.bias, Summed(grad_rows, beside)))
@@ -79,16 +79,18 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return F.linear(x, weight, bias)
     groups = records // _GROUP
     grouped = groups * _GROUP
-    each = x[:grouped].view(groups, _GROUP, inputs).mT
+    if grouped < records:
+        rest = F.linear(x[grouped:], weight, bias)
+        return torch.cat([_product(x[:grouped], weight, bias), rest])
+    each = x.view(groups, _GROUP, inputs).transpose(1, 2)
     one = weight.expand(groups, -1, -1)
-    product = one @ each if bias is None else torch.baddbmm(bias[:, None], one, each)
-    most = product.mT.contiguous().view(-1, outputs)
-    if grouped == records:
-        return most
-    return torch.cat([most, F.linear(x[grouped:], weight, bias)])
+    product = one @ each if bias is None else torch.baddbmm(bias.unsqueeze(1), one, each)
+    return product.transpose(1, 2).reshape(records, outputs)
 
 
-def outer(contact: Contact, x: Tensor, g: Tensor, dots: Tensor | None = None) -> Slot:
+def outer(
+    contact: Contact, x: Tensor, g: Tensor, dots: Tensor | None = None, own: bool = False
+) -> Slot:
     """Σₜ gₜxₜᵀ by Gram matrices or written out, whichever is faster here.
 
     Args:
@@ -96,6 +98,8 @@ def outer(contact: Contact, x: Tensor, g: Tensor, dots: Tensor | None = None) ->
         x: inputs `(B, T, d)`, or `(B, d)` for one position.
         g: output gradients `(B, T, p)` or `(B, p)`.
         dots: ⟨Gᵢ, W⟩ where they are known already.
+        own: whether `x` was computed by the model. A caller may write the next batch over data that
+            it gave, unseen, before the sum is taken; norms then have to wait for the sum.
     """
     if x.ndim == 2:
         return Single(x, g, dots)
@@ -105,16 +109,29 @@ def outer(contact: Contact, x: Tensor, g: Tensor, dots: Tensor | None = None) ->
     product, gram = positions * inputs * outputs, positions**2 * (inputs + outputs)
     candidates = {
         "gram": Candidate(
-            lambda: Outer(x, g, dots), records * (product + gram), 8.0 * records * positions**2
+            lambda: Outer(x, g, dots).measured() if own else Outer(x, g, dots),
+            records * (product + gram),
+            8.0 * records * positions**2,
         ),
         "kept": Candidate(
-            lambda: Kept(Outer(x, g).written_out()),
+            lambda: _Written(Outer(x, g).written_out()),
             records * (product + 2 * inputs * outputs),
             4.0 * records * inputs * outputs,
         ),
     }
     key = f"linear {inputs}->{outputs} T={positions}"
     return contact.kernels.pick(key, candidates, inputs * outputs, wide_dtype(x))
+
+
+class _Written(Kept):
+    """Gradients written out, with their norms taken while they are in cache."""
+
+    def __init__(self, gradients: Tensor) -> None:
+        super().__init__(gradients)
+        self._norms = squared_rows(gradients)
+
+    def squared_norms(self) -> Tensor:
+        return self._norms
 
 
 def linear(contact: Contact) -> Use | None:
