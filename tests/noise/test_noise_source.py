@@ -44,7 +44,7 @@ def test_variance_is_the_one_asked_for(dtype: torch.dtype, std: float) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_law_is_normal(dtype: torch.dtype) -> None:
-    draws = normals(SeededSource(12), BLOCK + 100_000, dtype).double().numpy()
+    draws = normals(SeededSource(12), 400_000, dtype).double().numpy()
     assert stats.kstest(draws, "norm").pvalue > 1e-3
     # Both outputs of a pair, each on its own: the cosine half and the sine half of a block.
     assert stats.kstest(draws[: BLOCK // 2], "norm").pvalue > 1e-3

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from steppe import _validate
 from steppe.clipping import prefixes
-from steppe.clipping.slots import GUARD, Slot, squared_rows, wide, wide_dtype
+from steppe.clipping.grams import GUARD
+from steppe.clipping.slots import Slot, squared_rows, wide, wide_dtype
 
 Found = list[tuple[Tensor, Slot]]
 """Trained weights that a batch used, each with its records' gradients."""

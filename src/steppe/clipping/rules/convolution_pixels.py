@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from steppe.clipping.grams import paired_
 from steppe.clipping.rules.convolution_slots import CHUNK, ConvolutionWeight, columns_of
-from steppe.clipping.slots import paired_, wide
+from steppe.clipping.slots import wide
 
 
 class PixelGram(ConvolutionWeight):

@@ -16,8 +16,9 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
+from steppe.clipping.grams import paired_
 from steppe.clipping.rules.convolution_geometry import Geometry, Patches
-from steppe.clipping.slots import Kept, Slot, blank, paired_, squared_rows, wide
+from steppe.clipping.slots import Kept, Slot, blank, squared_rows, wide
 
 # Records that go through one grouped convolution: more of them fall out of cache.
 _GROUPED = 16

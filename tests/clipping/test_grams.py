@@ -1,0 +1,35 @@
+"""Norms from Gram matrices against float64: with too small a norm a record says too much."""
+
+import pytest
+import torch
+
+from steppe.clipping.grams import paired_, paired_rows
+
+
+@pytest.mark.parametrize("positions", [1, 5, 31, 32, 33, 65])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_both_ways_give_the_norm_of_the_sum(positions: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(positions)
+    x = torch.randn(4, positions, 50, dtype=dtype)
+    g = torch.randn(4, positions, 30, dtype=dtype)
+    truth = torch.einsum("btp,btd->bpd", g.double(), x.double()).square().sum((1, 2))
+    for found in (paired_rows(x, g), paired_(torch.bmm(x, x.mT), torch.bmm(g, g.mT))):
+        assert found.dtype == torch.float64
+        assert torch.allclose(found, truth, rtol=1e-4)
+        assert bool((found >= truth * (1 - 1e-6)).all())
+
+
+@pytest.mark.parametrize("positions", [32, 47, 65, 200])
+def test_halves_of_gram_matrices_cancel_as_safely_as_whole_ones(positions: int) -> None:
+    """Every position comes twice with opposite signs, so that hardly anything is left."""
+    torch.manual_seed(positions)
+    x, g = torch.randn(8, positions, 96), torch.randn(8, positions, 24)
+    order = torch.randperm(2 * positions)
+    rows = torch.cat([x, x + 1e-5 * torch.randn_like(x)], 1)[:, order]
+    grads = torch.cat([g, -g], 1)[:, order]
+    truth = torch.einsum("btp,btd->bpd", grads.double(), rows.double()).square().sum((1, 2))
+    found = paired_rows(rows, grads)
+    whole = paired_(torch.bmm(rows, rows.mT), torch.bmm(grads, grads.mT))
+    assert (found >= truth * (1 - 1e-6)).all(), (found / truth).min()
+    traces = rows.double().square().sum((1, 2)) * grads.double().square().sum((1, 2))
+    assert ((found - whole).abs() <= 1e-6 * traces).all()
