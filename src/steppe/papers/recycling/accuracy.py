@@ -80,8 +80,14 @@ def measure(constants: Constants, seed: int) -> Mapping[str, Any]:
     return {**fitted.measured(), **compared.measured()}
 
 
+_FEW = 10  # points of a curve that say little by themselves
+
+
 def _figure(runs: Sequence[Run]) -> Figure:
-    """Accuracy at the end of the run, the mean over seeds, for each setting."""
+    """Accuracy at the end of the run, the mean over seeds, for each setting.
+
+    Where the tuned windows leave few moments at the end, the whole run is drawn as well.
+    """
     settings = by_setting(runs)
     figure, places = panels(len(settings))
     for axes, (setting, own) in zip(places, settings.items(), strict=True):
@@ -89,7 +95,12 @@ def _figure(runs: Sequence[Run]) -> Figure:
         steps = min((curve["steps"] for curve in curves), key=len)
         for name in ("baseline", "EMA", "UPA", "OPA", "OMV"):
             means = mean_curve(curve["accuracy"][name] for curve in curves)
-            axes.plot(steps, means, label=name)
+            axes.plot(steps, means, ".-" if len(steps) < _FEW else "-", label=name)
+        if len(steps) < _FEW:
+            run = own[0].measured
+            moments = [run["steps"] * epoch / run["epochs"][-1] for epoch in run["epochs"]]
+            whole = mean_curve([100 * a for a in r.measured["accuracies"]] for r in own)
+            axes.plot(moments, whole, "x:", color="grey", label="baseline, all test pictures")
         axes.set(title=f"{setting} ({len(own)} seeds)", xlabel="step", ylabel="test accuracy (%)")
         axes.legend(fontsize="small")
     return figure
