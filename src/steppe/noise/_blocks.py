@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 # Some fifteen passes make a block, and two threads wait for each other after each: blocks of 2^20
 # values take 30 % less time than blocks of 2^17, the smallest that torch shares among two threads.
-# A block's radii take half its memory, so that it is also at most a quarter of what is asked for.
-BLOCK, LARGEST, SHARE = 1 << 17, 1 << 20, 4
+# A block's radii take half its memory, so that it is also at most half of what is asked for.
+BLOCK, LARGEST, SHARE = 1 << 17, 1 << 20, 2
 # What is left over is cut from blocks this large: a model of a few thousand weights should not hold
 # megabytes of noise to come.
 SPARE = 1 << 14
