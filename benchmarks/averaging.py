@@ -52,25 +52,41 @@ def median_ms(step: Step, rounds: int) -> float:
 
 
 def running(model: nn.Module, rounds: int) -> None:
-    """Ten running averages, next to ten passes that read and write as much memory."""
+    """Ten running averages, next to ten passes that read and write as much memory, by turns."""
     averages = ten_averages(model)
-    flat = torch.cat([p.detach().flatten() for p in model.parameters()])
+    weights = [parameter.detach() for parameter in model.parameters()]
+    flat = torch.cat([weight.flatten() for weight in weights])
     others = [torch.zeros_like(flat) for _ in averages]
+    sums = [averages[0].layout.zeros() for _ in averages]
 
-    def passes() -> None:
+    def in_one_block() -> None:
         for other in others:
             other.add_(flat)
 
+    def tensor_by_tensor() -> None:
+        for own in sums:
+            torch._foreach_add_(own, weights)
+
     averages.update(model)  # the first update only copies
-    ten = median_ms(lambda: averages.update(model), rounds)
-    memory = median_ms(passes, rounds)
-    one = median_ms(lambda: averages[4].update(model), rounds)
+    memory = "ten passes a += b"
+    steps: dict[str, Step] = {
+        memory: tensor_by_tensor,
+        "the same, all weights in one block": in_one_block,
+        "ten running averages": lambda: averages.update(model),
+        "one running average": lambda: averages[4].update(model),
+    }
+    for step in steps.values():
+        step()
+    turns = [
+        {name: seconds_per_step(step, 1) for name, step in steps.items()} for _ in range(rounds)
+    ]
+    found = {name: statistics.median(turn[name] for turn in turns) * 1e3 for name in steps}
     print(f"{flat.numel() / 1e6:.2f} million parameters, {torch.get_num_threads()} thread(s)\n")
     print("| what | ms | of ten memory passes |")
     print("|---|---|---|")
-    print(f"| ten passes a += b | {memory:.1f} | 1.00 |")
-    print(f"| ten running averages | {ten:.1f} | {ten / memory:.2f} |")
-    print(f"| one running average | {one:.1f} | {one / memory:.2f} |\n")
+    for name, milliseconds in found.items():
+        print(f"| {name} | {milliseconds:.1f} | {milliseconds / found[memory]:.2f} |")
+    print()
 
 
 def windows(model: nn.Module) -> None:

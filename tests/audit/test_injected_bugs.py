@@ -9,7 +9,7 @@ from injected_clip_bugs import CLIP_BUGS
 
 from steppe.audit import battery, sensitivity
 from steppe.audit.battery import checked
-from steppe.clipping import slots
+from steppe.clipping import grams
 
 
 @pytest.mark.parametrize("bug", BUGS)
@@ -31,7 +31,7 @@ def test_every_check_notices_the_bugs_of_clips(bug: str) -> None:
 
 def test_a_gram_norm_that_cancels_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sensitivity(alternating(), trials=4).passed
-    monkeypatch.setattr(slots, "GUARD", 0.0)
+    monkeypatch.setattr(grams, "GUARD", 0.0)
     result = sensitivity(alternating(), trials=4)
     assert not result.passed
     assert "large common offset" in result.text

@@ -50,7 +50,7 @@ def test_failures_of_our_engine_miss_a_bar(tmp_path: Path, monkeypatch: pytest.M
         raise RuntimeError("cannot run this")
 
     monkeypatch.setattr("benchmarks.memory.measure", lambda *_: Peak(1.0, 2.0))
-    monkeypatch.setitem(engines._WITHOUT_OPTIONS, "steppe", broken)
+    monkeypatch.setitem(engines._STEPPE, "steppe", broken)
     output = tmp_path / "rows.json"
     arguments = ["--models", "e-logistic", "--engines", "steppe", "--rounds", "1"]
     assert main([*arguments, "--output", str(output)]) == 1
