@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from benchmarks.timing import Step, seconds_per_step
+from benchmarks.timing import Step, interleave, seconds_per_step
 from steppe.averaging import EMA, SWA, Average, Averages, PolynomialDecay, Window
 
 WINDOWS = (3, 10, 50, 100, 200)
@@ -68,24 +68,20 @@ def running(model: nn.Module, rounds: int) -> None:
             torch._foreach_add_(own, weights)
 
     averages.update(model)  # the first update only copies
-    memory = "ten passes a += b"
     steps: dict[str, Step] = {
-        memory: tensor_by_tensor,
+        "plain": tensor_by_tensor,
         "the same, all weights in one block": in_one_block,
         "ten running averages": lambda: averages.update(model),
         "one running average": lambda: averages[4].update(model),
     }
     for step in steps.values():
         step()
-    turns = [
-        {name: seconds_per_step(step, 1) for name, step in steps.items()} for _ in range(rounds)
-    ]
-    found = {name: statistics.median(turn[name] for turn in turns) * 1e3 for name in steps}
     print(f"{flat.numel() / 1e6:.2f} million parameters, {torch.get_num_threads()} thread(s)\n")
     print("| what | ms | of ten memory passes |")
     print("|---|---|---|")
-    for name, milliseconds in found.items():
-        print(f"| {name} | {milliseconds:.1f} | {milliseconds / found[memory]:.2f} |")
+    for name, timing in interleave(steps, rounds).items():
+        title = "ten passes a += b" if name == "plain" else name
+        print(f"| {title} | {timing.seconds * 1e3:.1f} | {1 / timing.ratio:.2f} |")
     print()
 
 
