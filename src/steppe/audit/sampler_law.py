@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,18 +22,14 @@ class _Law:
     Attributes:
         group_of: the group of each record.
         rates: the coin of each group in each step, steps × groups.
-        mean, variance, fourth: central moments of the number of participants, for each step.
-        empty: probability that nobody takes part, for each step.
+        sizes: the probability of each number of participants, steps × (records + 1).
         single: probability that a record of each group takes part, steps × groups.
         pair: probability that two records of two groups do, steps × groups × groups.
     """
 
     group_of: NDArray[np.int64]
     rates: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    variance: NDArray[np.float64]
-    fourth: NDArray[np.float64]
-    empty: NDArray[np.float64]
+    sizes: NDArray[np.float64]
     single: NDArray[np.float64]
     pair: NDArray[np.float64]
 
@@ -45,36 +40,31 @@ class _Law:
             sampling.rates(population, plan.batch_size, step, step + 1)[0][1]
             for step in range(plan.total_steps)
         ]
-        sizes = np.bincount(group_of, minlength=sampling.groups)
-        known = {rates: _moments(rates, sizes, plan.cap) for rates in dict.fromkeys(of_steps)}
+        members = np.bincount(group_of, minlength=sampling.groups)
+        known = {rates: _one_step(rates, members, plan.cap) for rates in dict.fromkeys(of_steps)}
         columns = zip(*(known[rates] for rates in of_steps), strict=True)
         return cls(group_of, np.array(of_steps), *(np.array(column) for column in columns))
 
-    @property
-    def chances(self) -> NDArray[np.float64]:
-        """The probability that a record takes part, steps × records."""
-        return self.single[:, self.group_of]
 
-
-def _moments(
-    rates: tuple[float, ...], sizes: NDArray[np.int64], cap: int | None
-) -> tuple[Any, ...]:
-    """What `_Law` holds for one step."""
+def _one_step(
+    rates: tuple[float, ...], members: NDArray[np.int64], cap: int | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """`sizes`, `single` and `pair` of one step."""
     from scipy import stats
 
-    weights = np.ones(1)
-    for rate, size in zip(rates, sizes, strict=True):
-        weights = np.convolve(weights, stats.binom.pmf(np.arange(size + 1), size, rate))
-    records = int(sizes.sum())
-    number = np.minimum(np.arange(records + 1), records if cap is None else cap)
-    mean = float(weights @ number)
-    away = number - mean
-    single, pair = np.array(rates), np.outer(rates, rates)
-    if cap is not None:  # one group, in which whoever is turned away is drawn at random
-        single = np.array([mean / records])
-        pair = np.array([[float(weights @ (number * (number - 1))) / (records * (records - 1))]])
-    empty = float(weights @ (number == 0))
-    return mean, float(weights @ away**2), float(weights @ away**4), empty, single, pair
+    sizes = np.ones(1)
+    for rate, size in zip(rates, members, strict=True):
+        sizes = np.convolve(sizes, stats.binom.pmf(np.arange(size + 1), size, rate))
+    records = int(members.sum())
+    if cap is None or cap >= records:
+        return sizes, np.array(rates), np.outer(rates, rates)
+    # One group, in which whoever is turned away is drawn at random.
+    sizes[cap] += sizes[cap + 1 :].sum()
+    sizes[cap + 1 :] = 0
+    number = np.arange(records + 1)
+    single = float(sizes @ number) / records
+    pair = float(sizes @ (number * (number - 1))) / (records * (records - 1))
+    return sizes, np.array([single]), np.array([[pair]])
 
 
 def sampler_law(subject: Subject, steps: int = 100) -> list[Result]:
@@ -91,8 +81,6 @@ def sampler_law(subject: Subject, steps: int = 100) -> list[Result]:
         One result for each regime and one for two runs side by side: the surprise of the least
         likely count.
     """
-    from scipy import stats
-
     records = len(subject.first(_RECORDS))
     dense, sparse = records / 2, 1.0
     (law, one), (_, two) = (_taken(subject, dense, steps) for _ in range(2))
@@ -101,9 +89,8 @@ def sampler_law(subject: Subject, steps: int = 100) -> list[Result]:
         _regime("sampler, one record in a step", steps, *_taken(subject, sparse, steps)),
     ]
     shared = min(len(one), len(two))
-    score = _together(one[:shared], two[:shared], law.chances[:shared], law.chances[:shared])
-    text = f"two runs coincide {score:+.1f} standard deviations more than independent ones"
-    p_value = 2 * stats.norm.sf(abs(score))
+    p_value = _together_p(one[:shared], two[:shared], law.group_of)
+    text = f"coincidences of two runs, p = {p_value:.2g}"
     return [*results, Result.at_most("sampler, two runs", surprise(p_value), SURPRISE, text)]
 
 
@@ -124,31 +111,23 @@ def _taken(subject: Subject, batch_size: float, steps: int) -> tuple[_Law, NDArr
 
 
 def _regime(name: str, planned: int, law: _Law, table: NDArray[np.bool_]) -> Result:
-    from scipy import stats
-
     steps = len(table)
     if steps != planned:
         text = f"{steps} batches were handed out for {planned} steps"
         return Result(name, False, math.inf, SURPRISE, text)
     sizes, groups = table.sum(axis=1), range(law.rates.shape[1])
-    excess = (sizes.sum() - law.mean.sum()) / math.sqrt(law.variance.sum())
-    # The spread of a binomial is not quite χ²: a gamma law with its mean and variance is closer.
-    spread, centre = float(np.square(sizes - law.mean).sum()), float(law.variance.sum())
-    scale = float((law.fourth - law.variance**2).sum()) / centre
-    gamma = stats.gamma(centre / scale, scale=scale)
     p_values = {
-        "number of participants": 2 * stats.norm.sf(abs(excess)),
-        "spread of the batch sizes": 2 * min(gamma.cdf(spread), gamma.sf(spread)),
-        "number of empty batches": _count_p(np.array([(sizes == 0).sum()]), law.empty),
+        "number of participants": _p_value(sizes.sum(), law.sizes),
+        "spread of the batch sizes": _spread_p(sizes, law.sizes),
+        "number of empty batches": _p_value((sizes == 0).sum(), _coins(law.sizes[:, 0])),
         "count of one record": min(
-            _count_p(table[:, law.group_of == group].sum(axis=0), law.single[:, group])
+            _p_value(table[:, law.group_of == group].sum(axis=0), _coins(law.single[:, group]))
             for group in groups
         )
         * len(groups),
         "two records together": min(_pairs_p(table, law, a, b) for a in groups for b in groups[a:])
         * len(groups) ** 2,
-        "the same record in the next step": 2
-        * stats.norm.sf(abs(_together(table[:-1], table[1:], law.chances[:-1], law.chances[1:]))),
+        "the same record in the next step": _together_p(table[:-1], table[1:], law.group_of),
         "participants at one rate": _rates_p(table, law),
     }
     which, p_value = min(p_values.items(), key=lambda item: item[1])
@@ -158,53 +137,85 @@ def _regime(name: str, planned: int, law: _Law, table: NDArray[np.bool_]) -> Res
     return Result.at_most(name, surprise(p_value), SURPRISE, text)
 
 
+def _spread_p(sizes: NDArray[np.int64], laws: NDArray[np.float64]) -> float:
+    """The p-value of the squared distances of the sizes from their means in whole numbers."""
+    number = np.arange(laws.shape[1])
+    away = np.square(number - np.rint(laws @ number)[:, None]).astype(np.int64)
+    squares = np.zeros((len(laws), away.max() + 1))
+    np.add.at(squares, (np.arange(len(laws))[:, None], away), laws)
+    return _p_value(away[np.arange(len(laws)), sizes].sum(), squares)
+
+
 def _pairs_p(table: NDArray[np.bool_], law: _Law, a: int, b: int) -> float:
     """The p-value of how often two records of two groups took part together."""
     left, right = (table[:, law.group_of == group].astype(np.int64) for group in (a, b))
     together = left.T @ right
     different = together[np.triu_indices(len(together), 1)] if a == b else together.ravel()
-    return _count_p(different, law.pair[:, a, b])
+    return _p_value(different, _coins(law.pair[:, a, b]))
 
 
 def _rates_p(table: NDArray[np.bool_], law: _Law) -> float:
     """The p-value of how many of a group took part in all steps that share their rates."""
+    # With a cap the records of a batch are not independent, and their number was judged above.
+    if not np.array_equal(law.single, law.rates):
+        return 1.0
     distinct, which = np.unique(law.rates, axis=0, return_inverse=True)
     p_values = [
-        _count_p(np.array([part.sum()]), np.full(part.size, law.single[steps, group][0]))
-        for number in range(len(distinct))
-        for group in range(law.rates.shape[1])
-        if (part := table[steps := which.ravel() == number][:, law.group_of == group]).size
+        _p_value(part.sum(), _coins(np.full(part.size, rates[group])))
+        for number, rates in enumerate(distinct)
+        for group in range(len(rates))
+        if (part := table[which.ravel() == number][:, law.group_of == group]).size
     ]
-    # With a cap the records of a batch are not independent, and their number was judged above.
-    capped = not np.array_equal(law.single, law.rates)
-    return 1.0 if capped else min(1.0, len(p_values) * min(p_values))
+    return min(1.0, len(p_values) * min(p_values))
 
 
-def _together(
-    a: NDArray[np.bool_],
-    b: NDArray[np.bool_],
-    chances_a: NDArray[np.float64],
-    chances_b: NDArray[np.float64],
-) -> float:
-    """How many standard deviations more often than by chance two tables agree."""
-    variance = chances_a * (1 - chances_a) * chances_b * (1 - chances_b)
-    agreement = float(((a - chances_a) * (b - chances_b)).sum())
-    return agreement / math.sqrt(float(variance.sum()))
+def _together_p(a: NDArray[np.bool_], b: NDArray[np.bool_], group_of: NDArray[np.int64]) -> float:
+    """The p-value of how often a record is in both of two batches, given how many are in each.
 
-
-def _count_p(counts: NDArray[np.int64], chances: NDArray[np.float64]) -> float:
-    """The smallest two-sided p-value of counts of coins, times the number of counts."""
+    Given their sizes, batches are drawn like lots: what they share is hypergeometric, with a cap
+    and without. That a batch stands in two pairs does not matter: whatever it is, the next one is
+    drawn as independently.
+    """
     from scipy import stats
 
-    if not counts.size:
+    laws, shared = [], 0
+    for group in np.unique(group_of):
+        left, right = a[:, group_of == group], b[:, group_of == group]
+        members = left.shape[1]
+        number = np.arange(members + 1)[None]
+        sizes = left.sum(axis=1)[:, None], right.sum(axis=1)[:, None]
+        laws.append(stats.hypergeom.pmf(number, members, *sizes))
+        shared += int((left & right).sum())
+    widest = max(law.shape[1] for law in laws)
+    padded = [np.pad(law, ((0, 0), (0, widest - law.shape[1]))) for law in laws]
+    return _p_value(shared, np.concatenate(padded))
+
+
+def _coins(chances: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The laws of coins, one a row."""
+    return np.stack((1 - chances, chances), axis=1)
+
+
+def _p_value(sums: NDArray[np.int64] | np.int64 | int, laws: NDArray[np.float64]) -> float:
+    """The smallest two-sided p-value of sums, times their number.
+
+    Counts are small where batches are: a normal law would call six coincidences impossible that
+    happen once in 3,000 runs. So the law of the sum is made whole, by Fourier transforms, whose
+    rounding is far below what counts as a surprise.
+
+    Args:
+        sums: what was counted, each a sum of independent numbers.
+        laws: the probabilities of 0, 1, 2, … of each number, one a row.
+    """
+    from scipy import fft
+
+    sums = np.atleast_1d(sums)
+    if not sums.size:
         return 1.0
-    if (chances == chances[0]).all():
-        law = stats.binom(len(chances), chances[0])
-        low, high = law.cdf(counts), law.sf(counts - 1)
-    else:
-        weights = np.ones(1)
-        for chance in chances:
-            weights = np.convolve(weights, (1 - chance, chance))
-        low = np.cumsum(weights)[counts]
-        high = np.cumsum(weights[::-1])[::-1][counts]
-    return float(min(1.0, counts.size * 2 * np.minimum(low, high).min()))
+    distinct, times = np.unique(laws, axis=0, return_counts=True)
+    longest = len(laws) * (laws.shape[1] - 1) + 1
+    length = fft.next_fast_len(longest, real=True)
+    transform = np.prod(fft.rfft(distinct, length) ** times[:, None], axis=0)
+    weights = np.maximum(fft.irfft(transform, length)[:longest], 0)
+    low, high = np.cumsum(weights)[sums], np.cumsum(weights[::-1])[::-1][sums]
+    return float(min(1.0, sums.size * 2 * np.minimum(low, high).min()))
