@@ -37,13 +37,16 @@ def seconds_per_step(step: Step, repeats: int) -> float:
     return (time.perf_counter() - start) / repeats
 
 
-def interleave(steps: Mapping[str, Step], rounds: int, slow_rounds: int = 2) -> dict[str, Timing]:
+def interleave(
+    steps: Mapping[str, Step], rounds: int, slow_rounds: int = 2, slot: float = SLOT_SECONDS
+) -> dict[str, Timing]:
     """Time all steps against the one called "plain".
 
     Args:
         steps: what to time, by name; every step must have been called once before.
         rounds: how many rounds.
         slow_rounds: how many of them an engine far slower than plain takes part in.
+        slot: seconds that a step is repeated for in a round; 0 calls it once, with cold caches.
 
     Returns:
         A timing for each name.
@@ -54,8 +57,8 @@ def interleave(steps: Mapping[str, Step], rounds: int, slow_rounds: int = 2) -> 
         (1.0, 3)
     """
     first = {name: seconds_per_step(step, 1) for name, step in steps.items()}
-    repeats = {name: max(1, math.ceil(SLOT_SECONDS / first[name])) for name in steps}
-    slow = {name for name in steps if first[name] > max(SLOW * first["plain"], SLOT_SECONDS)}
+    repeats = {name: max(1, math.ceil(slot / first[name])) for name in steps}
+    slow = {name for name in steps if first[name] > max(SLOW * first["plain"], slot)}
 
     names = list(steps)
     seconds: dict[str, list[float]] = {name: [] for name in names}

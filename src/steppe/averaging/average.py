@@ -88,6 +88,9 @@ class Average(AveragedWeights):
     def absorb(self, now: Now) -> None:
         """The same from tensors that were read once for many averages."""
         self._take(now.averaged)
+        self._count_update(now)
+
+    def _count_update(self, now: Now) -> None:
         self.updates += 1
         if self._buffers:
             torch._foreach_copy_(self._buffers, now.copied)
@@ -109,6 +112,10 @@ class Average(AveragedWeights):
     def _tensors(self) -> dict[str, Tensor]:
         """The tensors that hold the average, by the name they are saved under."""
 
+    def _saved(self) -> dict[str, Tensor]:
+        """The same for a state dict."""
+        return self._tensors()
+
     def _counters(self) -> dict[str, int]:
         return {"updates": self.updates}
 
@@ -128,12 +135,12 @@ class Average(AveragedWeights):
     def state_dict(self) -> dict[str, Tensor]:
         """Everything needed to go on, as tensors only, so that safetensors can hold it.
 
-        Tensors are the live ones, as in torch: save or clone them before the next update.
+        Tensors may be the live ones, as in torch: save or clone them before the next update.
         """
         return {
             **{f"setting.{name}": _float(value) for name, value in self._settings().items()},
             **{f"counter.{name}": _int(value) for name, value in self._counters().items()},
-            **{f"average.{name}": tensor for name, tensor in self._tensors().items()},
+            **{f"average.{name}": tensor for name, tensor in self._saved().items()},
             **{
                 f"buffer.{name}": tensor
                 for name, tensor in zip(self.layout.copied, self._buffers, strict=True)
@@ -161,58 +168,11 @@ class Average(AveragedWeights):
             if tensor.shape != state[name].shape:
                 rule = f"has shape {tuple(state[name].shape)}, not {tuple(tensor.shape)}"
                 raise fail("state_dict", name, rule, "load it where it was made")
-        for name, tensor in own.items():
-            if name.startswith(("average.", "buffer.")):
-                tensor.copy_(state[name])
+        for name, tensor in self._tensors().items():
+            tensor.copy_(state[f"average.{name}"])
+        for name, buffer in zip(self.layout.copied, self._buffers, strict=True):
+            buffer.copy_(state[f"buffer.{name}"])
         self._set_counters({name: int(state[f"counter.{name}"]) for name in self._counters()})
-
-
-class Running(Average):
-    """An average with one accumulator: each update moves it a fraction of the way.
-
-    average ← average + w (weights − average), where the average's class says w for each update.
-    """
-
-    def __init__(self, model: nn.Module, average_buffers: Sequence[str] = ()) -> None:
-        super().__init__(model, average_buffers)
-        self._accumulator = self.layout.zeros()
-        self._count = 0
-
-    @property
-    def covers(self) -> int:
-        """How many updates the average contains."""
-        return self._count
-
-    @abstractmethod
-    def _weight(self, update: int, count: int) -> float | None:
-        """The fraction for this update, counted from 1, or None to pass it over.
-
-        `count` is how many updates the average contains already; with 0 the fraction must be 1.
-        """
-
-    def _take(self, current: list[Tensor]) -> None:
-        weight = self._weight(self.updates + 1, self._count)
-        if weight is None:
-            return
-        if self._count == 0:
-            # An empty accumulator must not be mixed in, whatever rounding says.
-            torch._foreach_copy_(self._accumulator, current)
-        else:
-            torch._foreach_lerp_(self._accumulator, current, weight)
-        self._count += 1
-
-    def _averaged(self) -> list[Tensor]:
-        self._require_started()
-        return self._accumulator
-
-    def _tensors(self) -> dict[str, Tensor]:
-        return dict(zip(self.layout.averaged, self._accumulator, strict=True))
-
-    def _counters(self) -> dict[str, int]:
-        return {"updates": self.updates, "count": self._count}
-
-    def _set_counters(self, counters: Mapping[str, int]) -> None:
-        self.updates, self._count = counters["updates"], counters["count"]
 
 
 def _float(value: float) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from steppe._validate import fail, non_negative
-from steppe.averaging.average import Running
+from steppe.averaging.running import Running
 
 
 class EMA(Running):

@@ -36,6 +36,11 @@ class Spec:
         """How many numbers it has."""
         return math.prod(self.shape)
 
+    def fit(self, tensor: Tensor) -> Tensor:
+        """The tensor itself, or a copy where its dtype or device is another."""
+        fits = tensor.dtype == self.dtype and tensor.device == self.device
+        return tensor if fits else tensor.to(self.device, self.dtype)
+
 
 @dataclass(frozen=True)
 class Now:
@@ -96,20 +101,20 @@ class Layout:
         }
         return cls(averaged, copied)
 
-    def zeros(self) -> list[Tensor]:
-        """An empty accumulator for everything that is averaged.
+    def zeros(self, rows: int) -> list[Tensor]:
+        """Empty accumulators: for each tensor that is averaged, its part of all rows.
 
-        The tensors of one dtype and device are parts of one block: a pass over them is a walk
-        through memory, measurably faster than over tensors that lie apart.
+        In a row the tensors of one dtype and device are parts of one block: a pass over them is a
+        walk through memory, measurably faster than over tensors that lie apart.
         """
         specs = list(self.averaged.values())
         kinds = dict.fromkeys((spec.dtype, spec.device) for spec in specs)
         parts: dict[tuple[torch.dtype, torch.device], Iterator[Tensor]] = {}
         for kind in kinds:
             sizes = [spec.numel() for spec in specs if (spec.dtype, spec.device) == kind]
-            block = torch.zeros(sum(sizes), dtype=kind[0], device=kind[1])
-            parts[kind] = iter(block.split(sizes))
-        return [next(parts[spec.dtype, spec.device]).view(spec.shape) for spec in specs]
+            block = torch.zeros(rows, sum(sizes), dtype=kind[0], device=kind[1])
+            parts[kind] = iter(block.split(sizes, dim=1))
+        return [next(parts[spec.dtype, spec.device]).view(rows, *spec.shape) for spec in specs]
 
     def copies(self) -> list[Tensor]:
         """Room for everything that is copied."""
@@ -117,30 +122,28 @@ class Layout:
 
     def now(self, model: nn.Module) -> Now:
         """A model's tensors in this layout, converted only where dtype or device differ."""
-        tensors = self._find(model)
-        for name, parameter in model.named_parameters():
-            if parameter.requires_grad and name not in self.averaged:
+        own = _own(model)
+        tensors = self._find(own)
+        for name, tensor in own.items():
+            if tensor.requires_grad and name not in tensors:
                 rule = "was frozen or absent when the average was made and is trained now"
                 raise fail("parameter", name, rule, "make the average after unfreezing")
         return Now(
-            [
-                tensors[name].detach().to(spec.device, spec.dtype)
-                for name, spec in self.averaged.items()
-            ],
+            [spec.fit(tensors[name].detach()) for name, spec in self.averaged.items()],
             [tensors[name].detach() for name in self.copied],
         )
 
     @torch.no_grad()
     def write(self, averaged: Iterable[Tensor], copied: Iterable[Tensor], model: nn.Module) -> None:
         """Copy values into a model, rounded to the model's dtype."""
-        tensors = self._find(model)
+        tensors = self._find(_own(model))
         for name, value in zip([*self.averaged, *self.copied], [*averaged, *copied], strict=True):
             tensors[name].copy_(value)
 
     @contextmanager
     def restored(self, model: nn.Module) -> Iterator[None]:
         """Put every tensor of the layout back, bit for bit, at the end of the block."""
-        tensors = self._find(model)
+        tensors = self._find(_own(model))
         kept = {name: tensor.detach().clone() for name, tensor in tensors.items()}
         try:
             yield
@@ -149,19 +152,21 @@ class Layout:
                 for name, tensor in tensors.items():
                     tensor.copy_(kept[name])
 
-    def _find(self, model: nn.Module) -> dict[str, Tensor]:
-        own: dict[str, Tensor] = dict(model.named_parameters())
-        own.update(model.named_buffers())
+    def _find(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
         found = {}
         for name, spec in (self.averaged | self.copied).items():
             if name not in own:
                 rule = "has no tensor of this name, so it is another model"
                 raise fail("model", name, rule, "use the model that the average was made for")
-            if tuple(own[name].shape) != spec.shape:
+            if own[name].shape != spec.shape:
                 rule = f"has shape {tuple(own[name].shape)} here and {spec.shape} in the average"
                 raise fail("model", name, rule, "use the model that the average was made for")
             found[name] = own[name]
         return found
+
+
+def _own(model: nn.Module) -> dict[str, Tensor]:
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:

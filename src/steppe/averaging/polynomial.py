@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from steppe._validate import non_negative
-from steppe.averaging.average import Running
+from steppe.averaging.running import Running
 
 
 class PolynomialDecay(Running):

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from steppe._validate import fail, positive_integer
-from steppe.averaging.average import Running
+from steppe.averaging.running import Running
 
 
 class SWA(Running):

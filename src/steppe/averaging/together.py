@@ -8,10 +8,13 @@ from torch import Tensor, nn
 
 from steppe._validate import fail
 from steppe.averaging.average import Average
+from steppe.averaging.running import Running, absorb_together, share_rows
 
 
 class Averages:
-    """Several averages of the same model; the model is read and converted once per update.
+    """Several averages of the same model, which is read once for all of them in each update.
+
+    The accumulators of running averages move into one block of memory, row by row.
 
     Args:
         averages: the averages, all made for the same model with the same buffers.
@@ -33,14 +36,22 @@ class Averages:
         if not self._averages:
             raise fail("averages", averages, "must not be empty", "give at least one average")
         for index, average in enumerate(self._averages):
+            if any(average is earlier for earlier in self._averages[:index]):
+                rule = "is in the list already, and would count every update twice"
+                raise fail("averages", index, rule, "give each average once")
             if average.layout != self._averages[0].layout:
                 rule = "was made for another model than the first"
                 raise fail("averages", index, rule, "make one Averages for each model")
+        self._running = [average for average in self._averages if isinstance(average, Running)]
+        self._others = [average for average in self._averages if not isinstance(average, Running)]
+        if self._running:
+            share_rows(self._running)
 
     def update(self, model: nn.Module) -> None:
         """Take the model's present weights into every average."""
         now = self._averages[0].layout.now(model)
-        for average in self._averages:
+        absorb_together(self._running, now)
+        for average in self._others:
             average.absorb(now)
 
     def state_dict(self) -> dict[str, Tensor]:

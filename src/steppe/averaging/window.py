@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from steppe._validate import fail, positive_integer
 from steppe.averaging.average import Average
 from steppe.averaging.ring import Ring
+from steppe.averaging.running import Rows
 
 
 class Window(Average):
@@ -69,7 +70,7 @@ class Window(Average):
         where = None if folder is None else Path(folder)
         self._ring = Ring(self.k // self.block, length, dtype or exact, where, specs[0].device)
         # The mean of the unfinished block; a block of one never waits.
-        self._unfinished = self.layout.zeros() if self.block > 1 else []
+        self._unfinished = Rows(self.layout, 1) if self.block > 1 else None
 
     @property
     def rounding(self) -> float:
@@ -86,16 +87,13 @@ class Window(Average):
 
     def _take(self, current: list[Tensor]) -> None:
         slot = self.updates // self.block % (self.k // self.block)
-        if self.block == 1:
+        if self._unfinished is None:
             self._ring.write(slot, current)
             return
         place = self.updates % self.block + 1
-        if place == 1:
-            torch._foreach_copy_(self._unfinished, current)
-        else:
-            torch._foreach_lerp_(self._unfinished, current, 1 / place)
+        self._unfinished.move(current, [1 / place])
         if place == self.block:
-            self._ring.write(slot, self._unfinished)
+            self._ring.write(slot, self._unfinished.row(0))
 
     @torch.no_grad()
     def _averaged(self) -> list[Tensor]:
@@ -104,8 +102,8 @@ class Window(Average):
         parts = self._ring.mean(self._complete()).split([spec.numel() for spec in specs])
         means = [p.view(s.shape).to(s.device) for p, s in zip(parts, specs, strict=True)]
         waiting = self.updates % self.block
-        if waiting:
-            unfinished = [tensor.double() for tensor in self._unfinished]
+        if self._unfinished is not None and waiting:
+            unfinished = [tensor.double() for tensor in self._unfinished.row(0)]
             torch._foreach_lerp_(means, unfinished, waiting / self.covers)
         return [mean.to(spec.dtype) for mean, spec in zip(means, specs, strict=True)]
 
@@ -113,8 +111,8 @@ class Window(Average):
         return {"k": self.k, "block": self.block}
 
     def _tensors(self) -> dict[str, Tensor]:
-        unfinished = zip(self.layout.averaged, self._unfinished, strict=False)
-        return {
-            "ring": self._ring.rows,
-            **{f"unfinished.{name}": tensor for name, tensor in unfinished},
-        }
+        tensors = {"ring": self._ring.rows}
+        if self._unfinished is not None:
+            names = [f"unfinished.{name}" for name in self.layout.averaged]
+            tensors |= zip(names, self._unfinished.row(0), strict=True)
+        return tensors

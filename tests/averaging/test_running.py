@@ -1,0 +1,124 @@
+"""Accumulators that share rows stay the averages that they were."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from steppe.averaging import EMA, SWA, Averages, PolynomialDecay, Window
+from steppe.averaging.layout import Layout
+from steppe.averaging.running import Rows
+from steppe.errors import SteppeError
+
+
+def _model() -> nn.Module:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(12, 4).double())
+    model.scale = nn.Parameter(torch.tensor(0.5))
+    return model
+
+
+def _train(model: nn.Module) -> None:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter))
+
+
+def _same(one: EMA | SWA | PolynomialDecay, other: EMA | SWA | PolynomialDecay) -> bool:
+    mine, theirs = one.weights(), other.weights()
+    return all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+def test_rows_move_by_the_formula_in_every_dtype() -> None:
+    model = _model()
+    layout = Layout.of(model)
+    rows = Rows(layout, 3)
+    rows.move(layout.now(model).averaged, [1.0, 1.0, 1.0])
+    before = [[tensor.clone() for tensor in rows.row(index)] for index in range(3)]
+    _train(model)
+    now = layout.now(model).averaged
+    rows.move(now, [0.25, None, 1.0])
+    for old, new, current in zip(before[0], rows.row(0), now, strict=True):
+        expected = old + 0.25 * (current - old)
+        torch.testing.assert_close(new, expected)
+        assert new.dtype == current.dtype
+    assert all(torch.equal(a, b) for a, b in zip(before[1], rows.row(1), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(now, rows.row(2), strict=True))
+
+
+def test_a_row_that_rests_never_sees_what_is_not_finite() -> None:
+    model = nn.Linear(1, 1, bias=False)
+    layout = Layout.of(model)
+    rows = Rows(layout, 2)
+    rows.move([torch.tensor([[1.0]])], [1.0, 1.0])
+    rows.move([torch.tensor([[math.inf]])], [None, 1.0])
+    assert [rows.row(index)[0].item() for index in (0, 1)] == [1.0, math.inf]
+
+
+def test_averages_that_have_begun_keep_what_they_hold() -> None:
+    model = _model()
+    apart, joined = EMA(model, 0.9), EMA(model, 0.9)
+    for _ in range(3):
+        _train(model)
+        apart.update(model)
+        joined.update(model)
+    together = Averages([SWA(model), joined])
+    assert _same(apart, joined)
+    _train(model)
+    apart.update(model)
+    together.update(model)
+    assert _same(apart, joined)
+    assert together[0].covers == 1
+
+
+def test_an_average_of_two_groups_is_moved_by_both() -> None:
+    model = _model()
+    twice, other = EMA(model, 0.9), SWA(model)
+    first, second = Averages([twice, other]), Averages([Window(model, 2), twice])
+    reference = EMA(model, 0.9)
+    for group in (first, second, first):
+        _train(model)
+        group.update(model)
+        reference.update(model)
+    assert _same(twice, reference)
+    assert (twice.updates, other.updates) == (3, 2)
+
+
+def test_the_same_average_twice_is_refused() -> None:
+    model = nn.Linear(1, 1)
+    average = EMA(model, 0.9)
+    with pytest.raises(SteppeError, match="averages=1: is in the list already"):
+        Averages([average, average])
+
+
+def test_one_saved_average_does_not_carry_the_others() -> None:
+    model = nn.Linear(100, 100)
+    together = Averages([EMA(model, 0.9), EMA(model, 0.99), SWA(model), SWA(model, warmup=3)])
+    together.update(model)
+    file = io.BytesIO()
+    torch.save(together[0].state_dict(), file)
+    assert file.getbuffer().nbytes < 1.5 * 4 * 10_100
+
+
+@pytest.mark.parametrize("way", ["deepcopy", "pickle"])
+def test_copies_go_on_by_themselves(way: str) -> None:
+    model = _model()
+    together = Averages([EMA(model, 0.9), SWA(model)])
+    together.update(model)
+    if way == "deepcopy":
+        twin = copy.deepcopy(together)
+    else:
+        twin = pickle.loads(pickle.dumps(together))  # noqa: S301, the bytes are our own
+    before = {name: tensor.clone() for name, tensor in together[0].weights().items()}
+    _train(model)
+    twin.update(model)
+    assert all(torch.equal(before[name], t) for name, t in together[0].weights().items())
+    together.update(model)
+    assert _same(together[0], twin[0])
+    assert _same(together[1], twin[1])
