@@ -97,6 +97,17 @@ class Kept(Slot):
         return self.gradients
 
 
+class Measured(Kept):
+    """Gradients whose norms are taken at once, while they are in cache."""
+
+    def __init__(self, gradients: Tensor) -> None:
+        super().__init__(gradients)
+        self._norms = squared_rows(gradients)
+
+    def squared_norms(self) -> Tensor:
+        return self._norms
+
+
 class OwnRows(Kept):
     """Gradients of a shared tensor that has a row for each record: only its own row is non-zero."""
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from steppe.clipping.grams import paired_
 from steppe.clipping.rules.convolution_geometry import Geometry, Patches
-from steppe.clipping.slots import Kept, Slot, blank, squared_rows, wide
+from steppe.clipping.slots import Measured, Slot, blank, squared_rows, wide
 
 # Records that go through one grouped convolution: more of them fall out of cache.
 _GROUPED = 16
@@ -126,33 +126,28 @@ def columns_of(tensor: Tensor, geometry: Geometry, rows: int) -> Tensor:
 
 
 class KeptChunks(Slot):
-    """Gradients written out a few records at a time; norms are taken while a chunk is in cache.
+    """Gradients written out and measured a few records at a time.
 
     The chunks are not joined: one large block is fresh memory in every step, and the page faults
     take longer than the arithmetic.
     """
 
     def __init__(self, chunks: Iterable[Tensor]) -> None:
-        self._chunks: list[Tensor] = []
-        norms = []
-        for chunk in chunks:
-            self._chunks.append(chunk)
-            norms.append(squared_rows(chunk))
-        self._norms = torch.cat(norms)
+        self._chunks = [Measured(chunk) for chunk in chunks]
 
     def squared_norms(self) -> Tensor:
-        return self._norms
+        return torch.cat([chunk.squared_norms() for chunk in self._chunks])
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
         start = 0
         for chunk in self._chunks:
-            end = start + len(chunk)
+            end = start + len(chunk.gradients)
             mine = bad[(bad >= start) & (bad < end)] - start
-            Kept(chunk).add_(out, factors[start:end], mine)
+            chunk.add_(out, factors[start:end], mine)
             start = end
 
     def written_out(self) -> Tensor:
-        return torch.cat(self._chunks)
+        return torch.cat([chunk.gradients for chunk in self._chunks])
 
 
 def grouped(implicit: ConvolutionWeight) -> Iterator[Tensor]:

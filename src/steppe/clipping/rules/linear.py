@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from steppe.clipping.kernels import Candidate
 from steppe.clipping.rules.arguments import named, only_input
-from steppe.clipping.slots import Kept, Outer, Single, Slot, Summed, squared_rows, wide_dtype
+from steppe.clipping.slots import Measured, Outer, Single, Slot, Summed, wide_dtype
 from steppe.clipping.tracing import Contact, Gradients, Output, Use
 
 
@@ -114,24 +114,13 @@ def outer(
             8.0 * records * positions**2,
         ),
         "kept": Candidate(
-            lambda: _Written(Outer(x, g).written_out()),
+            lambda: Measured(Outer(x, g).written_out()),
             records * (product + 2 * inputs * outputs),
             4.0 * records * inputs * outputs,
         ),
     }
     key = f"linear {inputs}->{outputs} T={positions}"
     return contact.kernels.pick(key, candidates, inputs * outputs, wide_dtype(x))
-
-
-class _Written(Kept):
-    """Gradients written out, with their norms taken while they are in cache."""
-
-    def __init__(self, gradients: Tensor) -> None:
-        super().__init__(gradients)
-        self._norms = squared_rows(gradients)
-
-    def squared_norms(self) -> Tensor:
-        return self._norms
 
 
 def linear(contact: Contact) -> Use | None:
