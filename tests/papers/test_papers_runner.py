@@ -203,7 +203,7 @@ def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
 def test_the_table_shows_means_intervals_and_differences() -> None:
     runs = [_row("low", seed, value=float(seed)) for seed in range(2)]
     runs += [_row("high", 0, value=math.nan), _row("high", 1, value=4.0)]
-    lines = table(make(Counting()), runs).splitlines()
+    lines = table(make(Counting(), judged=("value",)), runs).splitlines()
     assert [cell.strip() for cell in lines[0].split("|")[1:-1]] == [
         "setting",
         "seeds",
@@ -212,6 +212,7 @@ def test_the_table_shows_means_intervals_and_differences() -> None:
     ]
     assert [cell.strip() for cell in lines[2].split("|")[1:-1]] == ["low", "2", "0.5 ± 6.4", ""]
     assert [cell.strip() for cell in lines[3].split("|")[1:-1]] == ["high", "2", "4.0", "+3.0"]
+    assert "−" not in table(make(Counting()), runs), "nothing is judged, nothing is subtracted"
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ How to write one:
    noise. `pictures.py` trains networks on data sets in this way.
 3. `Experiment(name=…, paper=…, item=…, settings={"DP-SGD": {...}, "DP-SAT": {...}}, seeds=(0, 1),
    measure=measure, columns=(Column("accuracy", "{:.2%}"),), baseline="DP-SGD", expected="…",
-   minutes=3.0)`. Columns are the numbers that the table shows, as mean and 95 % interval over
-   seeds; with a baseline also as difference to it, paired by seed. What can be said of a column
-   by its interval alone, `judged=` lets the page say, so that no sentence waits for the last seed.
+   judged=("accuracy",), minutes=3.0)`. Columns are the numbers that the table shows, as mean and
+   95 % interval over seeds; with a baseline, judged columns also as difference to it, paired by
+   seed. What the interval of a judged column says by itself, the page says, so that no sentence
+   waits for the last seed.
 4. `figure=` is a function of the stored runs that returns a matplotlib figure. It is drawn from the
    stored numbers alone, so it can be changed without running anything again.
 5. `python -m steppe.papers run NAME` stores each (setting, seed) in `docs/results/NAME.json` as it

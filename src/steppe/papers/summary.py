@@ -69,8 +69,9 @@ def difference(runs: Sequence[Run], setting: str, baseline: str, column: str) ->
 
 
 def table(experiment: Experiment, runs: Sequence[Run]) -> str:
-    """The experiment's table in Markdown."""
-    compared = [column for column in experiment.columns if experiment.baseline is not None]
+    """The experiment's table in Markdown; judged columns also as differences to the baseline."""
+    judged = experiment.judged if experiment.baseline is not None else ()
+    compared = [column for column in experiment.columns if column.name in judged]
     head = ["setting", "seeds"]
     head += [column.title or column.name for column in experiment.columns]
     head += [f"{column.title or column.name} − {experiment.baseline}" for column in compared]
