@@ -323,6 +323,56 @@ class _Shuffled(steppe.Poisson):
         return torch.tensor(taken)
 
 
+class _Twice(steppe.Poisson):
+    """Every participant comes twice, and says twice as much."""
+
+    def draw(self, population: int, threshold: int, source: Any) -> Tensor:
+        return super().draw(population, threshold, source).repeat_interleave(2)
+
+
+class _DoubleBuffer(steppe.Poisson):
+    """Two batches, and both of them again."""
+
+    def draw(self, population: int, threshold: int, source: Any) -> Tensor:
+        given = source.__dict__.setdefault("given", [])
+        new = len(given) % 4 < 2
+        given.append(super().draw(population, threshold, source) if new else given[-2])
+        return given[-1]
+
+
+class _UnequalRates(steppe.Poisson):
+    """Every other record tosses a coin of 1.2 times the rate, the others of 0.8 times."""
+
+    def draw(self, population: int, threshold: int, source: Any) -> Tensor:
+        often, seldom = (
+            super(_UnequalRates, self).draw(population // 2, int(factor * threshold), source)
+            for factor in (1.2, 0.8)
+        )
+        return torch.cat([2 * often, 2 * seldom + 1])
+
+
+class _Twins(steppe.Poisson):
+    """One pair of records shares a coin."""
+
+    def draw(self, population: int, threshold: int, source: Any) -> Tensor:
+        others = super().draw(population, threshold, source)
+        others = others[others != 1]
+        return torch.cat([others, torch.ones(int((others == 0).sum()), dtype=torch.long)])
+
+
+class _SizesTwice(steppe.Poisson):
+    """Every second batch is as large as the one before, with other records."""
+
+    def draw(self, population: int, threshold: int, source: Any) -> Tensor:
+        sizes = source.__dict__.setdefault("sizes", [])
+        if len(sizes) % 2 == 0:
+            drawn = super().draw(population, threshold, source)
+            sizes.append(len(drawn))
+            return drawn
+        sizes.append(sizes[-1])
+        return torch.from_numpy(np.argsort(source.uniform(population))[: sizes[-1]])
+
+
 class _EmptyLeftOut(Private):
     def __iter__(self) -> Iterator[Any]:
         for batch in self._batches:
@@ -368,5 +418,10 @@ BUGS: dict[str, tuple[Sabotage, list[Check]]] = {
     "every step tosses the same coins": (place(sampling=_CoinsOnce()), SAMPLE),
     "two records share a coin": (place(sampling=_Blocks()), SAMPLE),
     "epochs without replacement": (place(sampling=_Shuffled()), SAMPLE),
+    "every participant comes twice": (place(sampling=_Twice()), SAMPLE),
+    "batches come again two steps later": (place(sampling=_DoubleBuffer()), SAMPLE),
+    "some records have a higher rate": (place(sampling=_UnequalRates()), SAMPLE),
+    "one pair of records shares a coin": (place(sampling=_Twins()), SAMPLE),
+    "two batches share their size": (place(sampling=_SizesTwice()), SAMPLE),
     "empty batches are left out": (iteration(_EmptyLeftOut), SAMPLE),
 }

@@ -33,3 +33,15 @@ def test_halves_of_gram_matrices_cancel_as_safely_as_whole_ones(positions: int) 
     assert (found >= truth * (1 - 1e-6)).all(), (found / truth).min()
     traces = rows.double().square().sum((1, 2)) * grads.double().square().sum((1, 2))
     assert ((found - whole).abs() <= 1e-6 * traces).all()
+
+
+@pytest.mark.parametrize("positions", [2, 31, 32, 64])
+def test_norms_are_not_lost_where_products_underflow(positions: int) -> None:
+    """Each Gram matrix is fine, and the product of two of their entries is below float32."""
+    torch.manual_seed(positions)
+    for of_x in range(-30, 6, 3):
+        for of_g in range(-30, 6, 3):
+            x = torch.randn(3, positions, 4) * 10.0**of_x
+            g = torch.randn(3, positions, 4) * 10.0**of_g
+            truth = torch.bmm(g.double().mT, x.double()).square().sum((1, 2))
+            assert bool((paired_rows(x, g) >= truth * (1 - 1e-6)).all()), (of_x, of_g)

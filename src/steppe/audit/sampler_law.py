@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from steppe.audit.counts import coins, of_values, p_value, spread_p, sum_law, together_p
 from steppe.audit.result import SURPRISE, Result, surprise
 from steppe.audit.subject import Noted, Subject
 from steppe.plan import Plan
@@ -32,6 +33,11 @@ class _Law:
     sizes: NDArray[np.float64]
     single: NDArray[np.float64]
     pair: NDArray[np.float64]
+
+    @property
+    def capped(self) -> bool:
+        """Whether a cap turns records away."""
+        return not np.array_equal(self.single, self.rates)
 
     @classmethod
     def of(cls, plan: Plan, group_of: NDArray[np.int64]) -> _Law:
@@ -89,19 +95,19 @@ def sampler_law(subject: Subject, steps: int = 100) -> list[Result]:
         _regime("sampler, one record in a step", steps, *_taken(subject, sparse, steps)),
     ]
     shared = min(len(one), len(two))
-    p_value = _together_p(one[:shared], two[:shared], law.group_of)
-    text = f"coincidences of two runs, p = {p_value:.2g}"
-    return [*results, Result.at_most("sampler, two runs", surprise(p_value), SURPRISE, text)]
+    p = together_p(one[:shared] > 0, two[:shared] > 0, law.group_of)
+    text = f"coincidences of two runs, p = {p:.2g}"
+    return [*results, Result.at_most("sampler, two runs", surprise(p), SURPRISE, text)]
 
 
-def _taken(subject: Subject, batch_size: float, steps: int) -> tuple[_Law, NDArray[np.bool_]]:
-    """A run's law, and for every batch and record whether the record was in it."""
+def _taken(subject: Subject, batch_size: float, steps: int) -> tuple[_Law, NDArray[np.int64]]:
+    """A run's law, and how many times each batch holds each record."""
     data = Noted(subject.first(_RECORDS))
     private = subject.private(data, population=len(data), batch_size=batch_size, steps=steps)
-    table = np.zeros((steps, len(data)), dtype=np.bool_)
+    table = np.zeros((steps, len(data)), dtype=np.int64)
     drawn = 0
     for batch in private:
-        table[drawn, data.rows_of(batch).numpy()] = True
+        table[drawn] = np.bincount(data.rows_of(batch).numpy(), minlength=len(data))
         private.step(batch)
         drawn += 1
     group_of = np.zeros(len(data), dtype=np.int64)
@@ -110,112 +116,93 @@ def _taken(subject: Subject, batch_size: float, steps: int) -> tuple[_Law, NDArr
     return _Law.of(private.plan, group_of), table[:drawn]
 
 
-def _regime(name: str, planned: int, law: _Law, table: NDArray[np.bool_]) -> Result:
-    steps = len(table)
+def _regime(name: str, planned: int, law: _Law, times: NDArray[np.int64]) -> Result:
+    steps = len(times)
     if steps != planned:
         text = f"{steps} batches were handed out for {planned} steps"
         return Result(name, False, math.inf, SURPRISE, text)
-    sizes, groups = table.sum(axis=1), range(law.rates.shape[1])
+    if (most := times.max(initial=0)) > 1:
+        text = f"a batch holds a record {most} times, which moves the sum {most} times as far"
+        return Result(name, False, math.inf, SURPRISE, text)
+    table = times > 0
+    sizes = table.sum(axis=1)
     p_values = {
-        "number of participants": _p_value(sizes.sum(), law.sizes),
-        "spread of the batch sizes": _spread_p(sizes, law.sizes),
-        "number of empty batches": _p_value((sizes == 0).sum(), _coins(law.sizes[:, 0])),
-        "count of one record": min(
-            _p_value(table[:, law.group_of == group].sum(axis=0), _coins(law.single[:, group]))
-            for group in groups
-        )
-        * len(groups),
-        "two records together": min(_pairs_p(table, law, a, b) for a in groups for b in groups[a:])
-        * len(groups) ** 2,
-        "the same record in the next step": _together_p(table[:-1], table[1:], law.group_of),
+        "number of participants": p_value(sizes.sum(), law.sizes),
+        "spread of the batch sizes": spread_p(sizes, law.sizes),
+        "number of empty batches": p_value((sizes == 0).sum(), coins(law.sizes[:, 0])),
+        "sizes of neighbouring steps": _neighbours_p(sizes, law.sizes),
+        "participations of the records": _records_p(table, law),
+        "two records alike": _pairs_p(table, law),
+        "the same record in a later step": _lags_p(table, law.group_of),
         "participants at one rate": _rates_p(table, law),
     }
-    which, p_value = min(p_values.items(), key=lambda item: item[1])
-    text = (
-        f"{steps} batches of mean size {sizes.mean():.2f}; least likely: {which}, p = {p_value:.2g}"
-    )
-    return Result.at_most(name, surprise(p_value), SURPRISE, text)
+    which, least = min(p_values.items(), key=lambda item: item[1])
+    p = min(1.0, len(p_values) * least)
+    text = f"{steps} batches of mean size {sizes.mean():.2f}; least likely: {which}, p = {p:.2g}"
+    return Result.at_most(name, surprise(p), SURPRISE, text)
 
 
-def _spread_p(sizes: NDArray[np.int64], laws: NDArray[np.float64]) -> float:
-    """The p-value of the squared distances of the sizes from their means in whole numbers."""
-    number = np.arange(laws.shape[1])
-    away = np.square(number - np.rint(laws @ number)[:, None]).astype(np.int64)
-    squares = np.zeros((len(laws), away.max() + 1))
-    np.add.at(squares, (np.arange(len(laws))[:, None], away), laws)
-    return _p_value(away[np.arange(len(laws)), sizes].sum(), squares)
+def _neighbours_p(sizes: NDArray[np.int64], laws: NDArray[np.float64]) -> float:
+    """The p-value of the squared differences in size of every step and the next.
+
+    Steps 1 and 2, 3 and 4, … are independent pairs, and so are 2 and 3, 4 and 5, ….
+    """
+    value = np.arange(laws.shape[1])
+    away = np.square(value[:, None] - value).ravel()[None]
+    found = [1.0]
+    for first in (0, 1):
+        pairs = [(step, step + 1) for step in range(first, len(sizes) - 1, 2)]
+        if pairs:
+            products = np.stack([np.outer(laws[a], laws[b]).ravel() for a, b in pairs])
+            seen = sum(int(sizes[a] - sizes[b]) ** 2 for a, b in pairs)
+            found.append(p_value(seen, of_values(np.repeat(away, len(pairs), 0), products)))
+    return min(1.0, 2 * min(found))
 
 
-def _pairs_p(table: NDArray[np.bool_], law: _Law, a: int, b: int) -> float:
-    """The p-value of how often two records of two groups took part together."""
-    left, right = (table[:, law.group_of == group].astype(np.int64) for group in (a, b))
-    together = left.T @ right
-    different = together[np.triu_indices(len(together), 1)] if a == b else together.ravel()
-    return _p_value(different, _coins(law.pair[:, a, b]))
+def _records_p(table: NDArray[np.bool_], law: _Law) -> float:
+    """The p-value of how often each record took part, by itself and in how unlike they are."""
+    found = [1.0]
+    for group in range(law.rates.shape[1]):
+        counts = table[:, law.group_of == group].sum(axis=0)
+        if not counts.size:
+            continue
+        tossed = coins(law.single[:, group])
+        found.append(p_value(counts, tossed))
+        if not law.capped:  # a cap ties the records of a batch to each other
+            found.append(spread_p(counts, np.tile(sum_law(tossed), (len(counts), 1))))
+    return min(1.0, len(found) * min(found))
+
+
+def _pairs_p(table: NDArray[np.bool_], law: _Law) -> float:
+    """The p-value of in how many steps two records both took part or both did not."""
+    groups = range(law.rates.shape[1])
+    found = [1.0]
+    for a in groups:
+        for b in groups[a:]:
+            left, right = (table[:, law.group_of == group].astype(np.int64) for group in (a, b))
+            alike = left.T @ right + (1 - left).T @ (1 - right)
+            different = alike[np.triu_indices(len(alike), 1)] if a == b else alike.ravel()
+            chances = 1 - law.single[:, a] - law.single[:, b] + 2 * law.pair[:, a, b]
+            found.append(p_value(different, coins(chances)))
+    return min(1.0, len(found) * min(found))
+
+
+def _lags_p(table: NDArray[np.bool_], group_of: NDArray[np.int64]) -> float:
+    """The p-value of how often a record of one step takes part again, so many steps later."""
+    lags = range(1, len(table))
+    found = [together_p(table[:-lag], table[lag:], group_of) for lag in lags]
+    return min([1.0, *(len(lags) * p for p in found)])
 
 
 def _rates_p(table: NDArray[np.bool_], law: _Law) -> float:
     """The p-value of how many of a group took part in all steps that share their rates."""
-    # With a cap the records of a batch are not independent, and their number was judged above.
-    if not np.array_equal(law.single, law.rates):
+    if law.capped:  # the records of a batch are not independent, and their number was judged above
         return 1.0
     distinct, which = np.unique(law.rates, axis=0, return_inverse=True)
     p_values = [
-        _p_value(part.sum(), _coins(np.full(part.size, rates[group])))
+        p_value(part.sum(), coins(np.full(part.size, rates[group])))
         for number, rates in enumerate(distinct)
         for group in range(len(rates))
         if (part := table[which.ravel() == number][:, law.group_of == group]).size
     ]
     return min(1.0, len(p_values) * min(p_values))
-
-
-def _together_p(a: NDArray[np.bool_], b: NDArray[np.bool_], group_of: NDArray[np.int64]) -> float:
-    """The p-value of how often a record is in both of two batches, given how many are in each.
-
-    Given their sizes, batches are drawn like lots: what they share is hypergeometric, with a cap
-    and without. That a batch stands in two pairs does not matter: whatever it is, the next one is
-    drawn as independently.
-    """
-    from scipy import stats
-
-    laws, shared = [], 0
-    for group in np.unique(group_of):
-        left, right = a[:, group_of == group], b[:, group_of == group]
-        members = left.shape[1]
-        number = np.arange(members + 1)[None]
-        sizes = left.sum(axis=1)[:, None], right.sum(axis=1)[:, None]
-        laws.append(stats.hypergeom.pmf(number, members, *sizes))
-        shared += int((left & right).sum())
-    widest = max(law.shape[1] for law in laws)
-    padded = [np.pad(law, ((0, 0), (0, widest - law.shape[1]))) for law in laws]
-    return _p_value(shared, np.concatenate(padded))
-
-
-def _coins(chances: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The laws of coins, one a row."""
-    return np.stack((1 - chances, chances), axis=1)
-
-
-def _p_value(sums: NDArray[np.int64] | np.int64 | int, laws: NDArray[np.float64]) -> float:
-    """The smallest two-sided p-value of sums, times their number.
-
-    Counts are small where batches are: a normal law would call six coincidences impossible that
-    happen once in 3,000 runs. So the law of the sum is made whole, by Fourier transforms, whose
-    rounding is far below what counts as a surprise.
-
-    Args:
-        sums: what was counted, each a sum of independent numbers.
-        laws: the probabilities of 0, 1, 2, … of each number, one a row.
-    """
-    from scipy import fft
-
-    sums = np.atleast_1d(sums)
-    if not sums.size:
-        return 1.0
-    distinct, times = np.unique(laws, axis=0, return_counts=True)
-    longest = len(laws) * (laws.shape[1] - 1) + 1
-    length = fft.next_fast_len(longest, real=True)
-    transform = np.prod(fft.rfft(distinct, length) ** times[:, None], axis=0)
-    weights = np.maximum(fft.irfft(transform, length)[:longest], 0)
-    low, high = np.cumsum(weights)[sums], np.cumsum(weights[::-1])[::-1][sums]
-    return float(min(1.0, sums.size * 2 * np.minimum(low, high).min()))

@@ -60,4 +60,5 @@ def _guarded(total: Tensor, trace_x: Tensor, trace_g: Tensor, like: Tensor) -> T
     lost = 1e6 * limits.tiny  # by underflow, in one entry of a Gram matrix of up to 1e6 columns
     trace_x, trace_g = trace_x + positions * lost, trace_g + positions * lost
     total.clamp_(min=0.0).add_(trace_x * trace_g, alpha=GUARD * limits.eps)
-    return total.add_(trace_x.add_(trace_g), alpha=positions * lost)
+    total.add_(trace_x.add_(trace_g), alpha=positions * lost)
+    return total.add_(positions**2 * limits.tiny)  # a product of two entries may underflow too
