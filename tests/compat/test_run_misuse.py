@@ -9,6 +9,7 @@ import torch
 from compat_loop import assert_gradients, classification_truth, start, vectors
 from torch import nn, optim
 from torch.nn import functional as F
+from torch.utils.data import TensorDataset
 
 from steppe.compat import PrivacyEngine
 from steppe.errors import ConfigurationError, MisuseError
@@ -190,3 +191,19 @@ def test_data_loader_is_needed() -> None:
             noise_multiplier=1.0,
             max_grad_norm=1.0,
         )
+
+
+def test_an_input_with_a_gradient_may_be_written_over_before_the_step() -> None:
+    """Norms taken early belong to what is summed, also where torch cannot see the change."""
+    torch.manual_seed(0)
+    model = nn.Linear(200, 200, bias=False)
+    data = TensorDataset(torch.randn(12, 4, 200), torch.zeros(12))
+    loop = start(model, data)
+    x, _ = loop.batch()
+    x = x.clone().requires_grad_()
+    loop.model(x).sin().sum((1, 2)).mean().backward()
+    x.detach().numpy()[:] *= 1000
+    loop.optimizer.step()
+    released = model.weight.grad.norm() * 12
+    assert released <= 12 * 0.5 * 1.001
+    assert x.grad is not None

@@ -183,12 +183,27 @@ class _Capture(torch.autograd.Function):
         output, saved = use.forward(*inputs)
         ctx.use = use
         ctx.save_for_backward(*saved)
-        return output
+        if isinstance(output, Tensor):
+            return _changeable(output, saved)
+        return tuple([_changeable(tensor, saved) for tensor in output])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         use: Use = ctx.use
         return (None, None, *use.backward(ctx.saved_tensors, grads, ctx.needs_input_grad[2:]))
+
+
+def _changeable(output: Tensor, saved: tuple[Tensor | None, ...]) -> Tensor:
+    """The same numbers as a tensor that the model may change in place, as it may without a tracer.
+
+    Torch forbids that for views that come out of an autograd function. What the backward pass needs
+    is not shared with the model unless torch can see it change.
+    """
+    if not output._is_view():
+        return output
+    where = output.untyped_storage().data_ptr()
+    shared = any(t is not None and t.untyped_storage().data_ptr() == where for t in saved)
+    return output.clone() if shared else torch.ops.aten._unsafe_view(output, output.shape)
 
 
 Rule = Callable[[Contact], Use | None]

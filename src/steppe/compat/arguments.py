@@ -49,8 +49,12 @@ class RecordAxis:
                 )
 
     def followed(self, arguments: Arguments) -> Arguments:
-        """The same arguments as new tensor objects that are marked as made from records."""
-        alias = each(lambda tensor: tensor.view_as(tensor), arguments)
+        """The same arguments as new tensor objects that are marked as made from records.
+
+        Those that need a gradient are copied: layers take them for the model's own and measure them
+        early, and the caller may write over its memory, unseen, before the step.
+        """
+        alias = each(lambda t: t.clone() if t.requires_grad else t.view_as(t), arguments)
         mark(alias)
         return alias
 
