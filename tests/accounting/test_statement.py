@@ -47,7 +47,7 @@ def test_nine_items(statement: Statement) -> None:
         "all checkpoints",
         "Not covered: choosing hyper-parameters",
         "outside the account: the structure (shapes, types) of one record; a few records at set-up",
-        "the labels where classes were declared; the time that kernels take on the first batch",
+        "the labels where classes were declared; the size of the first batch and the time that",
         "dp-accounting 0.6",
         "by RDP: ε = ",
         "one patient is added to or removed",

@@ -122,3 +122,59 @@ def test_copies_go_on_by_themselves(way: str) -> None:
     together.update(model)
     assert _same(together[0], twin[0])
     assert _same(together[1], twin[1])
+
+
+def test_buffers_are_averaged_in_the_order_of_the_model() -> None:
+    model = nn.BatchNorm1d(2)
+    names = ["running_mean", "running_var"]
+    together = Averages([EMA(model, 0.9, average_buffers=order) for order in (names, names[::-1])])
+    nn.init.constant_(model.running_mean, 5.0)
+    nn.init.constant_(model.running_var, 7.0)
+    together.update(model)
+    for average in together:
+        assert average.weights()["running_mean"].tolist() == [5.0, 5.0]
+        assert average.weights()["running_var"].tolist() == [7.0, 7.0]
+
+
+def test_another_order_of_the_same_names_is_another_model() -> None:
+    one, other = nn.Module(), nn.Module()
+    for model, names in ((one, "ab"), (other, "ba")):
+        for name in names:
+            model.register_parameter(name, nn.Parameter(torch.zeros(2)))
+    with pytest.raises(SteppeError, match="averages=1: was made for another model"):
+        Averages([EMA(one, 0.9), EMA(other, 0.9)])
+
+
+def test_weights_that_one_average_cannot_hold_reach_none() -> None:
+    model = nn.Linear(1, 1, bias=False)
+    together = Averages([EMA(model, 0.5, warmup=False), Window(model, 2, dtype=torch.float16)])
+    for value in (1.0, 3.0):
+        nn.init.constant_(model.weight, value)
+        together.update(model)
+    nn.init.constant_(model.weight, 1e6)
+    with pytest.raises(SteppeError, match="cannot hold the weights"):
+        together.update(model)
+    assert [average.updates for average in together] == [2, 2]
+    assert [average.weights()["weight"].item() for average in together] == [2.0, 2.0]
+
+
+def test_a_state_that_fits_only_in_part_is_not_loaded_at_all() -> None:
+    model = nn.Linear(1, 1, bias=False)
+    together = Averages([SWA(model), EMA(model, 0.9)])
+    together.update(model)
+    before = together[0].weights()["weight"].item()
+    state = together.state_dict()
+    state["0.average.weight"] = torch.tensor([[-7.0]])
+    state["1.setting.decay"] = torch.tensor(0.5, dtype=torch.float64)
+    with pytest.raises(SteppeError, match=r"the state was made with decay=0\.5"):
+        together.load_state_dict(state)
+    assert together[0].weights()["weight"].item() == before
+
+
+def test_averages_made_in_inference_mode_can_be_updated_outside() -> None:
+    model = nn.Linear(2, 1)
+    with torch.inference_mode():
+        together = Averages([EMA(model, 0.9), SWA(model), Window(model, 4, block=2)])
+    for _ in range(3):
+        together.update(model)
+    assert [average.covers for average in together] == [3, 3, 3]

@@ -17,7 +17,7 @@ from torch import nn
 from training_cases import STEPS, pairs, plan, trainer
 
 from steppe import SAT, Plan, SeededSource
-from steppe.averaging import CheckpointStore, reconstruct, stored_snapshots
+from steppe.averaging import OPA, CheckpointStore, reconstruct, stored_snapshots
 from steppe.clipping import Automatic
 from steppe.errors import (
     ConfigurationError,
@@ -26,7 +26,7 @@ from steppe.errors import (
     StorageError,
 )
 from steppe.ledger import Ledger
-from steppe.training import Interrupted, Moment, Snapshots, Trainer, read_log
+from steppe.training import FromStore, Interrupted, Moment, Snapshots, Trainer, read_log
 
 
 def stop_at(step: int) -> Any:
@@ -438,6 +438,10 @@ def test_a_full_disk_is_a_clear_error_and_nothing_is_lost(
         ({"evaluate_every": -3}, "evaluate_every=-3"),
         ({"block": 0}, "block=0"),
         ({"averages": ["EMA"]}, "averages='EMA': is no average"),
+        (
+            {"averages": [FromStore(OPA, 3), FromStore(OPA, 3)]},
+            r"averages='OPA\(k=3\)': is the name of 2 averages, which a table cannot tell apart",
+        ),
         ({"scheduler": 3}, "scheduler='int': must be a torch learning-rate scheduler"),
         ({"evaluate": torch.zeros(3, 6)}, "evaluate='Tensor': must give pairs"),
     ],

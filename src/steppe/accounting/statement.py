@@ -133,7 +133,8 @@ class Statement:
                 "architecture or checkpoint with the help of the same data, and other runs on it. "
                 "Also read, outside the account: the structure (shapes, types) of one record; a "
                 "few records at set-up where a custom function collates them; the labels where "
-                "classes were declared; the time that kernels take on the first batch. "
+                "classes were declared; the size of the first batch and the time that kernels take "
+                "on it. "
                 f"{self._also_read_text}{self._population_text}{self._groups_text}"
             ),
             "release": (

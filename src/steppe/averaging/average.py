@@ -137,10 +137,13 @@ class Average(AveragedWeights):
 
         Tensors may be the live ones, as in torch: save or clone them before the next update.
         """
+        return self._state(self._saved())
+
+    def _state(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {
             **{f"setting.{name}": _float(value) for name, value in self._settings().items()},
             **{f"counter.{name}": _int(value) for name, value in self._counters().items()},
-            **{f"average.{name}": tensor for name, tensor in self._saved().items()},
+            **{f"average.{name}": tensor for name, tensor in tensors.items()},
             **{
                 f"buffer.{name}": tensor
                 for name, tensor in zip(self.layout.copied, self._buffers, strict=True)
@@ -154,7 +157,16 @@ class Average(AveragedWeights):
         Args:
             state: what `state_dict` gave for an average with the same settings and model.
         """
-        own = self.state_dict()
+        self.require_state(state)
+        for name, tensor in self._tensors().items():
+            tensor.copy_(state[f"average.{name}"])
+        for name, buffer in zip(self.layout.copied, self._buffers, strict=True):
+            buffer.copy_(state[f"buffer.{name}"])
+        self._set_counters({name: int(state[f"counter.{name}"]) for name in self._counters()})
+
+    def require_state(self, state: Mapping[str, Tensor]) -> None:
+        """Refuse a state that `load_state_dict` cannot go on from."""
+        own = self._state(self._tensors())
         different = sorted(own.keys() ^ state.keys())
         if different:
             rule = "the state belongs to another average or another model"
@@ -168,11 +180,6 @@ class Average(AveragedWeights):
             if tensor.shape != state[name].shape:
                 rule = f"has shape {tuple(state[name].shape)}, not {tuple(tensor.shape)}"
                 raise fail("state_dict", name, rule, "load it where it was made")
-        for name, tensor in self._tensors().items():
-            tensor.copy_(state[f"average.{name}"])
-        for name, buffer in zip(self.layout.copied, self._buffers, strict=True):
-            buffer.copy_(state[f"buffer.{name}"])
-        self._set_counters({name: int(state[f"counter.{name}"]) for name in self._counters()})
 
 
 def _float(value: float) -> Tensor:

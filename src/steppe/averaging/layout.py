@@ -90,7 +90,8 @@ class Layout:
         buffers = dict(model.named_buffers())
         for name in average_buffers:
             _check_buffer(name, buffers)
-            averaged[name] = _accumulator(name, buffers[name])
+        named = set(average_buffers)
+        averaged |= {n: _accumulator(n, buffer) for n, buffer in buffers.items() if n in named}
         if not averaged:
             rule = "has no trained parameter to average"
             raise fail("model", type(model).__name__, rule, "make the average before freezing it")
@@ -101,11 +102,18 @@ class Layout:
         }
         return cls(averaged, copied)
 
+    def fits(self, other: Layout) -> bool:
+        """Whether both have the same tensors in the same order."""
+        mine, theirs = ([*each.averaged.items(), *each.copied.items()] for each in (self, other))
+        return self == other and mine == theirs
+
+    @torch.inference_mode(False)
     def zeros(self, rows: int) -> list[Tensor]:
         """Empty accumulators: for each tensor that is averaged, its part of all rows.
 
         In a row the tensors of one dtype and device are parts of one block: a pass over them is a
-        walk through memory, measurably faster than over tensors that lie apart.
+        walk through memory, measurably faster than over tensors that lie apart. They outlive the
+        call, so they are no inference tensors of a caller's mode.
         """
         specs = list(self.averaged.values())
         kinds = dict.fromkeys((spec.dtype, spec.device) for spec in specs)
@@ -116,6 +124,7 @@ class Layout:
             parts[kind] = iter(block.split(sizes, dim=1))
         return [next(parts[spec.dtype, spec.device]).view(rows, *spec.shape) for spec in specs]
 
+    @torch.inference_mode(False)
     def copies(self) -> list[Tensor]:
         """Room for everything that is copied."""
         return [_zeros(spec) for spec in self.copied.values()]

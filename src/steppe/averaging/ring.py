@@ -28,6 +28,7 @@ class Ring:
         device: where an in-memory ring lives.
     """
 
+    @torch.inference_mode(False)  # as in `Layout.zeros`
     def __init__(
         self,
         slots: int,
@@ -49,14 +50,16 @@ class Ring:
         return torch.finfo(self.rows.dtype).eps / 2
 
     def write(self, slot: int, values: Sequence[Tensor]) -> None:
-        """Store tensors one after another in a slot."""
+        """Store tensors one after another in a slot, or leave it as it is where they do not fit."""
         row = self.rows[slot]
+        # float16 ends at 65504; the other dtypes reach as far as the accumulator.
+        if row.dtype == torch.float16:
+            values = [value.to(row.dtype) for value in values]
+            if not all(bool(value.isfinite().all()) for value in values):
+                rule = "cannot hold the weights, which are not finite or beyond 65504"
+                raise fail("dtype", row.dtype, rule, "use torch.bfloat16")
         parts = row.split([value.numel() for value in values])
         torch._foreach_copy_(list(parts), [value.flatten() for value in values])
-        # float16 ends at 65504; the other dtypes reach as far as the accumulator.
-        if row.dtype == torch.float16 and not bool(row.isfinite().all()):
-            rule = "cannot hold the weights, which are not finite or beyond 65504"
-            raise fail("dtype", row.dtype, rule, "use torch.bfloat16")
 
     def mean(self, slots: int) -> Tensor:
         """The mean of the first slots in float64: reading is rare, so it may be slow and accurate.

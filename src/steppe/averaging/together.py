@@ -39,7 +39,7 @@ class Averages:
             if any(average is earlier for earlier in self._averages[:index]):
                 rule = "is in the list already, and would count every update twice"
                 raise fail("averages", index, rule, "give each average once")
-            if average.layout != self._averages[0].layout:
+            if not average.layout.fits(self._averages[0].layout):
                 rule = "was made for another model than the first"
                 raise fail("averages", index, rule, "make one Averages for each model")
         self._running = [average for average in self._averages if isinstance(average, Running)]
@@ -50,9 +50,9 @@ class Averages:
     def update(self, model: nn.Module) -> None:
         """Take the model's present weights into every average."""
         now = self._averages[0].layout.now(model)
-        absorb_together(self._running, now)
-        for average in self._others:
+        for average in self._others:  # first: one that cannot hold the weights refuses them
             average.absorb(now)
+        absorb_together(self._running, now)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The states of all averages, each under its position."""
@@ -71,6 +71,8 @@ class Averages:
                 rule = f"is no part of {len(parts)} averages"
                 raise fail("state_dict", key, rule, "load it where it was made")
             parts[int(index)][name] = tensor
+        for average, part in zip(self._averages, parts, strict=True):
+            average.require_state(part)
         for average, part in zip(self._averages, parts, strict=True):
             average.load_state_dict(part)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -122,6 +123,10 @@ class Kept:
         weights = [average for average in averages if isinstance(average, Average)]
         self._together = Averages(weights) if weights else None
         self._powers: list[PowerAverages] = []
+        for name, times in Counter(self.labels).items():
+            if times > 1:
+                rule = f"is the name of {times} averages, which a table cannot tell apart"
+                raise _validate.fail("averages", name, rule, "leave one out, or change a setting")
 
     def open(self, store: CheckpointStore | None) -> None:
         """Begin to write snapshots into the run's store."""
@@ -210,5 +215,6 @@ def label(average: Average) -> str:
         'EMA(decay=0.99, warmup=1)'
     """
     settings: Mapping[str, Any] = average._settings()
-    inside = ", ".join(f"{name}={value:g}" for name, value in settings.items())
+    exact = {name: repr(float(value)).removesuffix(".0") for name, value in settings.items()}
+    inside = ", ".join(f"{name}={value}" for name, value in exact.items())
     return f"{type(average).__name__}({inside})"

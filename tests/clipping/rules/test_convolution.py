@@ -345,3 +345,15 @@ def test_output_padding_beyond_the_stride_takes_the_fallback() -> None:
     torch.manual_seed(0)
     layer = nn.ConvTranspose1d(2, 3, 3, stride=1, dilation=3, output_padding=2)
     compare(layer, torch.randn(4, 2, 5))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_strided_points_with_channels_last(way: str) -> None:
+    """The library's kernel for them writes out of bounds; a process that uses it ends abruptly."""
+    torch.manual_seed(0)
+    model = nn.Conv2d(3, 8, 1, stride=2, bias=False)
+    x = torch.randn(8, 3, 16, 16).contiguous(memory_format=torch.channels_last)
+    first = compare(model, x, kernels=Kernels(measure=False))
+    pinned = dict.fromkeys(first.kernels.chosen, way)
+    for _ in range(20):
+        compare(model, x, kernels=Kernels(pinned))

@@ -61,10 +61,14 @@ class Geometry:
 
         Where records are folded into the channels, it is one gradient after the other.
         """
-        groups = self.groups * records
+        groups, stride = self.groups * records, self.stride
+        if self.pointwise and max(stride) > 1:
+            # On images with channels last the library's own strided kernel writes where it should
+            # not (torch 2.13, three channels and fewer), which ends the process sooner or later.
+            x, stride = x[self.strided(0)].contiguous(), (1,) * len(stride)
         shape = (g.shape[1], x.shape[1] // groups, *self.kernel)
         weight = x.new_empty(shape)  # only its shape is read
-        return self._backward(x, g, weight, self.stride, groups, [False, True, False])[1]
+        return self._backward(x, g, weight, stride, groups, [False, True, False])[1]
 
     def _backward(
         self,
