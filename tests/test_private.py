@@ -18,6 +18,7 @@ from steppe.errors import (
     DataError,
     IsolationError,
     MisuseError,
+    SteppeError,
     UnsupportedModelError,
 )
 from steppe.step import PrivateStep
@@ -488,3 +489,111 @@ def test_mixed_precision_around_a_step_is_refused_before_it_is_charged() -> None
     assert loop.steps_done == 0
     loop.step(batch)  # the drawn batch is still there
     assert loop.steps_done == 1
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.autograd.detect_anomaly])
+def test_modes_that_end_in_an_error_are_refused_before_the_charge(mode: Any) -> None:
+    run = private()
+    batch = next(iter(run))
+    with mode(), pytest.raises(MisuseError, match=f"{mode.__name__}=on: must be off"):
+        run.step(batch)
+    assert run.steps_done == 0
+    run.step(batch)
+    assert run.steps_done == 1
+
+
+def test_an_interrupt_before_the_charge_keeps_draws_and_steps_together() -> None:
+    """The draw of a step belongs to the number of the step, whatever happened before."""
+    asked: list[int] = []
+
+    class Noted(steppe.Poisson):
+        def begin(self, *arguments: Any) -> Any:
+            draw = super().begin(*arguments)
+
+            def noted(step: int, source: Any) -> Tensor:
+                asked.append(step)
+                return draw(step, source)
+
+            return noted
+
+    run = private(sampling=Noted())
+    charge = run._step._charge
+
+    def interrupted() -> float:
+        raise KeyboardInterrupt
+
+    run._step._charge = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        run.step(next(iter(run)))
+    run._step._charge = charge
+    for batch in run:
+        run.step(batch)
+    assert run.steps_done == run.plan.total_steps
+    assert asked == list(range(run.plan.total_steps))
+
+
+def test_a_loop_that_was_left_is_offered_the_same_draw() -> None:
+    run = private()
+    run.step(next(iter(run)))
+    left, _ = next(iter(run))
+    before = left.clone()
+    left.mul_(0.0)
+    ((again, labels),) = run.take(1)
+    assert torch.equal(again, before), "read anew, not as the loop left it"
+    run.step((again, labels))
+    assert run.steps_done == 2
+
+
+def test_the_state_of_another_plan_is_refused() -> None:
+    run = private()
+    for batch in run.take(2):
+        run.step(batch)
+    state = run.state_dict()
+    other = private(noise_multiplier=100.0)
+    with pytest.raises(ConfigurationError, match=r"must be .*, the digest of this run's plan"):
+        other.load_state_dict(state)
+    assert other.steps_done == 0
+    same = private()
+    same.load_state_dict(state)
+    assert same.steps_done == 2
+
+
+def test_gradients_that_others_left_never_move_a_weight() -> None:
+    """Frozen while the loop was made private, so the engine does not know these weights."""
+    model, optimizer, data, plan = parts()
+    first = next(iter(model.parameters()))
+    first.requires_grad_(False)
+    run = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+    before = first.detach().clone()
+    first.grad = torch.ones_like(first)
+    run.step(next(iter(run)))
+    assert torch.equal(before, first)
+
+
+def test_a_model_changed_during_the_run_is_probed_again() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Identity(), nn.Linear(8, 2))
+    x, y = torch.randn(60, 4), torch.randint(0, 2, (60,))
+    plan = steppe.Plan(delta=1e-3, noise_multiplier=1.0, population=60, batch_size=20, steps=9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = steppe.make_private(model, optimizer, (x, y), plan, loss=F.cross_entropy)
+    run.step(next(iter(run)))
+    batch = next(iter(run))
+    model[1] = nn.BatchNorm1d(8, affine=False, track_running_stats=False)
+    with pytest.raises(SteppeError, match="BatchNorm1d"):
+        run.step(batch)
+    model[1] = nn.Identity()
+    hook = model[0].register_forward_hook(lambda module, inputs, output: output - output.mean(0))
+    with pytest.raises(SteppeError, match="must treat every record alone"):
+        run.step(batch)
+    hook.remove()
+    model[2] = nn.Linear(8, 2)
+    with pytest.raises(SteppeError, match="must be among the trained ones"):
+        run.step(batch)
+    assert run.steps_done == 1
+
+
+@pytest.mark.parametrize("bound", [1e-46, 1e39])
+def test_noise_beyond_float32_is_refused_before_the_first_step(bound: float) -> None:
+    with pytest.raises(ConfigurationError, match=r"must lie in the range of torch\.float32"):
+        private(clip=steppe.Flat(bound))

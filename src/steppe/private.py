@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,7 +23,7 @@ from steppe.clipping.tracing import is_marked
 from steppe.errors import IsolationError, MisuseError
 from steppe.noise import Source, as_source
 from steppe.plan import Plan
-from steppe.sampling import Draw, Records, check_labels, records
+from steppe.sampling import Draw, Offers, Records, check_labels, records
 from steppe.step import PrivateStep
 
 
@@ -149,48 +148,36 @@ class Private:
         self._example = rows.take(torch.zeros(0, dtype=torch.long))
         self._reports: dict[tuple[object, ...], Report] = {}
         self._parts: list[Any] = []
-        self._drawn: int | None = None
-        self._draws_made = 0
+        self._offered = (-1, 0)  # the step of the batch that was handed out last, and its records
         self._expect(self._report())
         engine.rehearse()
         self._step = PrivateStep(plan, engine, optimizer, source, self._padding_rows())
-        self._rows, self._source = rows, source
-        self._pending: deque[Tensor] = deque()
-        self._batches = self._stream()
+        self._rows = rows
+        self._offers = Offers(_draw(plan, len(rows), groups), rows, source, plan.total_steps)
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches that are left, one for each step of the plan."""
+        """The batches that are left, one for each step of the plan.
+
+        A loop that begins after another was left between a draw and its step is offered the same
+        draw again.
+        """
+        new = True
         while self.steps_done < self.plan.total_steps:
-            if self._drawn is not None:
+            if self._drawn is not None and not new:
                 raise MisuseError(
                     f"step={self.steps_done + 1}: a batch was drawn and not stepped; step every "
                     "batch, also an empty one, because leaving some out changes the mechanism."
                 )
-            yield self._fetch()
+            new, step = False, self.steps_done
+            batch = self._offers.read(step)
+            self._offered = (step, count(batch))
+            yield batch
 
-    def _fetch(self) -> Any:
-        """The next drawn batch. If reading it fails, the same draw is offered again."""
-        try:
-            batch = next(self._batches)
-            self._drawn = count(batch)
-        except BaseException:
-            self._batches = self._stream()
-            raise
-        if self._pending:
-            self._pending.popleft()
-        return batch
-
-    def _stream(self) -> Iterator[Any]:
-        """Batches of the draws that were made and not delivered, then of new draws."""
-        return self._rows.stream(itertools.chain(list(self._pending), self._draws()))
-
-    def _draws(self) -> Iterator[Tensor]:
-        plan, rows = self.plan, len(self._rows)
-        draw = _draw(plan, rows, self.groups)
-        while (step := self._draws_made) < plan.total_steps:
-            self._draws_made += 1
-            self._pending.append(draw(step, self._source))
-            yield self._pending[-1]
+    @property
+    def _drawn(self) -> int | None:
+        """The records of the batch that was handed out for the next step, if one was."""
+        step, size = self._offered
+        return size if step == self.steps_done else None
 
     def __len__(self) -> int:
         """How many batches are left."""
@@ -223,21 +210,35 @@ class Private:
                 f"batch={found} records: must be the batch just drawn ({self._drawn}), "
                 "each record once; iterate over the private object and pass on what it yields."
             )
-        self._refuse_mixed_precision()
+        self._refuse_modes()
         self._expect(self._report())
-        self._drawn, self._parts = None, []
-        before = self._snapshot() if self.steps_done == 0 else {}
-        self._step.take(parts)
+        done = self.steps_done
+        before = self._snapshot() if done == 0 else {}
+        try:
+            self._step.take(parts)
+        finally:
+            if self.steps_done > done:  # charged: the batch is used up, whatever became of it
+                self._parts = []
         self._require_untouched()
         self._require_movement(before)
 
-    def _refuse_mixed_precision(self) -> None:
-        """Layers would work in types that the probe has not seen, and some would fail half way."""
-        if self.engine.in_mixed_precision:
+    def _refuse_modes(self) -> None:
+        """Modes of torch in which a step would fail half way, or tell of a record by failing."""
+        if self.engine.in_mixed_precision:  # layers would work in types the probe has not seen
             raise MisuseError(
                 "autocast=on: must be off around a private step; leave the block, and for speed in "
                 "half precision use model.to(torch.bfloat16), whose gradients are clipped in "
                 "float32."
+            )
+        if torch.is_inference_mode_enabled():
+            raise MisuseError(
+                "inference_mode=on: must be off around a private step, which needs gradients; "
+                "leave the block."
+            )
+        if torch.is_anomaly_enabled():
+            raise MisuseError(
+                "detect_anomaly=on: must be off around a private step, because its error would "
+                "tell that a record's gradient is not finite; look for anomalies on made-up data."
             )
 
     @property
@@ -256,13 +257,12 @@ class Private:
             state: of a run of the same plan. Its `steps_done` may be raised to count steps that
                 were charged and lost.
         """
-        if self._draws_made:
+        if self._offers.begun:
             raise MisuseError(
-                f"state_dict after {self._draws_made} draws: must be loaded before the first one; "
+                f"state_dict at step {self.steps_done + 1}: must be loaded before the first draw; "
                 "make a new private object and load it there."
             )
         self._step.load_state_dict(state)
-        self._draws_made = self.steps_done
 
     def epsilon(self) -> float:
         """ε at the plan's δ for the steps taken so far, by PLD."""
@@ -278,9 +278,17 @@ class Private:
         return self._report()
 
     def _report(self) -> Report:
-        """Probe the model as it is now, once for each way it is used: modes, frozen weights."""
+        """Probe the model as it is now, once for each form: modules, modes, hooks, weights."""
         trained = {n: p for n, p in self.engine.parameters.items() if p.requires_grad}
-        state = (*(module.training for module in self.model.modules()), *trained)
+        # Modules and weights themselves, which are kept: the place of one that is gone could be
+        # taken by another.
+        state = (
+            *(
+                (m, m.training, *m._forward_hooks, *m._forward_pre_hooks)
+                for m in self.model.modules()
+            ),
+            *(p for p in self.model.parameters() if p.requires_grad),
+        )
         if state not in self._reports:
             self._reports[state] = probe(self.model, trained, self.engine.objective, self._example)
         return self._reports[state]

@@ -22,6 +22,7 @@ from steppe import _validate
 from steppe.clipping import ClippedSum
 from steppe.errors import BudgetExhausted, MisuseError
 from steppe.noise import Source
+from steppe.noise.source import require_noise_std
 from steppe.plan import Plan
 from steppe.points import Point, Remembering, Weights
 
@@ -68,6 +69,10 @@ class PrivateStep:
         self._parameters = list(engine.parameters.values())
         self._padding = dict(padding or {})
         self._walk = plan.point.begin(Weights(self._parameters))
+        start = 0
+        for steps, _ in plan.noise.relative(plan.total_steps):  # calibrates and refuses beforehand
+            require_noise_std(plan.noise_std_at(start), self._dtype)
+            start += steps
 
     def take(self, parts: Sequence[Any]) -> None:
         """Take one step on a drawn batch, given whole or in parts.
@@ -95,16 +100,18 @@ class PrivateStep:
             self.optimizer.step()  # 6
         except BaseException:
             engine.clipper.load(before)
+            self._clear()
             raise
 
     def state_dict(self) -> dict[str, Any]:
-        """What the next step depends on besides model and optimizer: numbers and tensors.
+        """What the next step depends on besides model and optimizer: numbers, text and tensors.
 
         Guarantees:
             All of it is public, made from what earlier steps released.
         """
         memory = _memory(self._walk)
         return {
+            "plan": self.plan.digest(),
             "steps_done": self.steps_done,
             "clip": self.engine.clipper.state(),
             "walk": {} if memory is None else memory.state(),
@@ -114,8 +121,16 @@ class PrivateStep:
         """Go on from what `state_dict` returned.
 
         Guarantees:
-            Steps that were charged stay charged: a state from before them is refused.
+            Steps that were charged stay charged: a state from before them is refused, and so is
+            that of another plan, whose steps cost something else.
         """
+        if state.get("plan") != self.plan.digest():
+            raise _validate.fail(
+                "state['plan']",
+                state.get("plan"),
+                f"must be {self.plan.digest()}, the digest of this run's plan",
+                "load it into a run of the plan that made it",
+            )
         done = state["steps_done"]
         if type(done) is not int or not self.steps_done <= done <= self.plan.total_steps:
             raise _validate.fail(
@@ -139,18 +154,25 @@ class PrivateStep:
             )
         std = self.plan.noise_std_at(self.steps_done)
         self.steps_done += 1
-        for parameter in self._parameters:
-            parameter.grad = None  # if the step fails, nothing half made is left to be used
+        self._clear()
         return std
 
-    def _buffer(self) -> Tensor:
-        """Fresh memory: earlier answers and gradients stay what they were.
+    def _clear(self) -> None:
+        """Leave nothing half made to be used, and nothing that others put where noise belongs."""
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
 
-        The grid needs float64, in which the clipped sum itself is exact enough.
-        """
+    @property
+    def _dtype(self) -> torch.dtype:
+        """The grid needs float64, in which the clipped sum itself is exact enough."""
         double = self.plan.noise.grid or all(p.dtype == torch.float64 for p in self._parameters)
-        dtype = torch.float64 if double else torch.float32
-        return torch.empty(self.engine.width, dtype=dtype, device=self._parameters[0].device)
+        return torch.float64 if double else torch.float32
+
+    def _buffer(self) -> Tensor:
+        """Fresh memory: earlier answers and gradients stay what they were."""
+        device = self._parameters[0].device
+        return torch.empty(self.engine.width, dtype=self._dtype, device=device)
 
     def _without_padding(self, gradient: Tensor) -> Tensor:
         for name, row in self._padding.items():

@@ -375,9 +375,10 @@ class _SizesTwice(steppe.Poisson):
 
 class _EmptyLeftOut(Private):
     def __iter__(self) -> Iterator[Any]:
-        for batch in self._batches:
+        for step in range(self.plan.total_steps):
+            batch = self._offers.read(step)
             if (size := count(batch)) > 0:
-                self._drawn = size
+                self._offered = (self.steps_done, size)
                 yield batch
 
 

@@ -1,7 +1,9 @@
 """The probe must name what mixes records, and leave everything as it was."""
 
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -350,3 +352,126 @@ def test_a_step_on_another_path_than_the_probes_is_refused() -> None:
         order[:] = other
         with pytest.raises(UnsupportedModelError, match="must be the one that the probe saw"):
             engine.add_(out, (x,))
+
+
+class Counts(nn.Module):
+    """A buffer that knows how many passes there were: records do not move it, their number does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [Counts(), nn.utils.parametrizations.spectral_norm(nn.Linear(3, 3))],
+    ids=["counter", "spectral norm"],
+)
+def test_buffers_that_move_with_every_pass_are_refused(layer: nn.Module) -> None:
+    model = nn.Sequential(nn.Linear(4, 3), layer)
+    with pytest.raises(IsolationError, match="must not change with every forward pass"):
+        run(model, torch.zeros(1, 4))
+
+
+def test_a_buffer_that_stays_in_eval_mode_is_accepted() -> None:
+    layer = nn.utils.parametrizations.spectral_norm(nn.Linear(3, 3))
+    run(nn.Sequential(nn.Linear(4, 3), layer).eval(), torch.zeros(1, 4))
+
+
+class Caches(nn.Module):
+    """A buffer that is made in the first pass and stays."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not hasattr(self, "ramp"):
+            self.register_buffer("ramp", torch.linspace(0.0, 1.0, x.shape[1]))
+        return x + self.ramp
+
+
+def test_a_buffer_made_once_is_accepted() -> None:
+    run(nn.Sequential(nn.Linear(4, 3), Caches()), torch.zeros(1, 4))
+
+
+class Hides(nn.Module):
+    """Writes a frozen weight in a way that torch does not count."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        self.centre = nn.Parameter(torch.zeros(3), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = x.detach().mean(0)
+        if self.way == "in place":
+            self.centre.data.mul_(0.9).add_(mean)
+        elif self.way == "data":
+            self.centre.data = 0.9 * self.centre.data + mean
+        else:
+            self.centre = nn.Parameter(0.9 * self.centre + mean, requires_grad=False)
+        return x
+
+
+@pytest.mark.parametrize("way", ["in place", "data", "another parameter"])
+def test_hidden_writes_to_frozen_weights_are_refused_and_undone(way: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 3), Hides(way))
+    with pytest.raises(IsolationError, match=r"weights or buffers=\['1.centre'\]"):
+        run(model, torch.zeros(1, 4))
+    assert model[1].centre.tolist() == [0.0, 0.0, 0.0]
+
+
+class KeepsMap(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        self.last = x
+        return x
+
+
+def test_attributes_made_from_records_are_noted() -> None:
+    report = run(nn.Sequential(nn.Linear(4, 3), KeepsMap()), torch.zeros(1, 4))
+    assert "attributes 1.last hold tensors made from records" in report.notes[0]
+
+
+@pytest.mark.parametrize("of", ["torch", "random", "numpy"])
+def test_randomness_of_each_kind_is_no_company(of: str) -> None:
+    model = nn.Linear(4, 3)
+    numbers = {
+        "torch": lambda: torch.rand(()).item(),
+        "random": random.random,
+        "numpy": np.random.random_sample,
+    }
+
+    def objective(batch: Any) -> Tensor:
+        noise = 1 + 0.1 * numbers[of]()
+        return F.cross_entropy(model(batch[0]) * noise, batch[1], reduction="none")
+
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    report = probe(model, dict(model.named_parameters()), objective, (torch.zeros(1, 4), LABELS))
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+    assert report.notes == (
+        "the forward pass is random: only the mean loss was checked for company",
+    )
+
+
+def test_dividing_by_the_batch_is_refused_where_the_pass_is_random() -> None:
+    model = nn.Linear(4, 3)
+
+    def objective(batch: Any) -> Tensor:
+        views = batch[0] + 1e-6 * torch.randn_like(batch[0])
+        return F.cross_entropy(model(views), batch[1], reduction="none") / len(batch[0])
+
+    with pytest.raises(IsolationError, match="on average it did; do not divide by the batch"):
+        probe(model, dict(model.named_parameters()), objective, (torch.zeros(1, 4), LABELS))
+
+
+class MixesMany(nn.Module):
+    """Leaves small batches alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x if len(x) < 4 else x - x.mean(0)
+
+
+def test_mixing_that_begins_with_more_records_is_refused() -> None:
+    with pytest.raises(IsolationError, match="loss=moves"):
+        run(nn.Sequential(nn.Linear(4, 3), MixesMany()), torch.zeros(1, 4))

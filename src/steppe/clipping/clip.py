@@ -128,6 +128,14 @@ class Scaled:
         """Nothing is remembered."""
 
 
+def movable_bound(name: str, value: float) -> float:
+    """A bound that gradients are divided by: its inverse must be a float32 number."""
+    value = _validate.positive(name, value)
+    if value < 1e-30:
+        raise _validate.fail(name, value, "must be at least 1e-30", "a common choice is 1e-3 to 1")
+    return value
+
+
 def row_norms(gradients: Tensor) -> Tensor:
     """The l2 norm of every row, in float64."""
     return torch.linalg.vector_norm(gradients.double(), dim=1)

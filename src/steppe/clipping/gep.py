@@ -11,7 +11,14 @@ from torch import Tensor
 
 from steppe import _validate
 from steppe.clipping.captured import Captured, representable
-from steppe.clipping.clip import Anchors, State, count_weights, finite_rows, row_norms
+from steppe.clipping.clip import (
+    Anchors,
+    State,
+    count_weights,
+    finite_rows,
+    movable_bound,
+    row_norms,
+)
 from steppe.clipping.subspace import chunks, spanned
 
 
@@ -62,7 +69,7 @@ class GEP:
             number = _validate.positive_integer(f"GEP.{name}", getattr(self, name))
             object.__setattr__(self, name, number)
         for name in ("embedding_bound", "residual_bound"):
-            bound = _validate.positive(f"GEP.{name}", getattr(self, name))
+            bound = movable_bound(f"GEP.{name}", getattr(self, name))
             object.__setattr__(self, name, bound)
         if not isinstance(self.biased, bool):
             raise _validate.fail("GEP.biased", self.biased, "must be True or False", "use False")

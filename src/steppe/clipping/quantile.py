@@ -11,7 +11,15 @@ from torch import Tensor
 
 from steppe import _validate
 from steppe.clipping.captured import Captured
-from steppe.clipping.clip import Anchors, Scaled, State, count_weights, refuse_anchors, row_norms
+from steppe.clipping.clip import (
+    Anchors,
+    Scaled,
+    State,
+    count_weights,
+    movable_bound,
+    refuse_anchors,
+    row_norms,
+)
 
 
 @dataclass(frozen=True)
@@ -55,8 +63,8 @@ class Quantile:
         for name, check in (
             ("target", _validate.open_unit),
             ("learning_rate", _validate.positive),
-            ("start", _validate.positive),
-            ("low", _validate.positive),
+            ("start", movable_bound),
+            ("low", movable_bound),
             ("high", _validate.positive),
             ("count_share", _validate.open_unit),
         ):

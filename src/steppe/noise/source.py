@@ -120,10 +120,7 @@ class Source:
             torch.Size([2, 3])
         """
         require_noise_dtype(tensor.dtype)
-        std = positive("std", std)
-        limits = torch.finfo(tensor.dtype)
-        if not limits.tiny <= std <= limits.max / 16:
-            raise fail("std", std, f"must lie in the range of {tensor.dtype}", "use float64")
+        std = require_noise_std(std, tensor.dtype)
         in_place = tensor.device.type == "cpu" and tensor.is_contiguous()
         # The device is named because a default device may be set.
         host = tensor if in_place else torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
@@ -219,6 +216,15 @@ def require_noise_dtype(dtype: torch.dtype) -> None:
             "thousand distinct values",
             "keep the accumulator in float32 and convert the released vector",
         )
+
+
+def require_noise_std(std: float, dtype: torch.dtype) -> float:
+    """Refuse noise that a precision cannot hold."""
+    std = positive("std", std)
+    limits = torch.finfo(dtype)
+    if not limits.tiny <= std <= limits.max / 16:
+        raise fail("std", std, f"must lie in the range of {dtype}", "use float64")
+    return std
 
 
 def as_source(source: object = None) -> Source:

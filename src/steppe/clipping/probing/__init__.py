@@ -25,12 +25,20 @@ from steppe.clipping.probing.isolation import Locator, first_mixing, require_iso
 from steppe.clipping.probing.report import Report as Report
 from steppe.clipping.probing.report import Row as Row
 from steppe.clipping.probing.report import row
-from steppe.clipping.probing.sight import Sight, Subject, look
+from steppe.clipping.probing.sight import (
+    Sight,
+    Subject,
+    kept_attributes,
+    look,
+    own_random_numbers,
+    require_steady,
+)
 from steppe.clipping.probing.synthetic import STYLES, Style, synthetic, with_other_record
 from steppe.clipping.tracing import Layouts
 from steppe.errors import UnsupportedModelError
 
 _RECORDS = 3
+_COMPANY = 11  # records that one is compared in and without: some code begins to mix at a few
 _ROUNDS = 4  # each with random numbers of its own: some models mix records only now and then
 _SEED = 20_170
 
@@ -59,20 +67,23 @@ def probe(
     """
     subject = Subject(model, parameters, objective)
     generator = torch.Generator().manual_seed(_SEED)
-    with torch.random.fork_rng():
+    with own_random_numbers():
         style = _first_finite(subject, example, generator)
         batch = synthetic(example, _RECORDS, generator, style)
         first = look(subject, batch, _SEED)
+        attributes = _attributes_note(model)
         locator = Locator(first)
         for seed in range(_SEED, _SEED + _ROUNDS):
             batch = synthetic(example, _RECORDS, generator, style)
             others = [with_other_record(batch, i, generator, style) for i in range(_RECORDS)]
             _one_round(subject, batch, others, seed, locator)
+        require_steady(subject, batch, _SEED)
         layouts = locator.layouts()
         require_right_gradients(subject, batch, layouts, _SEED)
         require_alone(subject, batch, others, layouts, _SEED)
-        note = require_no_company(subject, batch, layouts, _SEED)
-    return _report(first, parameters, layouts, note)
+        company = synthetic(example, _COMPANY, generator, style)
+        note = require_no_company(subject, company, layouts, _SEED)
+    return _report(first, parameters, layouts, [note, attributes])
 
 
 def _one_round(
@@ -92,7 +103,10 @@ def _one_round(
 
 
 def _report(
-    sight: Sight, parameters: Mapping[str, Tensor], layouts: list[Layouts], note: str | None
+    sight: Sight,
+    parameters: Mapping[str, Tensor],
+    layouts: list[Layouts],
+    notes: list[str | None],
 ) -> Report:
     names = {id(p): name for name, p in parameters.items()}
     rows = [row(c, path, names) for c, path in zip(sight.contacts, sight.paths, strict=True)]
@@ -103,7 +117,17 @@ def _report(
         rows,
         tuple(name for name in parameters if name not in used),
         max(1, held // _RECORDS),
-        () if note is None else (note,),
+        tuple(note for note in notes if note is not None),
+    )
+
+
+def _attributes_note(model: nn.Module) -> str | None:
+    kept = kept_attributes(model)
+    if not kept:
+        return None
+    return (
+        f"attributes {', '.join(kept[:3])} hold tensors made from records: they are not in "
+        "state_dict(), so publish that and not the module object"
     )
 
 

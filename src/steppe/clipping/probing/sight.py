@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import (
@@ -98,7 +100,7 @@ def look(subject: Subject, batch: Any, seed: int, modules: bool = False) -> Sigh
     )
     try:
         with unchanged(model):
-            torch.manual_seed(seed)
+            seed_all(seed)
             with torch.enable_grad():
                 with tracer:
                     losses = subject.objective(alias)
@@ -116,6 +118,61 @@ def look(subject: Subject, batch: Any, seed: int, modules: bool = False) -> Sigh
     return sight
 
 
+def seed_all(seed: int) -> None:
+    """Give every global generator the same random numbers again: models and views may use any."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+
+
+@contextmanager
+def own_random_numbers() -> Iterator[None]:
+    """Put the state of every global generator back."""
+    of_python, of_numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
+
+
+def require_steady(subject: Subject, batch: Any, seed: int) -> None:
+    """A second pass must leave the buffers as the first did.
+
+    How many passes a step takes depends on how many records were drawn, and buffers are published
+    without noise: one that counts passes, or moves with each, tells that number.
+    """
+    model = subject.model
+    seed_all(seed)
+    with unchanged(model), torch.enable_grad():
+        subject.objective(batch)
+        first = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        subject.objective(batch)
+        moved = [
+            name
+            for name, buffer in model.named_buffers()
+            if name not in first or not _equal(buffer, first[name])
+        ]
+    if moved:
+        raise IsolationError(
+            f"buffers={moved[:3]}: must not change with every forward pass, because the number of "
+            "passes depends on how many records were drawn; put these layers in eval mode, or "
+            "write the buffer outside of the forward pass."
+        )
+
+
+def kept_attributes(model: nn.Module) -> list[str]:
+    """Plain attributes of modules that hold something made from records."""
+    return [
+        f"{name}.{key}".removeprefix(".")
+        for name, module in model.named_modules()
+        for key, value in vars(module).items()
+        if key not in ("_parameters", "_buffers", "_modules")
+        and any(is_marked(tensor) for tensor in tensors_in(value))
+    ]
+
+
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
     """Refuse writes to weights, and to buffers from records; put every value back."""
@@ -123,7 +180,9 @@ def unchanged(model: nn.Module) -> Iterator[None]:
     buffers = {name: (b, b.clone()) for name, b in model.named_buffers()}
     try:
         yield
-        written = [name for name, (p, version, _) in weights.items() if p._version != version]
+        now = dict(model.named_parameters())
+        written = [name for name, kept in weights.items() if _was_written(now.get(name), *kept)]
+        written += [name for name in now if name not in weights]
         written += [name for name, buffer in model.named_buffers() if is_marked(buffer)]
         if written:
             raise IsolationError(
@@ -135,16 +194,31 @@ def unchanged(model: nn.Module) -> Iterator[None]:
         _put_back(model, weights, buffers)
 
 
+def _was_written(now: Tensor | None, then: Tensor, version: int, value: Tensor) -> bool:
+    """Whether another tensor is there, or other values; `.data` hides writes from the version."""
+    return now is not then or then._version != version or not _equal(then.detach(), value)
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
+
+
 def _put_back(
     model: nn.Module,
-    weights: Mapping[str, tuple[Tensor, int, Tensor]],
+    weights: Mapping[str, tuple[nn.Parameter, int, Tensor]],
     buffers: Mapping[str, tuple[Tensor, Tensor]],
 ) -> None:
     with torch.no_grad():
-        for parameter, version, value in weights.values():
+        for name, (parameter, version, value) in weights.items():
             unmark(parameter)
-            if parameter._version != version:
+            if _was_written(parameter, parameter, version, value):
+                if parameter.shape != value.shape:
+                    parameter.data = value
                 parameter.copy_(value)
+            path, _, last = name.rpartition(".")
+            owner = model.get_submodule(path)
+            if owner._parameters.get(last) is not parameter:
+                owner._parameters[last] = parameter
         for name, _ in list(model.named_buffers()):
             path, _, last = name.rpartition(".")
             owner = model.get_submodule(path)
