@@ -33,6 +33,7 @@ from steppe.clipping.engine import Buffer, in_hand
 from steppe.clipping.slots import Slot
 from steppe.noise import Source
 from steppe.private import Private
+from steppe.sampling import Offers
 from steppe.step import PrivateStep
 
 Sabotage = Callable[[Private, int], None]
@@ -54,6 +55,9 @@ def place(**choices: Any) -> Sabotage:
     def apply(private: Private, records: int) -> None:
         for name, choice in choices.items():
             object.__setattr__(private.plan, name, choice)
+        plan = private.plan
+        draw = plan.sampling.begin(records, plan.population, plan.batch_size, private.groups)
+        private._offers = Offers(draw, private._rows, private._step._source, plan.total_steps)
 
     return apply
 

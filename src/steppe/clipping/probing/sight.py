@@ -147,13 +147,9 @@ def require_steady(subject: Subject, batch: Any, seed: int) -> None:
     seed_all(seed)
     with unchanged(model), torch.enable_grad():
         subject.objective(batch)
-        first = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        first = {n: (b, b._version, b.clone()) for n, b in model.named_buffers()}
         subject.objective(batch)
-        moved = [
-            name
-            for name, buffer in model.named_buffers()
-            if name not in first or not _equal(buffer, first[name])
-        ]
+        moved = [n for n, b in model.named_buffers() if n not in first or _moved(b, *first[n])]
     if moved:
         raise IsolationError(
             f"buffers={moved[:3]}: must not change with every forward pass, because the number of "
@@ -197,6 +193,12 @@ def unchanged(model: nn.Module) -> Iterator[None]:
 def _was_written(now: Tensor | None, then: Tensor, version: int, value: Tensor) -> bool:
     """Whether another tensor is there, or other values; `.data` hides writes from the version."""
     return now is not then or then._version != version or not _equal(then.detach(), value)
+
+
+def _moved(now: Tensor, then: Tensor, version: int, value: Tensor) -> bool:
+    """Whether a pass changed a buffer. A write that leaves the value as it is counts too: it may
+    move it once the weights have moved."""
+    return not _equal(now, value) or (now is then and now._version != version)
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:
