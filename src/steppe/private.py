@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,14 +12,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from steppe import _validate
+from steppe._around_step import refuse_modes, require_movement, require_untouched
 from steppe._set_up import losses_of, trained_parameters
 from steppe.accounting import Statement
 from steppe.clipping import ClippedSum, Kernels
 from steppe.clipping.batches import count
 from steppe.clipping.physical import fitting_physical_batch
 from steppe.clipping.probing import Report, probe
-from steppe.clipping.tracing import is_marked
-from steppe.errors import IsolationError, MisuseError
+from steppe.errors import MisuseError
 from steppe.noise import Source, as_source
 from steppe.plan import Plan
 from steppe.sampling import Draw, Offers, Records, check_labels, records
@@ -210,7 +209,7 @@ class Private:
                 f"batch={found} records: must be the batch just drawn ({self._drawn}), "
                 "each record once; iterate over the private object and pass on what it yields."
             )
-        self._refuse_modes()
+        refuse_modes(self.engine)
         self._expect(self._report())
         done = self.steps_done
         before = self._snapshot() if done == 0 else {}
@@ -219,27 +218,8 @@ class Private:
         finally:
             if self.steps_done > done:  # charged: the batch is used up, whatever became of it
                 self._parts = []
-        self._require_untouched()
-        self._require_movement(before)
-
-    def _refuse_modes(self) -> None:
-        """Modes of torch in which a step would fail half way, or tell of a record by failing."""
-        if self.engine.in_mixed_precision:  # layers would work in types the probe has not seen
-            raise MisuseError(
-                "autocast=on: must be off around a private step; leave the block, and for speed in "
-                "half precision use model.to(torch.bfloat16), whose gradients are clipped in "
-                "float32."
-            )
-        if torch.is_inference_mode_enabled():
-            raise MisuseError(
-                "inference_mode=on: must be off around a private step, which needs gradients; "
-                "leave the block."
-            )
-        if torch.is_anomaly_enabled():
-            raise MisuseError(
-                "detect_anomaly=on: must be off around a private step, because its error would "
-                "tell that a record's gradient is not finite; look for anomalies on made-up data."
-            )
+        require_untouched(self.model)
+        require_movement(before, self.engine.parameters, self.optimizer)
 
     @property
     def steps_done(self) -> int:
@@ -322,36 +302,6 @@ class Private:
 
     def _snapshot(self) -> dict[str, Tensor]:
         return {name: p.detach().clone() for name, p in self.engine.parameters.items()}
-
-    def _require_untouched(self) -> None:
-        """Nothing made from records may be left in the model; the probe saw to it beforehand."""
-        left = [name for name, tensor in self._kept_tensors() if is_marked(tensor)]
-        if left:
-            raise IsolationError(
-                f"weights or buffers={left[:3]}: must not be written from records in a forward "
-                "pass, and were in this step; do not publish this model, and take the write out."
-            )
-
-    def _kept_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        return itertools.chain(self.model.named_buffers(), self.model.named_parameters())
-
-    def _require_movement(self, before: dict[str, Tensor]) -> None:
-        """Noise moves every weight, so one that stood still is not being trained."""
-        rates = {id(p): g["lr"] for g in self.optimizer.param_groups for p in g["params"]}
-        still = []
-        for name, old in before.items():
-            weight = self.engine.parameters[name]
-            if weight.grad is None or not torch.equal(old, weight.detach()):
-                continue
-            # A rate so small that the update is lost in rounding is the user's choice.
-            step = float(rates.get(id(weight), math.inf)) * weight.grad.abs()
-            if bool((step > torch.finfo(weight.dtype).eps * old.abs()).any()):
-                still.append(name)
-        if still:
-            raise MisuseError(
-                f"parameters={still[:3]}: must move in the first step, and did not; check that "
-                "this optimizer trains them and that its learning rate reaches them."
-            )
 
 
 def _draw(plan: Plan, rows: int, groups: Sequence[Any] | None) -> Draw:
