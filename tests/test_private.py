@@ -597,3 +597,14 @@ def test_a_model_changed_during_the_run_is_probed_again() -> None:
 def test_noise_beyond_float32_is_refused_before_the_first_step(bound: float) -> None:
     with pytest.raises(ConfigurationError, match=r"must lie in the range of torch\.float32"):
         private(clip=steppe.Flat(bound))
+
+
+def test_the_memory_of_another_model_is_refused() -> None:
+    run = private(point=steppe.SAT(0.1))
+    run.step(next(iter(run)))
+    state = run.state_dict()
+    state["walk"]["climb"] = state["walk"]["climb"][:-1]
+    other = private(point=steppe.SAT(0.1))
+    with pytest.raises(ConfigurationError, match=r"'climb'.*must be a vector of the model's"):
+        other.load_state_dict(state)
+    assert other.steps_done == 0

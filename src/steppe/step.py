@@ -140,6 +140,14 @@ class PrivateStep:
                 f"{self.plan.total_steps}, which are paid for",
                 "load the newest state of a run of this plan",
             )
+        for name, vector in state["walk"].items():
+            if vector.shape != (self.engine.numel,):
+                raise _validate.fail(
+                    f"state['walk'][{name!r}]",
+                    tuple(vector.shape),
+                    f"must be a vector of the model's {self.engine.numel} trained weights",
+                    "load it into a run with the same model",
+                )
         self.engine.clipper.load(dict(state["clip"]))
         if (memory := _memory(self._walk)) is not None:
             memory.load(dict(state["walk"]))
