@@ -1,7 +1,7 @@
 """What averages of weights cost: time of an update, time of a reading, and memory.
 
 `python -m benchmarks.averaging` times ten running averages of five million parameters and windows
-of k = 3 … 200, the largest of which takes 4 GB, and prints two tables in about a minute.
+of k = 3 … 200, the largest of which takes 4 GB, and prints two tables in half a minute.
 """
 
 from __future__ import annotations

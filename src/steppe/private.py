@@ -259,7 +259,6 @@ class Private:
 
     def _report(self) -> Report:
         """Probe the model as it is now, once for each form: modules, modes, hooks, weights."""
-        trained = {n: p for n, p in self.engine.parameters.items() if p.requires_grad}
         # Modules and weights themselves, which are kept: the place of one that is gone could be
         # taken by another.
         state = (
@@ -270,6 +269,7 @@ class Private:
             *(p for p in self.model.parameters() if p.requires_grad),
         )
         if state not in self._reports:
+            trained = {n: p for n, p in self.engine.parameters.items() if p.requires_grad}
             self._reports[state] = probe(self.model, trained, self.engine.objective, self._example)
         return self._reports[state]
 

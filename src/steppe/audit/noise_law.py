@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-import random
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from steppe._global_seeds import global_seeds_kept, seed_everything
 from steppe.audit.result import SURPRISE, Result, surprise
 from steppe.audit.subject import Nobody, Subject, released
 from steppe.private import Private
@@ -78,9 +77,9 @@ def noise_independence(subject: Subject, steps: int = 6) -> list[Result]:
     from scipy import stats
 
     vectors: dict[str, Tensor] = {}
-    with _global_seeds_kept():
+    with global_seeds_kept():
         for run in "AB":
-            _seed_everything()
+            seed_everything(0)
             private = subject.private(Nobody(subject.records), steps=steps + 1)
             for step, vector in enumerate(_releases(private, steps)):
                 vectors[f"{run}{step}"] = vector
@@ -140,18 +139,3 @@ def _in_child(private: Private) -> Tensor:
     os.waitpid(child, 0)
     torch.set_num_threads(threads)
     return torch.from_numpy(np.frombuffer(content, dtype=np.float64).copy())
-
-
-@contextmanager
-def _global_seeds_kept() -> Iterator[None]:
-    python, numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        yield
-    random.setstate(python)
-    np.random.set_state(numpy)
-
-
-def _seed_everything() -> None:
-    random.seed(0)
-    np.random.seed(0)
-    torch.manual_seed(0)

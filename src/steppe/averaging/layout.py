@@ -104,8 +104,9 @@ class Layout:
 
     def fits(self, other: Layout) -> bool:
         """Whether both have the same tensors in the same order."""
-        mine, theirs = ([*each.averaged.items(), *each.copied.items()] for each in (self, other))
-        return self == other and mine == theirs
+        # Equal mappings may still differ in order, and tensors are told apart by their place.
+        orders = [(list(layout.averaged), list(layout.copied)) for layout in (self, other)]
+        return self == other and orders[0] == orders[1]
 
     @torch.inference_mode(False)
     def zeros(self, rows: int) -> list[Tensor]:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from steppe._global_seeds import global_seeds_kept
 from steppe.clipping.batches import tensors_in
 from steppe.clipping.probing.agreement import (
     require_alone,
@@ -30,7 +31,6 @@ from steppe.clipping.probing.sight import (
     Subject,
     kept_attributes,
     look,
-    own_random_numbers,
     require_steady,
 )
 from steppe.clipping.probing.synthetic import STYLES, Style, synthetic, with_other_record
@@ -67,7 +67,7 @@ def probe(
     """
     subject = Subject(model, parameters, objective)
     generator = torch.Generator().manual_seed(_SEED)
-    with own_random_numbers():
+    with global_seeds_kept():
         style = _first_finite(subject, example, generator)
         batch = synthetic(example, _RECORDS, generator, style)
         first = look(subject, batch, _SEED)

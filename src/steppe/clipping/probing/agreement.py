@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from steppe._global_seeds import seed_everything
 from steppe.clipping.batches import count, each
 from steppe.clipping.engine import ClippedSum
 from steppe.clipping.flat import Flat
 from steppe.clipping.kernels import Kernels
-from steppe.clipping.probing.sight import Subject, seed_all, unchanged
+from steppe.clipping.probing.sight import Subject, unchanged
 from steppe.clipping.rules import RULES
 from steppe.clipping.slots import wide, wide_dtype
 from steppe.clipping.tracing import Layouts, Tracer, mark
@@ -137,7 +138,7 @@ def _repeatable(subject: Subject, batch: Any, seed: int) -> bool:
 
 
 def _losses(subject: Subject, batch: Any, seed: int) -> Tensor:
-    seed_all(seed)
+    seed_everything(seed)
     with unchanged(subject.model), torch.enable_grad():
         return subject.objective(batch).detach().float()
 
@@ -176,7 +177,7 @@ def _norms(subject: Subject, batch: Any, layouts: list[Layouts], seed: int) -> T
     """‖Gᵢ‖ by weight and record, as the engine sees it."""
     place = {id(leaf): i for i, leaf in enumerate(subject.parameters.values())}
     norms = torch.zeros(len(place), count(batch), dtype=torch.float64)
-    seed_all(seed)
+    seed_everything(seed)
     with torch.no_grad(), unchanged(subject.model):
         for leaf, slot in _engine(subject, layouts).slots(batch):
             norms[place[id(leaf)]] = slot.squared_norms().double().sqrt()
@@ -194,7 +195,7 @@ def _by_engine(
     # channels-last order.
     total = [torch.zeros(leaf.shape, dtype=wide_dtype(leaf)) for leaf in leaves]
     nobody = torch.zeros(0, dtype=torch.long)
-    seed_all(seed)
+    seed_everything(seed)
     with torch.no_grad(), unchanged(subject.model):
         for leaf, slot in _engine(subject, layouts).slots(batch):
             i = place[id(leaf)]
@@ -212,7 +213,7 @@ def _by_autograd(
     total = [torch.zeros_like(leaf, dtype=wide_dtype(leaf)) for leaf in leaves]
     alias = each(lambda tensor: tensor.detach(), batch)
     mark(alias)
-    seed_all(seed)
+    seed_everything(seed)
     with unchanged(subject.model), torch.enable_grad():
         with Tracer(len(factors), RULES, capture=False):
             losses = subject.objective(alias)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from steppe.clipping.layout import Layout
-from steppe.clipping.probing.sight import Sight
+from steppe.clipping.probing.sight import Sight, differs, same
 from steppe.clipping.tracing import Layouts, leaf_ids
 from steppe.errors import IsolationError, UnsupportedModelError
 
@@ -23,7 +23,7 @@ def require_isolation(base: Sight, replaced: Sight, which: int, culprit: Callabl
         culprit: finds the layer to name; runs the model again, so it is asked only in need.
     """
     rest = [i for i in range(len(base.losses)) if i != which]
-    if not _same(replaced.losses[rest], base.losses[rest]):
+    if not same(replaced.losses[rest], base.losses[rest]):
         raise IsolationError(
             f"layer={culprit()}: must treat every record alone, and another record's output moved "
             "when one was replaced; use GroupNorm or LayerNorm in place of batch statistics "
@@ -32,7 +32,7 @@ def require_isolation(base: Sight, replaced: Sight, which: int, culprit: Callabl
     kept = [
         name
         for name, value in replaced.buffers.items()
-        if name not in base.buffers or not _same(value, base.buffers[name])
+        if name not in base.buffers or not same(value, base.buffers[name])
     ]
     if kept:
         raise IsolationError(
@@ -81,7 +81,7 @@ class _Place:
                 f"rows={tuple(after.shape)}: must be {self.shape} whatever the records hold; do "
                 "not pick or route rows by their values."
             )
-        changed = _differs(before, after)
+        changed = differs(before, after)
         if not bool(changed.any()):
             return
         self.moved.add(which)
@@ -153,11 +153,3 @@ class Locator:
 
 def _path(sight: Sight) -> list[tuple[str, tuple[int | None, ...]]]:
     return [(contact.name, leaf_ids(contact.shared)) for contact in sight.contacts]
-
-
-def _differs(before: Tensor, after: Tensor) -> Tensor:
-    return (before != after) & ~(before.isnan() & after.isnan())
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and not bool(_differs(a, b).any())

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import (
@@ -16,6 +14,7 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 
+from steppe._global_seeds import seed_everything
 from steppe.clipping.batches import count, each, tensors_in
 from steppe.clipping.engine import check_losses
 from steppe.clipping.rules import RULES
@@ -100,7 +99,7 @@ def look(subject: Subject, batch: Any, seed: int, modules: bool = False) -> Sigh
     )
     try:
         with unchanged(model):
-            seed_all(seed)
+            seed_everything(seed)
             with torch.enable_grad():
                 with tracer:
                     losses = subject.objective(alias)
@@ -118,25 +117,6 @@ def look(subject: Subject, batch: Any, seed: int, modules: bool = False) -> Sigh
     return sight
 
 
-def seed_all(seed: int) -> None:
-    """Give every global generator the same random numbers again: models and views may use any."""
-    torch.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed)
-
-
-@contextmanager
-def own_random_numbers() -> Iterator[None]:
-    """Put the state of every global generator back."""
-    of_python, of_numpy = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng():
-            yield
-    finally:
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)
-
-
 def require_steady(subject: Subject, batch: Any, seed: int) -> None:
     """A second pass must leave the buffers as the first did.
 
@@ -144,7 +124,7 @@ def require_steady(subject: Subject, batch: Any, seed: int) -> None:
     without noise: one that counts passes, or moves with each, tells that number.
     """
     model = subject.model
-    seed_all(seed)
+    seed_everything(seed)
     with unchanged(model), torch.enable_grad():
         subject.objective(batch)
         first = {n: (b, b._version, b.clone()) for n, b in model.named_buffers()}
@@ -176,60 +156,72 @@ def unchanged(model: nn.Module) -> Iterator[None]:
     buffers = {name: (b, b.clone()) for name, b in model.named_buffers()}
     try:
         yield
-        now = dict(model.named_parameters())
-        written = [name for name, kept in weights.items() if _was_written(now.get(name), *kept)]
-        written += [name for name in now if name not in weights]
-        written += [name for name, buffer in model.named_buffers() if is_marked(buffer)]
-        if written:
-            raise IsolationError(
-                f"weights or buffers={written[:3]}: must not be written in a forward pass, because "
-                "they would carry records' values out without noise; take the write out (max_norm, "
-                "running statistics), put the layer in eval mode, or use steppe.fix(model)."
-            )
     finally:
-        _put_back(model, weights, buffers)
+        written = [*_put_weights_back(model, weights), *_put_buffers_back(model, buffers)]
+    if written:
+        raise IsolationError(
+            f"weights or buffers={written[:3]}: must not be written in a forward pass, because "
+            "they would carry records' values out without noise; take the write out (max_norm, "
+            "running statistics), put the layer in eval mode, or use steppe.fix(model)."
+        )
 
 
-def _was_written(now: Tensor | None, then: Tensor, version: int, value: Tensor) -> bool:
-    """Whether another tensor is there, or other values; `.data` hides writes from the version."""
-    return now is not then or then._version != version or not _equal(then.detach(), value)
+def _changed(tensor: Tensor, version: int, value: Tensor) -> bool:
+    """Whether a tensor was written; `.data` hides writes from the version."""
+    return tensor._version != version or not same(tensor.detach(), value)
 
 
 def _moved(now: Tensor, then: Tensor, version: int, value: Tensor) -> bool:
     """Whether a pass changed a buffer. A write that leaves the value as it is counts too: it may
     move it once the weights have moved."""
-    return not _equal(now, value) or (now is then and now._version != version)
+    return not same(now, value) or _changed(then, version, value)
 
 
-def _equal(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
+def differs(before: Tensor, after: Tensor) -> Tensor:
+    """Where two tensors of one shape differ; NaN equals itself."""
+    return (before != after) & ~(before.isnan() & after.isnan())
 
 
-def _put_back(
-    model: nn.Module,
-    weights: Mapping[str, tuple[nn.Parameter, int, Tensor]],
-    buffers: Mapping[str, tuple[Tensor, Tensor]],
-) -> None:
-    with torch.no_grad():
-        for name, (parameter, version, value) in weights.items():
-            unmark(parameter)
-            if _was_written(parameter, parameter, version, value):
-                if parameter.shape != value.shape:
-                    parameter.data = value
-                parameter.copy_(value)
+def same(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have the same shape and nowhere differ."""
+    return a.shape == b.shape and not bool(differs(a, b).any())
+
+
+@torch.no_grad()
+def _put_weights_back(
+    model: nn.Module, weights: Mapping[str, tuple[nn.Parameter, int, Tensor]]
+) -> list[str]:
+    """The names of those that were written, in place or by another tensor."""
+    now = dict(model.named_parameters())
+    written = [name for name in now if name not in weights]
+    for name, (parameter, version, value) in weights.items():
+        unmark(parameter)
+        changed = _changed(parameter, version, value)
+        if changed:
+            if parameter.shape != value.shape:
+                parameter.data = value
+            parameter.copy_(value)
+        if changed or now.get(name) is not parameter:
             path, _, last = name.rpartition(".")
-            owner = model.get_submodule(path)
-            if owner._parameters.get(last) is not parameter:
-                owner._parameters[last] = parameter
-        for name, _ in list(model.named_buffers()):
-            path, _, last = name.rpartition(".")
-            owner = model.get_submodule(path)
-            if name in buffers:
-                original, value = buffers[name]
-                unmark(original)
-                owner._buffers[last] = original.copy_(value)
-            else:  # made in this forward pass
-                del owner._buffers[last]
+            model.get_submodule(path)._parameters[last] = parameter
+            written.append(name)
+    return written
+
+
+@torch.no_grad()
+def _put_buffers_back(model: nn.Module, buffers: Mapping[str, tuple[Tensor, Tensor]]) -> list[str]:
+    """The names of those that were written from records."""
+    written = [name for name, buffer in model.named_buffers() if is_marked(buffer)]
+    for name, _ in list(model.named_buffers()):
+        path, _, last = name.rpartition(".")
+        owner = model.get_submodule(path)
+        if name in buffers:
+            original, value = buffers[name]
+            unmark(original)
+            owner._buffers[last] = original.copy_(value)
+        else:  # made in this forward pass
+            del owner._buffers[last]
+    return written
 
 
 def _require_visible(losses: Tensor, parameters: Mapping[str, Tensor]) -> None:
