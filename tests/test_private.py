@@ -608,3 +608,22 @@ def test_the_memory_of_another_model_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"'climb'.*must be a vector of the model's"):
         other.load_state_dict(state)
     assert other.steps_done == 0
+
+
+def test_a_batch_in_another_precision_is_probed_before_the_charge() -> None:
+    run = private()
+    x, y = next(iter(run))
+    with pytest.raises(SteppeError, match="must have the same dtype"):
+        run.step((x.double(), y))
+    assert run.steps_done == 0
+    run.step((x, y))  # the batch is still there to be stepped
+    assert run.steps_done == 1
+
+
+def test_freezing_every_weight_is_refused_before_the_charge() -> None:
+    run = private()
+    batch = next(iter(run))
+    run.model.requires_grad_(False)
+    with pytest.raises(MisuseError, match="model=no trainable weights"):
+        run.step(batch)
+    assert run.steps_done == 0

@@ -22,18 +22,17 @@ def made_by(place: str, what: str) -> Any:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does, and a console script does not
     try:
-        factory = getattr(importlib.import_module(module_name), name)
-    except (ImportError, ValueError) as error:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # the user's code may raise anything
         raise _validate.fail(
             what,
             place,
-            f"cannot be imported: {error}",
+            f"cannot be imported: {type(error).__name__}: {error}",
             "write module:factory, and run where `import module` works",
         ) from error
-    except AttributeError:
-        raise _validate.fail(
-            what, place, f"{module_name} has no {name!r}", "write module:factory"
-        ) from None
+    factory = getattr(module, name, None)
+    if factory is None:
+        raise _validate.fail(what, place, f"{module_name} has no {name!r}", "write module:factory")
     if not callable(factory):
         raise _validate.fail(what, place, "is not a function", "name a function without arguments")
     try:

@@ -16,7 +16,7 @@ from steppe._around_step import refuse_modes, require_movement, require_untouche
 from steppe._set_up import losses_of, trained_parameters
 from steppe.accounting import Statement
 from steppe.clipping import ClippedSum, Kernels
-from steppe.clipping.batches import count
+from steppe.clipping.batches import count, each, tensors_in
 from steppe.clipping.physical import fitting_physical_batch
 from steppe.clipping.probing import Report, probe
 from steppe.errors import MisuseError
@@ -210,7 +210,7 @@ class Private:
                 "each record once; iterate over the private object and pass on what it yields."
             )
         refuse_modes(self.engine)
-        self._expect(self._report())
+        self._expect(self._report(parts))
         done = self.steps_done
         before = self._snapshot() if done == 0 else {}
         try:
@@ -257,8 +257,17 @@ class Private:
         """What the probe found: the layer table, unused weights, memory per record."""
         return self._report()
 
-    def _report(self) -> Report:
-        """Probe the model as it is now, once for each form: modules, modes, hooks, weights."""
+    def _report(self, parts: Sequence[Any] = ()) -> Report:
+        """Probe the model as it is now, once for each form: modules, modes, hooks, weights, and
+        the types of the tensors in a batch, which may have been transformed."""
+        example = each(lambda tensor: tensor[:0], parts[0]) if parts else self._example
+        types = tuple(tensor.dtype for tensor in tensors_in(example))
+        trained = {n: p for n, p in self.engine.parameters.items() if p.requires_grad}
+        if not trained:
+            raise MisuseError(
+                "model=no trainable weights: must have some in every step; set requires_grad on "
+                "what to train."
+            )
         # Modules and weights themselves, which are kept: the place of one that is gone could be
         # taken by another.
         state = (
@@ -267,10 +276,10 @@ class Private:
                 for m in self.model.modules()
             ),
             *(p for p in self.model.parameters() if p.requires_grad),
+            types,
         )
         if state not in self._reports:
-            trained = {n: p for n, p in self.engine.parameters.items() if p.requires_grad}
-            self._reports[state] = probe(self.model, trained, self.engine.objective, self._example)
+            self._reports[state] = probe(self.model, trained, self.engine.objective, example)
         return self._reports[state]
 
     def _expect(self, report: Report) -> None:

@@ -69,7 +69,8 @@ def test_records_that_influence_each_other(shell: Shell) -> None:
     [
         (
             "no_such_module:build --input-shape 3",
-            "model='no_such_module:build': cannot be imported: No module named 'no_such_module'; "
+            "model='no_such_module:build': cannot be imported: "
+            "ModuleNotFoundError: No module named 'no_such_module'; "
             "write module:factory, and run where `import module` works.",
         ),
         (

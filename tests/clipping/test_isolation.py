@@ -475,3 +475,41 @@ class MixesMany(nn.Module):
 def test_mixing_that_begins_with_more_records_is_refused() -> None:
     with pytest.raises(IsolationError, match="loss=moves"):
         run(nn.Sequential(nn.Linear(4, 3), MixesMany()), torch.zeros(1, 4))
+
+
+class Demanding(nn.Module):
+    """Refuses some inputs, as code that checks them does."""
+
+    def __init__(self, most: float) -> None:
+        super().__init__()
+        self.layer, self.most = nn.Linear(4, 3), most
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not bool(((x >= 0) & (x <= self.most)).all()):
+            raise ValueError("pixels lie in [0, 1]\nand nowhere else")
+        return self.layer(x)
+
+
+def test_inputs_that_the_model_takes_are_found() -> None:
+    assert run(Demanding(1.0), torch.zeros(1, 4)).layouts
+
+
+def test_a_model_that_takes_no_made_up_record_is_refused_with_its_own_words() -> None:
+    with pytest.raises(UnsupportedModelError) as caught:
+        run(Demanding(0.0), torch.zeros(1, 4))
+    assert str(caught.value) == (
+        "model and loss=ValueError: must run on made-up records, inputs from N(0, 1) or [0, 1) "
+        "with labels 0 and 1, and said: pixels lie in [0, 1]; let them take any record of the "
+        "data's form, or give the data the form that they take."
+    )
+
+
+def test_random_numbers_of_its_own_are_named_as_the_reason() -> None:
+    own = torch.Generator().manual_seed(0)
+
+    class Jitter(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + torch.randn(x.shape, generator=own)
+
+    with pytest.raises(UnsupportedModelError, match="random numbers=not repeatable"):
+        run(nn.Sequential(Jitter(), nn.Linear(4, 3)), torch.zeros(1, 4))

@@ -69,16 +69,17 @@ class Weights:
             by: a flat vector as long as all weights together; None stays where we are.
         """
         pairs = [] if by is None else [pair for pair in self._pieces(by) if pair[0].requires_grad]
-        kept = [weight.detach().clone() for weight, _ in pairs]
+        if not pairs:
+            yield
+            return
+        weights = [weight.detach() for weight, _ in pairs]
+        kept = [weight.clone() for weight in weights]
         try:
-            with torch.no_grad():
-                for weight, piece in pairs:
-                    weight.add_(piece.to(weight.dtype))
+            torch._foreach_add_(weights, [piece.to(weight.dtype) for weight, piece in pairs])
             yield
         finally:
-            with torch.no_grad():
-                for (weight, _), old in zip(pairs, kept, strict=True):
-                    weight.copy_(old)
+            # One call, which Ctrl-C cannot leave half done.
+            torch._foreach_copy_(weights, kept)
 
     def _pieces(self, vector: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Every weight with its part of a flat vector."""

@@ -22,7 +22,12 @@ from steppe.clipping.probing.agreement import (
     require_no_company,
     require_right_gradients,
 )
-from steppe.clipping.probing.isolation import Locator, first_mixing, require_isolation
+from steppe.clipping.probing.isolation import (
+    Locator,
+    first_mixing,
+    require_isolation,
+    require_repeatable,
+)
 from steppe.clipping.probing.report import Report as Report
 from steppe.clipping.probing.report import Row as Row
 from steppe.clipping.probing.report import row
@@ -35,7 +40,7 @@ from steppe.clipping.probing.sight import (
 )
 from steppe.clipping.probing.synthetic import STYLES, Style, synthetic, with_other_record
 from steppe.clipping.tracing import Layouts
-from steppe.errors import UnsupportedModelError
+from steppe.errors import SteppeError, UnsupportedModelError
 
 _RECORDS = 3
 _COMPANY = 11  # records that one is compared in and without: some code begins to mix at a few
@@ -96,6 +101,7 @@ def _one_round(
 
         def culprit(other: Any = other, which: int = which) -> str:
             before = look(subject, batch, seed, modules=True)
+            require_repeatable(base, before)
             return first_mixing(before, look(subject, other, seed, modules=True), which)
 
         require_isolation(base, replaced, which, culprit)
@@ -156,10 +162,24 @@ def inspect(model: nn.Module, *inputs: Tensor) -> Report:
 
 def _first_finite(subject: Subject, example: Any, generator: torch.Generator) -> Style:
     """How to make records up so that the losses are finite: NaN hides what depends on what."""
+    failure: Exception | None = None
     for style in STYLES:
-        sight = look(subject, synthetic(example, _RECORDS, generator, style), _SEED)
+        try:
+            sight = look(subject, synthetic(example, _RECORDS, generator, style), _SEED)
+        except SteppeError:
+            raise
+        except Exception as error:  # whatever the model or the loss says
+            failure = failure or error
+            continue
         if bool(torch.isfinite(sight.losses).all()):
             return style
+    if failure is not None:
+        said = (str(failure).splitlines() or [""])[0]
+        raise UnsupportedModelError(
+            f"model and loss={type(failure).__name__}: must run on made-up records, inputs from "
+            f"N(0, 1) or [0, 1) with labels 0 and 1, and said: {said}; let them take any record "
+            "of the data's form, or give the data the form that they take."
+        ) from failure
     raise UnsupportedModelError(
         "loss=not finite: must be a finite number on inputs from N(0, 1) or [0, 1) with labels 0 "
         "and 1; check the scale of the initial weights and the loss."

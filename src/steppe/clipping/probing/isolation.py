@@ -42,6 +42,16 @@ def require_isolation(base: Sight, replaced: Sight, which: int, culprit: Callabl
         )
 
 
+def require_repeatable(base: Sight, again: Sight) -> None:
+    """The same records and the same seeds must give the same losses, or nothing can be told."""
+    if not same(again.losses, base.losses):
+        raise UnsupportedModelError(
+            "random numbers=not repeatable: must come from the global generators of torch, NumPy "
+            "or Python, so that the probe sees the same ones twice; take the model's own generator "
+            "out."
+        )
+
+
 def first_mixing(base: Sight, replaced: Sight, which: int) -> str:
     """The first module whose output has no place for the records that fits what moved."""
     records = len(base.losses)
