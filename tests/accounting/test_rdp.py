@@ -42,3 +42,10 @@ def test_replace_one_and_caps_are_refused() -> None:
         rdp_epsilon([Segment(0.1, 1.0, 1)], 1e-5, "replace-one")
     with pytest.raises(ConfigurationError, match=r"cap=20: the RDP accountant knows no capped"):
         rdp_epsilon([Segment(0.1, 1.0, 1, cap=20, population=100)], 1e-5, "zero-out")
+
+
+def test_orders_that_do_not_converge_are_left_out_without_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert rdp_epsilon([Segment(0.5, 21.28, 100)], 1e-5) > epsilon([Segment(0.5, 21.28, 100)], 1e-5)
+    assert not caplog.records

@@ -95,6 +95,12 @@ def test_a_void_statement_promises_no_number(statement: Statement) -> None:
     assert all(pair["epsilon"] is None for pair in data["curve"])
 
 
+def test_a_void_statement_prints_no_second_opinion(statement: Statement) -> None:
+    void = replace(statement, not_private_reason="a seed was given")
+    assert "No second opinion: nothing is promised." in str(void)
+    assert "ε = " not in str(void)
+
+
 def test_printed_epsilon_is_rounded_up() -> None:
     assert _up(1.00001) == "1.0001"
     assert _up(2.5) == "2.5000"

@@ -15,9 +15,9 @@ import torch
 from averaging_cases import Tied, bits, same_bits, walk
 from torch import nn
 
+from steppe import _files as files_module
+from steppe._files import single_writer
 from steppe.averaging import CheckpointStore, Combined, Keep
-from steppe.averaging import files as files_module
-from steppe.averaging.files import single_writer
 from steppe.errors import ConfigurationError, DataError, MisuseError
 
 

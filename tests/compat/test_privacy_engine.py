@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from steppe import Flat, Plan
 from steppe.compat import PrivacyEngine
 from steppe.errors import BudgetExhausted, ConfigurationError, IsolationError, MisuseError
+from steppe.updates import DecoupledDecay
 
 
 class SampleConvNet(nn.Module):
@@ -439,7 +440,7 @@ def test_spent_engine_is_refused_for_a_new_budget() -> None:
     loop = start(sigma=1.0)
     loop.run()
     model = nn.Linear(5, 2)
-    with pytest.raises(ConfigurationError, match=r"accountant='1 steps': has spent budget before"):
+    with pytest.raises(ConfigurationError, match=r"accountant='1 steps': must be new"):
         loop.engine.make_private_with_epsilon(
             module=model,
             optimizer=optim.SGD(model.parameters(), lr=0.1),
@@ -449,3 +450,37 @@ def test_spent_engine_is_refused_for_a_new_budget() -> None:
             epochs=1,
             max_grad_norm=1.0,
         )
+
+
+def test_a_budget_is_for_one_run_of_an_engine() -> None:
+    engine = PrivacyEngine()
+
+    def begin() -> None:
+        model = nn.Linear(5, 2)
+        engine.make_private_with_epsilon(
+            module=model,
+            optimizer=optim.SGD(model.parameters(), lr=0.1),
+            data_loader=DataLoader(vectors(50), batch_size=8),
+            target_epsilon=1.0,
+            target_delta=1e-3,
+            epochs=1,
+            max_grad_norm=1.0,
+        )
+
+    begin()
+    with pytest.raises(ConfigurationError, match=r"accountant='0 steps': must be new, since"):
+        begin()
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_hooks_of_others_see_the_private_gradient(early: bool) -> None:
+    model = nn.Linear(5, 2)
+    nn.init.constant_(model.weight, 100.0)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    if early:
+        DecoupledDecay(optimizer, strength=1.0)
+    loop = start(model, optimizer=optimizer)
+    if not early:
+        DecoupledDecay(optimizer, strength=1.0)
+    loop.run(2)
+    assert model.weight.mean().item() == pytest.approx(81.0, abs=0.5)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import ssl
 import sys
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +111,40 @@ def test_a_changed_cache_is_refused(
         data.load("mnist")
     with pytest.raises(DataError, match="delete it and fetch again"):
         data.verify("mnist")
+
+
+class Failing:
+    """An answer that breaks off, or says nonsense about its length."""
+
+    def __init__(self, error: Exception, length: str) -> None:
+        self.headers = {"Content-Length": length}
+        self._error = error
+
+    def __enter__(self) -> Failing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def read(self, _: int) -> bytes:
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [OSError(101, "Network is unreachable"), ssl.SSLError("broken")])
+@pytest.mark.parametrize("length", ["7", "many"])
+def test_a_connection_that_breaks_is_the_sources_fault(
+    tiny: Entry, monkeypatch: pytest.MonkeyPatch, error: Exception, length: str
+) -> None:
+    asked = []
+
+    def opened(address: str, timeout: float) -> Failing:
+        asked.append(address)
+        return Failing(error, length)
+
+    monkeypatch.setattr(urllib.request, "urlopen", opened)
+    with pytest.raises(DataError, match=r"could be had from none of its sources .*(unreach|broke)"):
+        data.fetch("mnist", progress=False)
+    assert len(asked) == 2  # the second source was tried
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"\x93NUMPY"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.utils.data import DataLoader, Subset
 
 from steppe import Plan, data, make_private
 from steppe.data import Dataset, MappedDataset
-from steppe.errors import ConfigurationError, DataError
+from steppe.errors import ConfigurationError, DataError, SteppeError
 
 X = np.arange(12, dtype=np.float64).reshape(6, 2)
 Y = np.array([0, 1, 2, 0, 1, 2])
@@ -418,3 +419,62 @@ def test_a_public_name_that_is_almost_right_is_suggested() -> None:
 def test_what_own_code_makes_is_taken_as_it_is(option: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="scale in your own code"):
         data.read("somewhere:records", classes=2, **option)
+
+
+def test_a_quote_that_is_never_closed_swallows_nothing(tmp_path: Path) -> None:
+    path = table(tmp_path, 'a,y,note\n1,0,"x\n2,1,y\n3,0,z\n')
+    with pytest.raises(DataError, match=r"must be a CSV file \(unexpected end of data\)"):
+        data.read(path, target="y", classes=2, columns=["a"])
+
+
+def test_the_test_file_is_another_one(tmp_path: Path) -> None:
+    path = table(tmp_path, "a,y\n1,0\n2,1\n")
+    (tmp_path / "linked.csv").symlink_to(path)
+    for same in (path, tmp_path / "linked.csv"):
+        with pytest.raises(ConfigurationError, match="are the private records"):
+            data.read(path, target="y", classes=2, test=same)
+
+
+@pytest.mark.parametrize("option", [{"target": 1}, {"target": "y", "columns": [1]}])
+def test_columns_have_names(tmp_path: Path, option: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r"must (name|be a list of names)"):
+        data.read(table(tmp_path, "a,y\n1,0\n"), classes=2, **option)
+
+
+def test_a_first_line_without_names_is_not_shown(tmp_path: Path) -> None:
+    path = table(tmp_path, "anna,ill,yes\nbert,well,no\n")
+    with pytest.raises(DataError, match="add a header line, or correct the name") as caught:
+        data.read(path, target="label", classes=2)
+    assert "anna" not in str(caught.value)
+
+
+def test_pictures_with_their_colours_first_are_refused(tmp_path: Path) -> None:
+    x, y = np.zeros((4, 3, 32, 32), np.uint8), np.zeros(4, np.int64)
+    with pytest.raises(DataError, match="must have their colours on the last axis; transpose"):
+        data.read(arrays(tmp_path, "npz", x=x, y=y), classes=2)
+    with pytest.raises(DataError, match="must have one row"):
+        data.read(arrays(tmp_path, "npz", x=x[:, :0], y=y), classes=2)
+
+
+@pytest.mark.parametrize("form", [".npy", ".npz"])
+def test_broken_files_of_any_kind_are_one_clear_error(tmp_path: Path, form: str) -> None:
+    """Bytes of a good file changed in many places: numpy and zlib raise all sorts of errors."""
+    good = io.BytesIO()
+    x, y = np.arange(60.0).reshape(20, 3), np.zeros(20, np.int64)
+    if form == ".npy":
+        np.save(good, x)
+    else:
+        np.savez_compressed(good, x=x, y=y)
+    generator = np.random.default_rng(0)
+    path = tmp_path / f"broken{form}"
+    failed = 0
+    for _ in range(300):
+        content = bytearray(good.getvalue())
+        for place in generator.integers(0, len(content), 3):
+            content[place] = generator.integers(256)
+        path.write_bytes(content)
+        try:
+            data.read(path, classes=2) if form == ".npz" else data.read_inputs(path)
+        except SteppeError:
+            failed += 1
+    assert failed > 30

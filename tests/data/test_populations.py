@@ -28,3 +28,8 @@ def test_what_is_no_label_is_refused() -> None:
         by_parity([0.5, 1.0])
     with pytest.raises(ConfigurationError, match="must be one value a record"):
         by_attribute([[1], [2]], {1})
+
+
+def test_one_text_is_no_set_of_members() -> None:
+    with pytest.raises(ConfigurationError, match=r"members='north': .*; write \{'north'\}"):
+        by_attribute(["nor", "o"], "north")

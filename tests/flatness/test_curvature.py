@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 from flatness_quadratics import quadratic_surface, rotated, seeded
-from torch import Tensor
+from torch import Tensor, nn
 
 from steppe.errors import ConfigurationError
-from steppe.flatness import hessian_trace, spectral_density, top_eigenvalues
+from steppe.flatness import Surface, hessian_trace, spectral_density, top_eigenvalues
 from steppe.flatness.spectrum import lanczos
 
 OUTLIERS = [9.0, 7.0, 4.0]
@@ -134,3 +134,11 @@ def test_lanczos_of_a_multiple_of_the_identity() -> None:
 
     found = lanczos(triple, torch.ones(7, dtype=torch.float64), 5)
     torch.testing.assert_close(found, torch.tensor([[3.0]], dtype=torch.float64))
+
+
+def test_no_curvature_at_all() -> None:
+    model = nn.Linear(100, 1)
+    surface = Surface(model, lambda out, _: out[:, 0], [(torch.ones(3, 100), torch.ones(3))])
+    found = top_eigenvalues(surface, seeded(), count=3)
+    assert found.values == found.residuals == (0.0, 0.0, 0.0)
+    assert found.ratio(3) == math.inf

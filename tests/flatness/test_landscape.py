@@ -123,3 +123,21 @@ def test_refusals() -> None:
     other.running_mean = torch.ones(2)
     with pytest.raises(ConfigurationError, match="must have the buffers of `first`"):
         interpolate(norm, other, F.mse_loss, {"all": []})
+    for one, two in ((norm, nn.GroupNorm(1, 2)), (nn.GroupNorm(1, 2), norm)):
+        with pytest.raises(ConfigurationError, match="must have the buffers of `first`"):
+            interpolate(one, two, F.mse_loss, {"all": []})
+
+
+def test_the_line_leads_through_weights_in_one_order_and_frozen_ones_alike() -> None:
+    one, two = nn.Sequential(), nn.Sequential()
+    for name in ("a", "b"):
+        one.add_module(name, nn.Linear(3, 3))
+    for name in ("b", "a"):
+        two.add_module(name, nn.Linear(3, 3))
+    with pytest.raises(ConfigurationError, match="names, shapes and order"):
+        interpolate(one, two, F.mse_loss, {"all": []})
+    three, four = (nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)) for _ in range(2))
+    for model in (three, four):
+        model[0].requires_grad_(False)
+    with pytest.raises(ConfigurationError, match="must have the frozen weights of `first`"):
+        interpolate(three, four, F.mse_loss, {"all": []})

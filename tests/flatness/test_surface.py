@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterator
 
@@ -84,6 +85,51 @@ def test_accuracy_counts_classes_and_positions() -> None:
 
     surface = Surface(Fixed(), loss, [(logits, target)])
     assert surface.accuracy_at(surface.weights) == 0.75
+
+
+@pytest.mark.parametrize("classes_second", [True, False])
+def test_as_many_classes_as_positions(classes_second: bool) -> None:
+    logits = 5 * torch.eye(3)[[0, 0, 2]].unsqueeze(0)  # positions × classes
+    target = torch.tensor([[0, 0, 2]])
+    model = nn.Sequential(nn.Identity(), nn.Linear(3, 3, bias=False))
+    nn.init.eye_(model[1].weight)
+
+    class Turned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = model
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x).transpose(1, 2)
+
+    def last(output: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(output.transpose(1, 2), target, reduction="none").mean(1)
+
+    surface = (
+        Surface(Turned(), F.cross_entropy, [(logits, target)])
+        if classes_second
+        else Surface(model, last, [(logits, target)])
+    )
+    assert surface.accuracy_at(surface.weights) == 1.0
+
+
+def test_a_loss_must_be_one_number_for_each_record() -> None:
+    data = [(torch.zeros(4, 2), torch.ones(4, 5))]
+    for loss in (lambda o, t: (o - t) ** 2, lambda o, t: ((o - t) ** 2).mean()):
+        surface = Surface(nn.Linear(2, 5), loss, data)
+        with pytest.raises(DataError, match=r"loss shape=.*: must be \(4,\), one loss for each"):
+            surface.at(surface.weights)
+    empty = Surface(nn.Linear(2, 5), F.mse_loss, [(torch.zeros(0, 2), torch.ones(0, 5))])
+    with pytest.raises(DataError, match="one loss for each record of a batch with records"):
+        empty.at(empty.weights)
+
+
+def test_there_is_no_curvature_where_the_loss_is_no_number() -> None:
+    model = nn.Linear(2, 1)
+    nn.init.constant_(model.weight, math.nan)
+    surface = Surface(model, F.mse_loss, [(torch.ones(3, 2), torch.ones(3, 1))])
+    with pytest.raises(DataError, match="loss=not finite: must have slopes that are numbers"):
+        surface.hessian_vector(torch.ones(3))
 
 
 def test_the_model_is_left_alone() -> None:

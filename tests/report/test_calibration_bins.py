@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -37,3 +39,20 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
         calibration(torch.rand(3, 2), torch.zeros(4, dtype=torch.long))
     with pytest.raises(ConfigurationError, match="not empty; give one row and one class"):
         calibration(torch.rand(0, 2), torch.zeros(0, dtype=torch.long))
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "target", "message"),
+    [
+        ([4.0, -1.0], 0, "must lie in .*; take the softmax of logits"),
+        ([math.nan, 0.5], 0, "must lie in"),
+        ([0.5, 0.5], 2, "must be whole numbers from 0 to 1"),
+        ([0.5, 0.5], -1, "must be whole numbers from 0 to 1"),
+        ([0.5, 0.5], 0.5, "must be whole numbers from 0 to 1"),
+    ],
+)
+def test_what_is_no_probability_or_class_is_refused(
+    probabilities: list[float], target: float, message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        calibration(torch.tensor([probabilities]), torch.tensor([target]))

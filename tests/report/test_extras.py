@@ -33,6 +33,15 @@ def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
     assert kept["losses"] == [None, 0.5, None]
 
 
+def test_measures_that_are_no_numbers_are_refused_before_a_page_fails_over_them(
+    tmp_path: Path,
+) -> None:
+    folder = write_run(tmp_path / "run")
+    with pytest.raises(ConfigurationError, match=r"results='Trace': of 'last' must be finite num"):
+        add_flatness(folder, {"last": [Trace((math.nan, 1.0))]}, data="test set", public=True)
+    assert not (folder / "figures.json").exists()
+
+
 def test_the_histogram_keeps_how_it_may_be_shown(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     norms = gradient_norm_histogram(torch.tensor([0.5, 2.0, math.inf]), clip=1.0)

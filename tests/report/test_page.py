@@ -13,6 +13,7 @@ from report_runs import HOSTILE, MODELS, measure, write_run
 
 from steppe.errors import ConfigurationError, DataError
 from steppe.report import write
+from steppe.report.settings import flattened
 
 SECTIONS = ("privacy", "results", "confidence", "flatness", "gradients", "layers", "settings")
 
@@ -259,3 +260,33 @@ def test_a_long_log_makes_no_endless_page(tmp_path: Path) -> None:
     assert wide.count('class="mark"') == narrow.count('class="mark"') <= 120
     assert "step 585, " in wide
     assert figure.count("<tr>") == 586
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    places = ("p/seed0", "q/seed0", "r/seed1")
+    runs = [write_run(tmp_path / place, shift=i / 100) for i, place in enumerate(places)]
+    page = page_of(*runs)
+    for name in ("p/seed0", "q/seed0", "seed1"):
+        assert f'<th scope="row">{name}</th>' in page
+    with pytest.raises(ConfigurationError, match="must be different; give each once"):
+        page_of(runs[0], runs[0])
+
+
+def test_whole_numbers_of_any_length_are_read(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    for name in ("result.json", "statement.json"):
+        text = (folder / name).read_text()
+        (folder / name).write_text(re.sub(r'("(?:steps|numel)": )\d+', r"\g<1>1" + "0" * 400, text))
+    assert "<html" in page_of(folder)
+
+
+def test_secrets_in_lists_and_relative_folders_are_left_out(tmp_path: Path) -> None:
+    values = {
+        "loaders": [{"token": "hunter2"}],
+        "private_key": "hunter2",
+        "API-KEY": "hunter2",
+        "passwd": "hunter2",
+        "from": "../ann/private/x.csv",
+        "share": r"\\srv\ann\x.csv",
+    }
+    assert not re.search("hunter2|ann|srv", str(list(flattened(values))))

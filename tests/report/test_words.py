@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -49,6 +50,15 @@ def test_the_page_says_the_numbers_of_the_statement(tmp_path: Path) -> None:
     assert "at most 88.1 % of the time" in words
     assert "a chance of at most 7.4 %" in words
     assert "ε = 1.9996 at δ = 1e-5" in words
+
+
+def test_what_was_spent_beyond_the_promise_counts_alone(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run"))
+    more = dataclasses.replace(run, result={**(run.result or {}), "epsilon": 8.0})
+    assert bounds(more) == [(8.0, 1e-5)]
+    assert "at most 100.0 % of the time" in " ".join(plain_words(more)).replace("\u202f", " ")
+    broken = dataclasses.replace(run, statement={**(run.statement or {}), "curve": None})
+    assert len(bounds(broken)) == 1
 
 
 def test_a_void_run_promises_nothing(tmp_path: Path) -> None:

@@ -437,6 +437,15 @@ REFUSED: dict[str, tuple[Any, str]] = {
 }
 
 
+def test_what_was_read_off_is_kept_through_wrappers() -> None:
+    said, other = TensorDataset(torch.randn(6, 2)), TensorDataset(torch.randn(4, 2))
+    said.also_read = ("the mean was read",)  # type: ignore[attr-defined]
+    halves = ConcatDataset([Subset(said, range(3)), Subset(said, range(3, 6)), other])
+    for wrapped in (halves, DataLoader(halves), Subset(halves, range(5))):
+        assert records(wrapped).also_read == ("the mean was read",)
+    assert records(other).also_read == ()
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_refusals_say_why(case: str) -> None:
     make, message = REFUSED[case]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
 from steppe import _validate
@@ -60,4 +62,17 @@ def _rdp_epsilon(run: Segments, delta: float, adjacency: str) -> float:
     if not run:
         return 0.0
     accountant = rdp.RdpAccountant(orders=_ORDERS, neighboring_relation=relation(adjacency))
-    return max(0.0, float(accountant.compose(event(run)).get_epsilon(delta)))
+    with _quiet():
+        return max(0.0, float(accountant.compose(event(run)).get_epsilon(delta)))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the library's warnings about orders that it leaves out, which can only raise ε."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -239,6 +239,8 @@ class Statement:
     def _rdp(self) -> str:
         if self.rdp_epsilon is None:
             return "No second opinion: the RDP accountant does not apply here."
+        if self.not_private_reason is not None:
+            return "No second opinion: nothing is promised."
         return f"Second opinion, by RDP: ε = {_up(self.rdp_epsilon)}."
 
     @property

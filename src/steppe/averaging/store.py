@@ -12,9 +12,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from steppe._files import single_writer, sync_folder, write_atomically
 from steppe._validate import fail, non_negative, one_of, positive_integer
 from steppe.averaging.entry import Entry, Keep
-from steppe.averaging.files import single_writer, sync_folder, write_atomically
 from steppe.averaging.layout import named_tensors, write_checkpoint
 from steppe.errors import DataError
 

@@ -72,8 +72,8 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict, and print or write the rows."""
+    from steppe._files import write_atomically
     from steppe.averaging import OPA
-    from steppe.averaging.files import write_atomically
     from steppe.cli.stored_run import StoredRun
     from steppe.report import add_intervals
 

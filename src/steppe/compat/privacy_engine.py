@@ -43,9 +43,11 @@ class PrivacyEngine:
         A step releases (sum of the records' gradients clipped to C, plus noise of std σC) divided
         by the batch size of the loader, a constant. Sampling, noise and account use the same rate,
         batch size / number of records; that number is read from the data set and treated as
-        public. The module is checked on made-up records before its first step. The loss is not:
-        it must be a mean or sum of terms that each depend on one record's output. A mean with
-        class weights or an ignored index is not one; use `steppe.make_private(loss=...)` there.
+        public. The module is checked on made-up records before its first step. What the loop does
+        around it is not: row i of the module's inputs must be made from record i alone (mixup and
+        batch statistics are not), and the loss must be a mean or sum of terms that each depend on
+        one record's output. A mean with class weights or an ignored index is not one; use
+        `steppe.make_private(loss=...)` there.
 
     Examples:
         >>> import torch
@@ -76,6 +78,7 @@ class PrivacyEngine:
         refuse_unknown(PrivacyEngine.__init__, unknown)
         del secure_mode
         self.accountant = Accountant(accountant)
+        self._started = False
 
     def make_private(
         self,
@@ -157,11 +160,11 @@ class PrivacyEngine:
         """
         refuse_unknown(self.make_private_with_epsilon, unknown)
         check_options(poisson_sampling, clipping, noise_generator, grad_sample_mode)
-        if len(self.accountant):
+        if len(self.accountant) or self._started:
             raise _validate.fail(
                 "accountant",
                 f"{len(self.accountant)} steps",
-                "has spent budget before, which the new noise would not allow for",
+                "must be new, since the noise does not allow for what another run spends",
                 "use a new PrivacyEngine",
             )
         draws = Draws(data_loader)
@@ -206,6 +209,7 @@ class PrivacyEngine:
         parameters = trained_weights(module, optimizer)
         axis = RecordAxis(batch_first)
         run = Run(module, optimizer, parameters, constants, axis, self.accountant)
+        self._started = True
         return module, optimizer, PoissonLoader(draws, run)
 
     def __getattr__(self, name: str) -> NoReturn:

@@ -98,7 +98,9 @@ class Run:
         self._piece: Piece | None = None
         self._total: Tensor | None = None
         self._stepping = False
-        optimizer.register_step_pre_hook(self._before_step)
+        first = optimizer.register_step_pre_hook(self._before_step)
+        # Before the hooks of others, which may look at `.grad`: there is none until ours has run.
+        optimizer._optimizer_step_pre_hooks.move_to_end(first.id, last=False)  # type: ignore[attr-defined]
         optimizer.register_step_post_hook(self._after_step)
         vars(optimizer).update(constants.visible())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +22,8 @@ from steppe.data.scaling import (
 )
 from steppe.errors import DataError
 
+# No more channels than this are taken for colours: red, green, blue and how opaque.
+_COLOURS = 4
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -53,7 +54,7 @@ def read_array(path: Path) -> NDArray[Any]:
         if not isinstance(found, np.ndarray):
             raise ValueError("it is an archive of several")
         return found
-    except (ValueError, EOFError, OSError) as reason:
+    except Exception as reason:  # on a broken file, numpy and zipfile raise all sorts of errors
         raise DataError(
             f"place={str(path)!r}: must be one plain array ({_said(reason)}); save it with "
             "numpy.save."
@@ -113,6 +114,9 @@ def scale(
         if not (bounds is None or from_records(bounds)):
             rule = "uint8 stands for pictures, whose bounds are 0 and 255"
             raise _validate.fail("bounds", bounds, rule, "leave it out, or store other numbers")
+        if x.ndim == 4 and x.shape[1] <= _COLOURS < x.shape[3]:
+            rule = f"pictures of shape {x.shape[1:]} must have their colours on the last axis"
+            raise DataError(f"place={place!r}: {rule}; transpose them.")
         return x, None
     # float32 has no room for large whole numbers, such as times, before they are scaled.
     exact = x.dtype == np.float64 or (x.dtype.kind in "iu" and x.dtype.itemsize > 2)
@@ -153,7 +157,7 @@ def _require_finite(place: str, values: NDArray[Any], missing: bool) -> None:
 
 
 def _require_pairs(place: str, x: NDArray[Any], y: NDArray[Any], classes: int) -> None:
-    if x.ndim < 2 or y.ndim != 1 or len(x) != len(y) or len(x) == 0:
+    if x.ndim < 2 or y.ndim != 1 or len(x) != len(y) or x.size == 0:
         raise DataError(
             f"place={place!r}: x of shape {x.shape} and y of shape {y.shape} must have one row "
             "for each record and one label; reshape them to (records, ...) and (records,)."
@@ -179,7 +183,7 @@ def _npz(path: Path) -> dict[str, NDArray[Any]]:
             return {name: file[name] for name in _wanted(str(path), list(file.files))}
     except DataError:
         raise
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as reason:
+    except Exception as reason:  # as in `read_array`
         raise DataError(
             f"place={str(path)!r}: must be an .npz file of plain arrays ({_said(reason)}); save it "
             "with numpy.savez(file, x_train=..., y_train=...)."

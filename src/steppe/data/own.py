@@ -135,7 +135,7 @@ def _encoding(
     categories: Mapping[str, Sequence[str]] | None,
     missing: str | None,
 ) -> Encoding:
-    if isinstance(columns, str):
+    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns or ()):
         raise _validate.fail("columns", columns, "must be a list of names", "write [name]")
     return Encoding(None if columns is None else tuple(columns), bounds, categories, missing)
 
@@ -149,14 +149,14 @@ def _table(
 ) -> Dataset:
     count = _count(classes)
     known = different_texts("classes", classes, _NAMES) if _are_names(classes) else count
-    if target is None:
-        raise _validate.fail("target", None, "must name the column of labels", "add target=")
+    if not isinstance(target, str):
+        raise _validate.fail("target", target, "must name the column of labels", "add target=")
     x, y, settled = read_table(path, target, known, encoding)
     train = Split(x, _labels(y))
     other = Split(train.x[:0], train.y[:0])
     if test is not None:
         # The same columns in the same order, whatever order the test file has them in.
-        x, y, _ = read_table(_existing(test), target, known, settled)
+        x, y, _ = read_table(_other(test, path), target, known, settled)
         other = Split(x, _labels(y))
     columns = tuple(settled.columns or ())
     return _built(str(path), train, other, count, encoding.bounds, settled.bounds, columns)
@@ -166,10 +166,13 @@ def _labels(y: NDArray[np.int64] | None) -> NDArray[np.int64]:
     return np.zeros(0, np.int64) if y is None else y
 
 
-def _existing(place: str | Path) -> Path:
+def _other(place: str | Path, train: Path) -> Path:
     path = Path(place).expanduser()
     if not path.is_file():
         raise DataError(f"test={str(place)!r}: there is no such file; give a .csv file.")
+    if path.samefile(train):
+        rule = "are the private records, and scores on them would be shown"
+        raise _validate.fail("test", str(place), rule, "give other records")
     return path
 
 

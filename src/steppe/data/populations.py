@@ -56,6 +56,9 @@ def by_attribute(
         (tensor([0, 2]), tensor([1]))
     """
     found = _flat("values", values)
+    if isinstance(members, str):
+        rule = "is one text, in which every part of it would be found"
+        raise _validate.fail("members", members, rule, f"write {{{members!r}}}")
     inside = members if callable(members) else members.__contains__
     return _two(np.array([bool(inside(value)) for value in found.tolist()], dtype=np.bool_))
 

@@ -14,9 +14,11 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 _CHUNK = 1 << 20
 _SILENCE = 20.0  # seconds without a byte after which an address counts as out of reach
@@ -62,29 +64,48 @@ class Web:
 
         path = folder / name.rpartition("/")[2]
         sha = hashlib.sha256()
-        try:
+        with _blamed_on(name):
             # The addresses are constants of the catalogue, and the digest decides what is used.
-            with (
-                urllib.request.urlopen(self.base + name, timeout=_SILENCE) as answer,  # noqa: S310
-                path.open("wb") as file,
-                tqdm(
-                    total=int(answer.headers.get("Content-Length") or 0) or None,
-                    desc=path.name,
-                    unit="B",
-                    unit_scale=True,
-                    disable=not progress,
-                ) as bar,
-            ):
-                while chunk := answer.read(_CHUNK):
-                    file.write(chunk)
-                    sha.update(chunk)
-                    bar.update(len(chunk))
-        except urllib.error.URLError as reason:
-            raise SourceFailed(f"{name}: {reason.reason}") from None
-        except (TimeoutError, ConnectionError, http.client.HTTPException) as reason:
-            raise SourceFailed(f"{name}: {reason or type(reason).__name__}") from None
+            answer = urllib.request.urlopen(self.base + name, timeout=_SILENCE)  # noqa: S310
+        length = answer.headers.get("Content-Length") or ""
+        with (
+            answer,
+            path.open("wb") as file,
+            tqdm(
+                total=int(length) if length.isdecimal() else None,
+                desc=path.name,
+                unit="B",
+                unit_scale=True,
+                disable=not progress,
+            ) as bar,
+        ):
+            for chunk in _chunks(name, answer):
+                file.write(chunk)  # a full disk is not the source's fault
+                sha.update(chunk)
+                bar.update(len(chunk))
         _require(path, sha.hexdigest(), sha256)
         return path
+
+
+def _chunks(name: str, answer: Any) -> Iterator[bytes]:
+    """What an address sends, part by part."""
+    while True:
+        with _blamed_on(name):
+            chunk = answer.read(_CHUNK)
+        if not chunk:
+            return
+        yield chunk
+
+
+@contextmanager
+def _blamed_on(name: str) -> Iterator[None]:
+    """Whatever the network says inside the block is said of this file."""
+    try:
+        yield
+    except urllib.error.URLError as reason:
+        raise SourceFailed(f"{name}: {reason.reason}") from None
+    except (OSError, http.client.HTTPException) as reason:
+        raise SourceFailed(f"{name}: {str(reason) or type(reason).__name__}") from None
 
 
 @dataclass(frozen=True)

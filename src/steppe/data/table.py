@@ -77,7 +77,8 @@ def read_table(
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = csv.reader(file)
+            # Strict: a quote that is never closed would swallow all lines after it.
+            lines = csv.reader(file, strict=True)
             header = [name.strip() for name in next(lines, [])]
             settled = _settled(path, header, target, encoding)
             cells = _cells(path, lines, header, target, classes, settled)
@@ -97,7 +98,7 @@ def column_names(path: Path) -> list[str]:
     """The names in the header line."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            return [name.strip() for name in next(csv.reader(file), [])]
+            return [name.strip() for name in next(csv.reader(file, strict=True), [])]
     except (UnicodeDecodeError, csv.Error):
         return []  # whoever reads the records says what is wrong
 
@@ -165,13 +166,14 @@ def _texts_by_column(categories: Any) -> dict[str, Sequence[str]]:
 
 
 def _no_column(path: Path, name: str, header: list[str]) -> DataError:
-    # A file without a header line begins with a record, which a message must not show.
-    if not any(map(str.strip, header)) or any(_number(word) is not None for word in header):
+    # A file without a header line begins with a record, which a message must not show. Words like
+    # the name that was asked for are no record's.
+    near = difflib.get_close_matches(name, header, n=1)
+    if not near or any(_number(word) is not None for word in header):
         rule = f"has no column {name!r} in its first line"
         return _wrong(path, rule, "add a header line, or correct the name")
-    near = difflib.get_close_matches(name, header, n=1, cutoff=0.0)[0]
     rule = f"has no column {name!r} (it has {', '.join(header)})"
-    return _wrong(path, rule, f"did you mean {near!r}?")
+    return _wrong(path, rule, f"did you mean {near[0]!r}?")
 
 
 def _declared(bounds: Any, numbers: list[str]) -> dict[str, Bounds]:

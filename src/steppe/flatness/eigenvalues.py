@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,7 @@ class Eigenvalues:
         return self.values[0]
 
     def ratio(self, position: int = 5) -> float:
-        """λ₁ / λ_position: how much the sharpest direction stands out.
+        """λ₁ / λ_position: how much the sharpest direction stands out; infinite over 0.
 
         Args:
             position: counted from 1.
@@ -48,7 +49,8 @@ class Eigenvalues:
         if not 1 <= position <= len(self.values):
             rule = f"must be between 1 and {len(self.values)}"
             raise _validate.fail("position", position, rule, "ask for more eigenvalues")
-        return self.values[0] / self.values[position - 1]
+        smaller = self.values[position - 1]
+        return self.values[0] / smaller if smaller else math.inf
 
 
 def top_eigenvalues(
@@ -102,8 +104,11 @@ def top_eigenvalues(
 
 
 def _lanczos(product: Any, size: int, count: int, tolerance: float, start: Any) -> tuple[Any, Any]:
+    import numpy as np
     from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
+    if not product(start).any():  # no curvature at all, of which ARPACK makes an error
+        return np.zeros(count), np.eye(size, count)
     operator = LinearOperator((size, size), matvec=product, dtype=float)
     try:
         found = eigsh(operator, k=count, which="LA", v0=start, tol=tolerance, maxiter=_RESTARTS)

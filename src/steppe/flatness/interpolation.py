@@ -72,25 +72,40 @@ def interpolate(
 
 
 def _require_same_shape(first: nn.Module, second: nn.Module) -> None:
+    models = (first, second)
     shapes = [
-        {name: tuple(p.shape) for name, p in model.named_parameters() if p.requires_grad}
-        for model in (first, second)
+        [(name, p.shape) for name, p in model.named_parameters() if p.requires_grad]
+        for model in models
     ]
     if shapes[0] != shapes[1]:
         raise fail(
             "second",
             type(second).__name__,
-            "must have the trained weights of `first`, by name and shape",
+            "must have the trained weights of `first`: names, shapes and order",
             "use one architecture",
         )
-    buffers = [dict(model.named_buffers()) for model in (first, second)]
-    if any(not torch.equal(value, buffers[1][name]) for name, value in buffers[0].items()):
+    trained = {name for name, _ in shapes[0]}
+    frozen = [{n: p for n, p in m.named_parameters() if n not in trained} for m in models]
+    if not _all_equal(*frozen):
+        raise fail(
+            "second",
+            type(second).__name__,
+            "must have the frozen weights of `first`, which stay as they are on the line",
+            "unfreeze what differs",
+        )
+    if not _all_equal(*(dict(model.named_buffers()) for model in models)):
         raise fail(
             "second",
             type(second).__name__,
             "must have the buffers of `first`: statistics cannot be interpolated",
             "replace BatchNorm, for instance with steppe.fix",
         )
+
+
+def _all_equal(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> bool:
+    return some.keys() == others.keys() and all(
+        torch.equal(value, others[name]) for name, value in some.items()
+    )
 
 
 def path_figure(result: Path) -> Figure:

@@ -69,7 +69,9 @@ class Surface:
                 "pass a list or a DataLoader",
             )
         self.model = model
-        self.loss = per_record(loss)
+        self._loss = per_record(loss)
+        # Losses of torch have the classes on the second axis, most models on the last.
+        self._classes_second = self._loss is not loss
         self._batches = batches
         self._own = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if not self._own:
@@ -112,6 +114,17 @@ class Surface:
         if empty:
             raise DataError("batches=0: there must be at least one batch; check the data set.")
 
+    def loss(self, output: Any, target: Tensor) -> Tensor:
+        """One loss for each record."""
+        losses = self._loss(output, target)
+        shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        if shape != tuple(target.shape[:1]) or not len(target):
+            raise DataError(
+                f"loss shape={shape}: must be ({len(target)},), one loss for each record of a "
+                "batch with records; average over everything but the records."
+            )
+        return losses
+
     def at(self, weights: Tensor) -> Measured:
         """Mean loss and accuracy with other weights, in one pass over the data.
 
@@ -127,7 +140,7 @@ class Surface:
                 losses = self.loss(output, target)
                 records += len(losses)
                 loss += losses.double().sum().item()
-                hits = _hits(output, target)
+                hits = _hits(output, target, self._classes_second)
                 classes = classes and hits is not None
                 right += 0.0 if hits is None else hits
         return Measured(loss / records, right / records if classes else None)
@@ -168,6 +181,11 @@ class Surface:
                 if isinstance(slope, Tensor) and slope.requires_grad:  # else the loss is linear
                     second = _gradients(slope, leaves)
                     total += torch.cat([part.flatten().double() for part in second])
+        if not bool(torch.isfinite(total).all()):
+            raise DataError(
+                "loss=not finite: must have slopes that are numbers at the model's weights, or "
+                "there is no curvature to measure; look at the weights and at the data."
+            )
         return total / records
 
 
@@ -196,13 +214,16 @@ def _gradients(
     )
 
 
-def _hits(output: Any, target: Tensor) -> float | None:
+def _hits(output: Any, target: Tensor, classes_second: bool) -> float | None:
     """How many records are right, counting the share of right positions where there are several."""
     if not isinstance(output, Tensor) or target.is_floating_point():
         return None
     if output.ndim != target.ndim + 1:
         return None
-    # Classes come last in most models and second in torch's own losses.
-    axis = -1 if output.shape[:-1] == target.shape else 1
+    last = output.shape[:-1] == target.shape
+    second = output.shape[:1] + output.shape[2:] == target.shape
+    if not (last or second):
+        return None
+    axis = 1 if second and (classes_second or not last) else -1
     right = (output.argmax(axis) == target).double()
     return right.flatten(1).mean(1).sum().item() if right.ndim > 1 else right.sum().item()

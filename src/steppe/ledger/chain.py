@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from steppe.averaging.files import sync_folder, write_atomically
+from steppe._files import sync_folder, write_atomically
 from steppe.errors import DataError, MisuseError, StorageError
 
 Record = dict[str, Any]

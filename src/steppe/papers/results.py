@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from steppe.averaging.files import write_atomically
+from steppe._files import write_atomically
 from steppe.errors import DataError
 from steppe.noise import SeededSource
 from steppe.papers.experiment import Constants, Experiment, Run

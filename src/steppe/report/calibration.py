@@ -67,6 +67,14 @@ def calibration(probabilities: Tensor, targets: Tensor, bins: int = 10) -> Calib
         shapes = (tuple(probabilities.shape), tuple(targets.shape))
         rule = "must be (records, classes) and (records,), not empty"
         raise fail("shapes", shapes, rule, "give one row and one class for each record")
+    if not bool(((probabilities >= 0) & (probabilities <= 1)).all()):
+        rule = "must lie in [0, 1]"
+        raise fail("probabilities", "numbers outside", rule, "take the softmax of logits")
+    if targets.is_floating_point() or not bool(
+        ((targets >= 0) & (targets < probabilities.shape[1])).all()
+    ):
+        rule = f"must be whole numbers from 0 to {probabilities.shape[1] - 1}"
+        raise fail("targets", "others", rule, "give the class of each record")
     confidence, chosen = probabilities.detach().double().cpu().max(dim=1)
     right = (chosen == targets.cpu()).double()
     place = (confidence * bins).ceil().long().clamp(1, bins) - 1

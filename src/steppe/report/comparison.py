@@ -54,7 +54,7 @@ def across_runs(runs: Sequence[Run]) -> Chart | None:
             layers.append(Dots(name, tone, places, hollow=not tone, labels=names if tone else ()))
     words = (
         "Each run at the ε it spent. An average costs no privacy: what it adds to the last iterate "
-        "is free. The best average was chosen on the held-out data."
+        "is free. The best average was chosen on the data for evaluation."
     )
     x = Axis.around("ε", [0.0, *(point.x for point in points)])
     x = Axis(x.title, 0.0, x.high)
@@ -85,7 +85,7 @@ def curves(runs: Sequence[Run]) -> Chart | None:
     across = [point.x for line in layers for point in line.points]
     x = Axis.around("ε spent" if by_epsilon else "step", [0.0, *across], tight=True)
     y = share_axis("accuracy", [point.y for line in layers for point in line.points])
-    words = "The last iterate of each run, measured on held-out data."
+    words = "The last iterate of each run, measured on its data for evaluation."
     return Chart("runs-curves", "Accuracy while training", words, x, y, layers, "step")
 
 

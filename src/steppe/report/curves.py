@@ -84,7 +84,7 @@ def _by_step(run: Run, measure: str, key: str) -> Chart | None:
         return None
     shown, cut = _without_far_start(drawn)
     y = share_axis("accuracy", shown) if measure == "accuracy" else Axis.around(measure, shown)
-    words = "Measured on held-out data that took no part in training."
+    words = "Measured on the data given for evaluation, which the guarantee does not cover."
     if len(drawn) > 1:
         words += " Averages are computed from the released weights alone and cost no privacy."
     if cut:

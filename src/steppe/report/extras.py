@@ -6,6 +6,7 @@ measurement says about private records is not covered by the guarantee of the tr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -67,6 +68,10 @@ def add_flatness(
                 known = ", ".join(MEASURES)
                 raise fail("results", measure, f"must be one of {known}", "leave it out")
             models[model][kind] = asdict(measure)
+            # A line may leave the range of numbers far out; the page draws the rest of it.
+            if kind != "line" and not _finite(models[model][kind]):
+                rule = f"of {model!r} must be finite numbers, and the loss or its slope is not"
+                raise fail("results", type(measure).__name__, rule, "look at the weights")
     _add(run, "flatness", {"data": data, "public": public, "accounted": False, "models": models})
 
 
@@ -123,6 +128,14 @@ def add_gradient_norms(
     """
     facts = {"data": data, "public": public, "accounted": accounted, **asdict(norms)}
     _add(run, "gradient_norms", facts)
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(_finite, value.values()))
+    if isinstance(value, tuple | list):
+        return all(map(_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _add(run: Path, part: str, facts: Mapping[str, Any]) -> None:

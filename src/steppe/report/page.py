@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
+from steppe._files import write_atomically
 from steppe._validate import fail
-from steppe.averaging.files import write_atomically
 from steppe.report.comparison import comparison_sections
 from steppe.report.markup import Child, Markup, joined, tag
 from steppe.report.run import Run, read_run
@@ -38,7 +40,10 @@ def write(runs: Sequence[Path], out: Path) -> Path:
     """
     if isinstance(runs, str | Path) or not runs:
         raise fail("runs", runs, "must be a list of run folders", "give at least one")
-    read = [read_run(Path(run)) for run in runs]
+    folders = [Path(run).resolve() for run in runs]
+    if len(set(folders)) != len(folders):
+        raise fail("runs", [str(run) for run in runs], "must be different", "give each once")
+    read = _told_apart([read_run(folder) for folder in folders], folders)
     path = Path(out)
     if path.is_dir():
         path = path / "report.html"
@@ -47,6 +52,20 @@ def write(runs: Sequence[Path], out: Path) -> Path:
         raise fail("out", str(out), rule, "make the folder first, or choose another")
     write_atomically(path, render(read).encode())
     return path
+
+
+def _told_apart(runs: list[Run], folders: Sequence[Path]) -> list[Run]:
+    """Runs whose folders have one name get that of the folder around it too, or a number."""
+    seen = Counter(run.name for run in runs)
+    longer = [
+        replace(run, name=f"{folder.parent.name}/{run.name}") if seen[run.name] > 1 else run
+        for run, folder in zip(runs, folders, strict=True)
+    ]
+    names = [run.name for run in longer]
+    return [
+        replace(run, name=f"{run.name} ({place + 1})") if names.count(run.name) > 1 else run
+        for place, run in enumerate(longer)
+    ]
 
 
 def render(runs: Sequence[Run]) -> str:

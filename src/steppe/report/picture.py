@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from steppe.averaging.files import write_atomically
+from steppe._files import write_atomically
 from steppe.errors import DataError
 from steppe.report.axes import Axis
 from steppe.report.chart import Chart

@@ -25,7 +25,7 @@ _ANY_OF = ("statement.json", "result.json", "log.jsonl")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One line of the log: a model measured on held-out data.
+    """One line of the log: a model measured on the data for evaluation.
 
     Args:
         model: "last" or the name of an average.
@@ -159,9 +159,9 @@ def number(mapping: Mapping[str, Any], key: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     # Beyond what can be drawn is as good as infinite; this holds for whole numbers of any length.
-    return (
-        float(value) if -_VAST < value < _VAST or value != value else math.copysign(math.inf, value)
-    )
+    if -_VAST < value < _VAST or value != value:
+        return float(value)
+    return math.inf if value > 0 else -math.inf
 
 
 def _object(path: Path) -> dict[str, Any] | None:

@@ -18,7 +18,6 @@ from steppe.report.run import Run, number
 from steppe.report.settings import settings_table, without_folders
 from steppe.report.words import plain_words
 
-_LONG = 26
 # The layer table's headings, and the fields of a row.
 _LAYER_COLUMNS = {
     "weights": "weights",
@@ -158,8 +157,8 @@ def results(run: Run) -> Child:
         return missing("There is no final table: the run has not finished."), notes
     names = dict.fromkeys(name for row in run.rows for name in row if number(row, name) is not None)
     if not names:
-        return missing("Nothing was measured on held-out data."), notes
-    words = "Measured on held-out data, which the guarantee does not cover."
+        return missing("Nothing was measured: no data were given for evaluation."), notes
+    words = "Measured on the data given for evaluation, which the guarantee does not cover."
     if run.best is not None:
         words += " The best average was picked on that data, so its accuracy is a little flattered."
     rows = [

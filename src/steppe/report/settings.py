@@ -10,12 +10,15 @@ from steppe.report.chart import table
 from steppe.report.markup import Markup
 
 # Folders name people and machines; a page that is passed on shows the last part of a path only.
-_START = r"(?:file://)?(?:~|[A-Za-z]:)?[/\\]"
+_START = r"(?:file://)?(?:~|\.\.|[A-Za-z]:)?[/\\]"
 _WHOLE = re.compile(rf"{_START}.*[/\\](?=[^/\\])", re.DOTALL)
 _QUOTED = re.compile(rf"(?<=['\"]){_START}[^'\"]*[/\\](?=[^'\"/\\])")
 _BARE = re.compile(rf"(?<![\w.:…/\\-]){_START}(?:[^/\\\s]+[/\\])+(?=[^/\\\s])")
 # Words in keys whose values nobody should publish.
-_SECRET = re.compile(r"(?:^|[_-])(?:password|secret|token|credentials?|api_?key)$", re.IGNORECASE)
+_SECRET = re.compile(
+    r"(?:^|[_-])(?:passw(?:or)?d|secret|token|credentials?|(?:api|secret|private|access)[_-]?key)$",
+    re.IGNORECASE,
+)
 
 
 def settings_table(title: str, values: Mapping[str, Any]) -> Markup:
@@ -61,7 +64,11 @@ def _words(value: Any) -> str:
     if isinstance(value, Mapping):
         named = dict(value)
         call = named.pop("name", named.pop("kind", ""))
-        return f"{call}({', '.join(f'{key}={_words(entry)}' for key, entry in named.items())})"
+        entries = (
+            f"{key}={'left out' if _SECRET.search(str(key)) else _words(entry)}"
+            for key, entry in named.items()
+        )
+        return f"{call}({', '.join(entries)})"
     if isinstance(value, list):
         entries = (f"[{_words(e)}]" if isinstance(e, list) else _words(e) for e in value)
         return ", ".join(entries)

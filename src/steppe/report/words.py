@@ -52,9 +52,13 @@ def bounds(run: Run) -> list[tuple[float, float]]:
     epsilon, delta = run.epsilon, number(run.statement or {}, "delta")
     if epsilon is None or delta is None or not math.isfinite(epsilon):
         return []
+    promised = number(run.statement or {}, "epsilon")
+    curve = (run.statement or {}).get("curve")
+    # The curve belongs to the promise: where more was spent, it says nothing.
+    holds = promised is not None and epsilon <= promised
     further = [
         (value, at)
-        for entry in (run.statement or {}).get("curve", ())
+        for entry in (curve if holds and isinstance(curve, list) else ())
         if isinstance(entry, dict)
         and (value := number(entry, "epsilon")) is not None
         and (at := number(entry, "delta")) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -66,10 +67,13 @@ def records(data: Any) -> Records:
 
 
 def _also_read(data: Any) -> tuple[str, ...]:
-    """What the maker of a data set says was read off it, also through a loader or a `Subset`."""
-    while not hasattr(data, "also_read") and hasattr(data, "dataset"):
-        data = data.dataset
-    return tuple(getattr(data, "also_read", ()))
+    """What the makers of a data set say was read off it, also where others are wrapped around it:
+    a loader, a `Subset` or a `ConcatDataset`."""
+    if hasattr(data, "also_read"):
+        return tuple(data.also_read)
+    inner = [data.dataset] if hasattr(data, "dataset") else getattr(data, "datasets", ())
+    said = itertools.chain.from_iterable(map(_also_read, inner))
+    return tuple(dict.fromkeys(said))
 
 
 def _from_dataset(data: Any, options: dict[str, Any]) -> Records:

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from steppe.averaging.files import single_writer, write_atomically
+from steppe._files import single_writer, write_atomically
 from steppe.errors import DataError
 from steppe.ledger import Anchor
 from steppe.training.state import pack, unpack

@@ -15,8 +15,8 @@ from typing import Any
 
 from torch import Tensor
 
+from steppe._files import write_atomically
 from steppe.accounting import Statement
-from steppe.averaging.files import write_atomically
 from steppe.errors import DataError
 from steppe.ledger.chain import storage_error
 from steppe.plan import Plan

@@ -114,9 +114,6 @@ def _read_own(table: dict[str, Any], reasons: dict[str, str]) -> Any:
     place = table["place"] = str(Path(place).expanduser().resolve())
     if "test" in table:
         options["test"] = table["test"] = str(Path(table["test"]).expanduser().resolve())
-        if table["test"] == place:
-            rule = "are the private records, and scores on them would be shown"
-            raise _validate.fail("data.test", table["test"], rule, "give other records")
     options.setdefault("bounds", FROM_RECORDS)
     found = read_data(place, **options)
     if not isinstance(found, Dataset) or found.bounds is None:

@@ -22,7 +22,7 @@ from steppe.plan import Plan
 from steppe.private import Private, make_private
 from steppe.sampling import records
 from steppe.training import recipes, resuming, settings
-from steppe.training.evaluation import Evaluation
+from steppe.training.evaluation import Evaluation, refuse_training_data
 from steppe.training.folder import RunFolder, room_left
 from steppe.training.kept import Keepable, Kept
 from steppe.training.loop import Loop
@@ -139,6 +139,7 @@ class Trainer:
                 averages = recipes.averages(model, known.total_steps)
                 self.reasons["averages"] = f"EMA, SWA, UPA, PDA, {recipes.FREE}"
         self.folder = RunFolder(run)
+        refuse_training_data(data, evaluate)
         self.evaluation = None if evaluate is None else Evaluation(evaluate, loss, objective)
         self.schedule = Schedule(scheduler, self.evaluation is not None)
         before = settings.of_optimizer(optimizer), settings.of_scheduler(scheduler)

@@ -121,9 +121,12 @@ class DPAdam(Optimizer):
         non_negative("lr", float(group["lr"]))
         non_negative("eps", group["eps"])
         positive("floor", group["floor"], "0.1 stands three deviations clear of the noise")
-        for beta in group["betas"]:
+        betas = group["betas"]
+        if not isinstance(betas, tuple | list) or len(betas) != 2:
+            raise fail("betas", betas, "must be two numbers", "use (0.9, 0.999)")
+        for beta in betas:
             if not 0 <= beta < 1:
-                raise fail("betas", group["betas"], "must lie in [0, 1)", "use (0.9, 0.999)")
+                raise fail("betas", betas, "must lie in [0, 1)", "use (0.9, 0.999)")
         group["noise_std"] = _levels(group["noise_std"])
 
     @torch.no_grad()
@@ -175,13 +178,13 @@ def _levels(noise_std: float | Iterable[tuple[int, float]]) -> Levels:
     remedy = "give the noise on the mean gradient, or make the optimizer with DPAdam.for_plan"
     if not isinstance(noise_std, tuple | list):
         return ((1, non_negative("noise_std", noise_std, remedy)),)
-    levels = tuple(
+    pairs = [level for level in noise_std if isinstance(level, tuple | list) and len(level) == 2]
+    if not pairs or len(pairs) != len(noise_std):
+        raise fail("noise_std", noise_std, "must be a number or pairs (steps, std)", remedy)
+    return tuple(
         (positive_integer("steps of noise_std", steps), non_negative("noise_std", std, remedy))
-        for steps, std in noise_std
+        for steps, std in pairs
     )
-    if not levels:
-        raise fail("noise_std", noise_std, "must have at least one level", remedy)
-    return levels
 
 
 def _std_at(levels: Levels, step: int) -> float:
