@@ -572,9 +572,17 @@ def test_row_36_training_past_the_plan() -> None:
             ("holds 1 weights that are not the model's", "model's own", "fix(model)"),
         ),
         (lambda m: torch.optim.LBFGS(m.parameters()), ("optimizer='LBFGS'", "once a step", "SGD")),
+        (lambda m: torch.optim.SparseAdam(m.parameters()), ("optimizer='SparseAdam'", "noise")),
         (lambda m: "sgd", ("optimizer='str'", "torch.optim.Optimizer", "pass one")),
     ],
-    ids=["lacks some", "another model's", "holds strangers", "asks twice", "no optimizer"],
+    ids=[
+        "lacks some",
+        "another model's",
+        "holds strangers",
+        "asks twice",
+        "takes sparse ones",
+        "no optimizer",
+    ],
 )
 def test_row_40_optimizer_and_model_disagree(optimizer: Any, words: tuple[str]) -> None:
     refused(lambda: private(optimizer=optimizer), ConfigurationError, *words)

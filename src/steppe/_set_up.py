@@ -28,6 +28,13 @@ def trained_parameters(model: nn.Module, optimizer: Optimizer) -> dict[str, Tens
             "must not ask the data more than once a step, as its line search does",
             "use SGD or Adam",
         )
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise _validate.fail(
+            "optimizer",
+            "SparseAdam",
+            "takes sparse gradients only, and noise leaves none",
+            "use SGD or Adam",
+        )
     parameters: dict[str, Tensor] = {
         name: p for name, p in model.named_parameters() if p.requires_grad
     }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from numbers import Integral, Real
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from steppe.errors import ConfigurationError
@@ -61,6 +63,13 @@ def positive_integer(name: str, value: Any, remedy: str = "give a whole number, 
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise fail(name, value, "must be a whole number of at least 1", remedy)
     return int(value)
+
+
+def path(name: str, value: Any, remedy: str) -> Path:
+    """The place of a file or folder."""
+    if not isinstance(value, str | PathLike):
+        raise fail(name, value, "must be a path", remedy)
+    return Path(value)
 
 
 def one_of(name: str, value: Any, choices: Sequence[str], remedy: str | None = None) -> str:

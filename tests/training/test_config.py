@@ -170,6 +170,18 @@ def test_a_run_without_a_file_says_how_to_resume(tmp_path: Path) -> None:
         ({"train": {"store_evry": 3}}, r"train\.store_evry=3: .*did you mean 'store_every'"),
         ({"train": {"loss": "crossentropy"}}, r"train\.loss=.*did you mean 'cross_entropy'"),
         ({"train": {"keep": {"lst": 3}}}, r"train\.keep\.lst=3: .*did you mean 'last'"),
+        ({"train": {"keep": 5}}, r"train\.keep=5: must be a table; write keep = "),
+        ({"train": {"loss": []}}, r"train\.loss=\[\]: must be text"),
+        ({"train": {"ledger": 5}}, r"train\.ledger=5: must be text"),
+        ({"train": {"run": 5}}, r"train\.run=5: must be text"),
+        ({"train": {"seed": "a"}}, r"train\.seed='a': must be a whole number from 0"),
+        ({"train": {"seed": 1.5}}, r"train\.seed=1\.5: must be a whole number from 0"),
+        ({"train": {"seed": -1}}, r"train\.seed=-1: must be a whole number from 0"),
+        ({"train": {"progress": "no"}}, r"train\.progress='no': must be true or false"),
+        ({"train": {"store_every": 2.5}}, r"train\.store_every=2\.5: must be a whole number"),
+        ({"train": {"physical_batch": "x"}}, r"train\.physical_batch='x': must be a whole number"),
+        ({"model": {"name": 5}}, r"model\.name=5: must be text"),
+        ({"model": {"factory": 5}}, r"model\.factory=5: must be text"),
         ({"averages": {"EMMA": {}}}, r"averages\.EMMA='dict'.*did you mean 'EMA'"),
         ({"plan": {**PLAN, "clip": "Flatt"}}, r"plan\.clip\.name='Flatt'.*mean 'Flat'"),
         ({"plan": {**PLAN, "clip": {"bound": 1}}}, r"plan\.clip\.name=None: must name a class"),
@@ -208,11 +220,61 @@ def test_what_is_not_understood_is_refused_at_once(
         ({"model": {"factory": "nothing:here"}}, r"model\.factory='nothing:here': cannot be imp"),
         ({"model": {"factory": "math:sqrt", "side": 3}}, r"model\.side=3: is not known here"),
         ({"optimizer": {"name": "SGD"}}, r"optimizer\.lr=None: is chosen by rule from epsilon"),
+        ({"optimizer": {"name": "SparseAdam", "lr": 1}}, r"optimizer\.name='SparseAdam': is not"),
+        (BUDGET | {"optimizer": {"momentum": 1.0}}, r"momentum=1\.0: must lie in \[0, 1\)"),
+        (BUDGET | {"optimizer": {"momentum": "x"}}, "momentum='x': must be a real number"),
+        ({"averages": {"PowerAverages": {"every": 2, "gammas": 5}}}, "gammas=5: must be a list"),
+        ({"averages": {"PowerAverages": {"every": 2, "gammas": "ab"}}}, "gammas='ab': must be a"),
+        ({"averages": {"PowerAverages": {"every": 2, "gammas": [2.0]}}}, "two different powers"),
     ],
 )
 def test_what_cannot_be_made_is_refused(table: Path, tables: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         config(table, **tables).assemble()
+
+
+REGRESSION = """
+import torch
+from torch.utils.data import TensorDataset
+
+
+def numbers():
+    x = torch.randn(460, 6, generator=torch.Generator().manual_seed(0))
+    y = 2 * x[:, 0]
+    return TensorDataset(x[:400], y[:400]), TensorDataset(x[400:], y[400:])
+"""
+
+
+def test_a_regression_keeps_no_averages_of_outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "regressed.py").write_text(REGRESSION)
+    monkeypatch.syspath_prepend(tmp_path)
+    tables: dict[str, Any] = {
+        "data": {"place": "regressed:numbers"},
+        "model": {"name": "linear"},
+        "plan": PLAN,
+        "optimizer": {"name": "SGD", "lr": 0.5},
+        "train": {"loss": "mse_loss", "progress": False},
+    }
+    outcome = Config(tables).trainer(tmp_path / "run").fit()
+    assert [row["model"].partition("(")[0] for row in outcome.table] == [
+        "last", "EMA", "SWA", "Window", "PolynomialDecay",
+    ]  # fmt: skip
+    assert all(row["accuracy"] is None and row["loss"] < 4 for row in outcome.table)
+    with pytest.raises(ConfigurationError, match="averages the probabilities of classes"):
+        Config({**tables, "averages": {"OPA": {"k": 5}}}).trainer(tmp_path / "other")
+    # Numbers that happen to be whole are no labels either.
+    whole = {**tables, "train": {"loss": "l1_loss"}}
+    assert list(Config(whole).assemble().resolved["averages"]) == [
+        "EMA", "SWA", "Window", "PolynomialDecay",
+    ]  # fmt: skip
+
+
+def test_no_more_checkpoints_answer_together_than_are_kept(table: Path) -> None:
+    whole = dict(config(table, train={"keep": {"last": 3}, "store_every": 2}).tables)
+    del whole["averages"]
+    assert Config(whole).assemble().resolved["averages"]["OPA"] == {"k": 3}
 
 
 def test_files_that_are_no_configuration(tmp_path: Path) -> None:
@@ -240,7 +302,7 @@ def test_every_choice_of_every_place_has_its_name() -> None:
     ):
         assert all(getattr(room, name) is kind for name, kind in found[place].items())
     assert {"SGD", "Adam", "AdamW", "DPAdam"} <= optimizers().keys()
-    assert "LBFGS" not in optimizers()
+    assert not {"LBFGS", "SparseAdam"} & optimizers().keys()
     assert {"CosineAnnealingLR", "LinearLR", "OneCycleLR"} <= schedulers().keys()
     assert set(averages()) == {
         "SWA",

@@ -14,10 +14,19 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
+from torch.nn import functional as F
 from training_cases import STEPS, pairs, plan, trainer
 
 from steppe import SAT, Plan, SeededSource
-from steppe.averaging import OPA, CheckpointStore, reconstruct, stored_snapshots
+from steppe.averaging import (
+    EMA,
+    OPA,
+    SWA,
+    CheckpointStore,
+    Keep,
+    reconstruct,
+    stored_snapshots,
+)
 from steppe.clipping import Automatic
 from steppe.errors import (
     ConfigurationError,
@@ -27,6 +36,7 @@ from steppe.errors import (
 )
 from steppe.ledger import Ledger
 from steppe.training import FromStore, Interrupted, Moment, Snapshots, Trainer, read_log
+from steppe.training.schedule import Schedule
 
 
 def stop_at(step: int) -> Any:
@@ -298,7 +308,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path: Path) ->
         ({"lr": 0.25}, r"optimizer\.groups=.*is not what the run began with"),
         ({"plan": plan(steps=30)}, r"plan\.steps=30: is not what the run began with, 24"),
         ({"averages": ()}, r"averages=\[\]: is not what the run began with"),
-        ({"data": (torch.zeros(400, 6), torch.zeros(400))}, r"data\.record="),
+        ({"data": (torch.zeros(400, 6), torch.zeros(400, dtype=torch.int32))}, r"data\.record="),
         ({"data_name": "others"}, r"data\.name='others': is not .* 'data'"),
         ({"plan": plan(population=401)}, r"plan\.population=401"),
         (
@@ -311,8 +321,6 @@ def test_another_configuration_or_other_data_are_refused(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     interrupted(tmp_path / "run", 7)
-    if "data" in changes and not changes["data"][1].is_floating_point():
-        pytest.fail("the case must differ")
     loss = {"loss": lambda out, y: out.sum(1)} if "data" in changes else {}
     with pytest.raises(ConfigurationError, match=message):
         trainer(tmp_path / "run", **changes, **loss).resume()
@@ -444,6 +452,43 @@ def test_a_full_disk_is_a_clear_error_and_nothing_is_lost(
         ),
         ({"scheduler": 3}, "scheduler='int': must be a torch learning-rate scheduler"),
         ({"evaluate": torch.zeros(3, 6)}, "evaluate='Tensor': must give pairs"),
+        ({"callbacks": [5]}, "callbacks=5: is no function; give functions"),
+        ({"callbacks": print}, "callbacks='builtin_function_or_method': must be a list"),
+        ({"keep": 5}, r"keep=5: must be a steppe\.averaging\.Keep"),
+        (
+            {"keep": Keep(last=3), "store_every": None, "averages": ()},
+            "chooses among stored checkpoints, and none are stored",
+        ),
+        (
+            {"averages": [EMA(nn.Linear(5, 2), 0.9)]},
+            "model='weight': has no tensor of this name, so it is another model",
+        ),
+        ({"averages": EMA(nn.Linear(5, 2), 0.9)}, "averages='EMA': must be a list"),
+        (
+            {"averages": [SWA(nn.Linear(6, 2), warmup=25)], "model": nn.Linear(6, 2)},
+            r"averages='SWA\(cycle=1, warmup=25\)': would begin after the 24 steps of the plan",
+        ),
+        (
+            {"averages": [FromStore(OPA, 7)]},
+            r"averages='OPA\(k=7\)': needs more than the 6 checkpoints that the run will have",
+        ),
+        (
+            {"averages": [FromStore(OPA, 3)], "keep": Keep(last=2)},
+            "needs more than the 2 checkpoints that the run will have stored",
+        ),
+        ({"averages": [Snapshots(every=25)]}, "would take none in the 24 steps of the plan"),
+        ({"store_every": 25}, "store_every=25: would store no checkpoint in the 24 steps"),
+        ({"ledger": 5}, "ledger=5: must be a path"),
+        ({"data_name": Path("x")}, "data_name=PosixPath.*: must be text"),
+        ({"also_read": [5]}, "also_read=5: must be text"),
+        (
+            {"data": (torch.zeros(400, 6), torch.zeros(400)), "loss": lambda out, y: out.sum(1)},
+            r"averages='OPA\(k=3\)': averages the probabilities of classes, and this run has none",
+        ),
+        (
+            {"loss": F.mse_loss, "model": nn.Sequential(nn.Linear(6, 1), nn.Flatten(0))},
+            "and this run has none: they take whole-number labels, a loss such as cross_entropy",
+        ),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_spent(
@@ -452,6 +497,11 @@ def test_bad_input_is_refused_before_anything_is_spent(
     with pytest.raises(ConfigurationError, match=message):
         trainer(tmp_path / "run", **changes)
     assert not (tmp_path / "run" / "ledger.jsonl").exists()
+
+
+def test_a_folder_is_a_path() -> None:
+    with pytest.raises(ConfigurationError, match="run=5: must be a path; write run="):
+        trainer(5)  # type: ignore[arg-type]
 
 
 def test_a_plateau_needs_public_data(tmp_path: Path) -> None:
@@ -465,9 +515,140 @@ def test_a_plateau_needs_public_data(tmp_path: Path) -> None:
     assert optimizer.param_groups[0]["lr"] < 0.5
 
 
-def test_an_evaluation_that_returns_no_numbers(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="evaluate='float': must return numbers by name"):
-        trainer(tmp_path / "run", averages=(), evaluate=lambda model: 0.5).fit()
+def linear_and_rate() -> tuple[nn.Module, torch.optim.SGD]:
+    model = nn.Linear(6, 2)
+    return model, torch.optim.SGD(model.parameters(), lr=0.5)
+
+
+def raises_at_once(model: nn.Module) -> dict[str, float]:
+    raise KeyError("x")
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "message"),
+    [
+        (
+            (torch.zeros(9, 5), torch.zeros(9).long()),
+            "evaluate='tuple': the model cannot be scored: RuntimeError: mat1 and mat2",
+        ),
+        (raises_at_once, "evaluate='raises_at_once': the model cannot be scored: KeyError: 'x';"),
+        (lambda model: 0.5, "evaluate='float': must return numbers by name"),
+        (lambda model: {"size": "large"}, r"evaluate\['size'\]='str': must be a number"),
+        (lambda model: {"size": None}, r"evaluate\['size'\]='NoneType': must be a number"),
+        (lambda model: {"model": 1.0}, "evaluate='model': is the name of something else"),
+        (lambda model: {"epsilon": 1.0}, "evaluate='epsilon': is the name of something else"),
+    ],
+)
+def test_an_evaluation_that_fails_does_so_before_anything_is_spent(
+    tmp_path: Path, evaluate: Any, message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        trainer(tmp_path / "run", averages=(), evaluate=evaluate).fit()
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_cannot_be_evaluated_on_is_called_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="evaluate=int: must give any record by its number"):
+        trainer(tmp_path / "run", evaluate=5)
+
+
+def test_a_score_that_is_not_a_number_any_more_is_stored_as_null(tmp_path: Path) -> None:
+    def broken(model: nn.Module) -> dict[str, float]:
+        return {"quality": float("nan")}
+
+    outcome = trainer(tmp_path / "run", averages=(), evaluate=broken).fit()
+    assert outcome.steps == STEPS
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["table"][0]["quality"] is None
+    assert "nan" in str(outcome)
+
+
+def test_outputs_without_classes_are_found_by_the_first_scores(tmp_path: Path) -> None:
+    own = trainer(
+        tmp_path / "run",
+        model=nn.Sequential(nn.Linear(6, 1), nn.Flatten(0)),
+        loss=lambda out, y: (out - y).square(),
+        averages=[FromStore(OPA, 3)],
+    )
+    with pytest.raises(ConfigurationError, match="averages the probabilities of classes"):
+        own.fit()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_schedule_that_fails_does_so_before_anything_is_spent(tmp_path: Path) -> None:
+    model, optimizer = linear_and_rate()
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=0)
+    own = {"model": model, "optimizer": optimizer, "averages": ()}
+    with pytest.raises(
+        ConfigurationError,
+        match=r"scheduler='StepLR': fails within the 24 steps of the plan: ZeroDivisionError",
+    ):
+        trainer(tmp_path / "run", **own, scheduler=scheduler).fit()
+    too_short = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1.0, total_steps=STEPS - 5)
+    with pytest.raises(ConfigurationError, match="scheduler='OneCycleLR': fails within"):
+        trainer(tmp_path / "run", **own, scheduler=too_short).fit()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 1.0, total_steps=99),
+        lambda optimizer: torch.optim.lr_scheduler.CyclicLR(optimizer, 0.1, 1.0, step_size_up=3),
+        lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.9**step),
+        lambda optimizer: torch.optim.lr_scheduler.SequentialLR(
+            optimizer,
+            [
+                torch.optim.lr_scheduler.ConstantLR(optimizer),
+                torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9),
+            ],
+            milestones=[4],
+        ),
+    ],
+    ids=["one cycle", "cyclic", "lambda", "sequential"],
+)
+def test_a_rehearsed_schedule_is_as_good_as_new(made: Any) -> None:
+    rates = []
+    for rehearsed in (False, True):
+        model = nn.Linear(6, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+        schedule = Schedule(made(optimizer), optimizer, evaluated=False)
+        if rehearsed:
+            schedule.rehearse(20)
+        (group,) = optimizer.param_groups
+        seen = []
+        for _ in range(20):
+            seen.append((group["lr"], group["momentum"]))
+            schedule.step()
+        rates.append(seen)
+    assert rates[0] == rates[1]
+
+
+def test_a_scheduler_of_another_optimizer_is_refused(tmp_path: Path) -> None:
+    model, optimizer = linear_and_rate()
+    stranger = torch.optim.lr_scheduler.LinearLR(torch.optim.SGD(model.parameters(), lr=0.5))
+    with pytest.raises(ConfigurationError, match="scheduler='LinearLR': is over another optimizer"):
+        trainer(tmp_path / "run", model=model, optimizer=optimizer, scheduler=stranger)
+
+
+def test_a_plateau_needs_a_loss_by_that_name(tmp_path: Path) -> None:
+    model, optimizer = linear_and_rate()
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    own = {"model": model, "optimizer": optimizer, "scheduler": plateau, "averages": ()}
+    with pytest.raises(ConfigurationError, match="follows a loss, and evaluate= gives size"):
+        trainer(tmp_path / "run", **own, evaluate=lambda model: {"size": 3}).fit()
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_sentence_about_what_was_read_is_one_item(tmp_path: Path) -> None:
+    own = trainer(tmp_path / "run", also_read="the range of ages")
+    assert own.statement.also_read == ("the range of ages",)
+
+
+def test_fewer_checkpoints_than_asked_for_are_counted_in_the_name(tmp_path: Path) -> None:
+    own = trainer(tmp_path / "run", callbacks=[lambda moment: moment.step == 8])
+    names = [row["model"] for row in own.fit().table]
+    assert names[-2:] == ["OPA(k=3) of 2 stored", "OMV(k=3) of 2 stored"]
 
 
 def test_private_pairs_never_reach_the_files(tmp_path: Path) -> None:

@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from steppe._validate import fail, positive_integer
+from steppe._validate import fail, non_negative, positive_integer
 from steppe.averaging.average import AveragedWeights
 from steppe.averaging.layout import Layout, pick
 from steppe.averaging.polynomial import PolynomialDecay
@@ -81,8 +82,7 @@ class PowerAverages:
         every: int,
         gammas: Sequence[float] = GAMMAS,
     ) -> None:
-        if len(set(gammas)) < 2:
-            raise fail("gammas", gammas, "must have two different powers", f"use {GAMMAS}")
+        check_gammas(gammas)
         self.every = positive_integer("every", every)
         self._store = store
         self._averages = [PolynomialDecay(model, float(gamma)) for gamma in gammas]
@@ -112,6 +112,16 @@ class PowerAverages:
 
 def _kind(gamma: float) -> str:
     return f"{_KIND}{gamma!r}"
+
+
+def check_gammas(gammas: Any) -> None:
+    """Refuse anything but powers of which two differ."""
+    if not isinstance(gammas, Sequence) or isinstance(gammas, str):
+        raise fail("gammas", gammas, "must be a list of powers", f"use {GAMMAS}")
+    for gamma in gammas:
+        non_negative("gammas", gamma)
+    if len(set(gammas)) < 2:
+        raise fail("gammas", gammas, "must have two different powers", f"use {GAMMAS}")
 
 
 def stored_snapshots(store: CheckpointStore) -> list[Snapshot]:

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from torch.nn import functional as F
 
 from steppe.clipping.probing.synthetic import synthetic
 from steppe.errors import PrivacyWarning
@@ -20,6 +19,7 @@ from steppe.private import make_private
 from steppe.sampling import Poisson, records
 from steppe.training.assembly import Assembly
 from steppe.training.loading import features
+from steppe.training.losses import loss_of
 
 # The first step also finds out which kernels are fastest; the quickest of the others counts.
 _TRIALS = 3
@@ -90,7 +90,7 @@ def forecast(assembly: Assembly, plan: Plan) -> Forecast:
         torch.optim.SGD([w for w in model.parameters() if w.requires_grad], lr=1e-3, momentum=0.9),
         made_up,
         trial,
-        loss=getattr(F, assembly.resolved["train"].get("loss", "cross_entropy")),
+        loss=loss_of(assembly.resolved["train"]),
         physical_batch=assembly.resolved["train"].get("physical_batch"),
         public=features(assembly.model, assembly.loaded.public, progress=False),
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from steppe._validate import fail
 from steppe.averaging import (
     EMA,
     OMV,
@@ -25,7 +26,7 @@ from steppe.training.kept import FromStore, label
 from steppe.training.naming import averages, build, check_keys
 from steppe.training.outcome import row
 
-_OUTPUTS = ("OPA", "OMV")
+OUTPUTS = ("OPA", "OMV")
 _WEIGHTS = ("SWA", "EMA", "Window", "PolynomialDecay")
 
 
@@ -77,9 +78,12 @@ class Reaveraged:
         return rows
 
     def _made(self, name: str, options: dict[str, Any]) -> Average | FromStore:
-        known = {key: kind for key, kind in averages().items() if key in (*_OUTPUTS, *_WEIGHTS)}
-        if name in _OUTPUTS:
+        known = {key: kind for key, kind in averages().items() if key in (*OUTPUTS, *_WEIGHTS)}
+        if name in OUTPUTS:
             check_keys("average", options, ("k",))
+            if not self._stored.has_classes:
+                rule = "averages the probabilities of classes, and the run has none"
+                raise fail("average", name, rule, "use averages of weights, such as EMA:decay=0.9")
             asked = FromStore(known[name], options.get("k", len(self._entries)))
             self._stored.store.last(asked.k, self._burn_in)  # refuses more than there are
             return asked

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 from steppe import _validate
@@ -28,6 +27,7 @@ from steppe.training.loading import (
     reading,
     trained_part,
 )
+from steppe.training.losses import for_classes, loss_of
 from steppe.training.toml import read_toml
 
 Pairs = tuple[Tensor, Tensor]
@@ -58,6 +58,7 @@ class StoredRun:
             )
         self.tables: dict[str, Any] = read_toml(self.folder.toml)
         self._inputs = config["settings"].get("inputs")
+        *_, (self._target_type, self._target_shape) = config["settings"]["data"]["record"]
         self._require_same_scale()
 
     def _require_same_scale(self) -> None:
@@ -78,9 +79,13 @@ class StoredRun:
     @property
     def loss(self) -> Callable[..., Tensor]:
         """The loss that the run was trained with."""
-        name = self.tables.get("train", {}).get("loss", "cross_entropy")
-        found: Callable[..., Tensor] = getattr(F, name)
-        return found
+        return loss_of(self.tables.get("train", {}))
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the model answers with one logit a class, by the loss and the targets' form."""
+        whole = not self._target_shape and not self._target_type.startswith("float")
+        return whole and for_classes(self.loss)
 
     @cached_property
     def whole(self) -> nn.Module:

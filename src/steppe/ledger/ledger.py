@@ -58,7 +58,7 @@ class Ledger:
     def __init__(
         self, path: str | Path, *, epsilon: float | None = None, delta: float | None = None
     ) -> None:
-        self.path = Path(path)
+        self.path = _validate.path("ledger", path, 'write "patients.jsonl", say')
         if (epsilon is None) != (delta is None):
             raise _validate.fail(
                 "epsilon", epsilon, f"goes with delta, which is {delta}", "give both or neither"

@@ -3,55 +3,26 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from steppe import _validate
 from steppe.averaging import EMA, OMV, OPA, Average, Keep
+from steppe.sampling import records
 from steppe.training import naming, recipes
 from steppe.training.kept import FromStore, Keepable, Snapshots
 from steppe.training.loading import DATA_KEYS, features, load_data, make_model, trained_part
+from steppe.training.losses import LOSSES, for_classes, labelled, loss_of
 from steppe.training.planning import PLACES, PLAN_KEYS, settle
 
 TABLES = ("data", "model", "plan", "optimizer", "scheduler", "averages", "train")
-_TRAIN_KEYS = (
-    "run",
-    "store_every",
-    "keep",
-    "checkpoint_every",
-    "evaluate_every",
-    "ledger",
-    "block",
-    "physical_batch",
-    "loss",
-    "seed",
-    "progress",
-)
-# Handed to the trainer as they are.
-_PASSED_ON = (
-    "store_every",
-    "checkpoint_every",
-    "evaluate_every",
-    "ledger",
-    "block",
-    "physical_batch",
-)
-_LOSSES = {
-    name: getattr(F, name)
-    for name in (
-        "cross_entropy",
-        "mse_loss",
-        "binary_cross_entropy_with_logits",
-        "l1_loss",
-        "smooth_l1_loss",
-        "nll_loss",
-    )
-}
+_COUNTS = ("store_every", "checkpoint_every", "evaluate_every", "block", "physical_batch")
+_TRAIN_KEYS = (*_COUNTS, "run", "keep", "ledger", "loss", "seed", "progress")
+_LARGEST_SEED = 2**63 - 1
 # Arguments of schedulers that mean the length of the run.
 _LENGTHS = ("T_max", "total_iters", "total_steps")
 # Stored checkpoints of a run, and how many of them answer together, where the file does not say.
@@ -64,7 +35,7 @@ def check(tables: Mapping[str, Any]) -> None:
     Args:
         tables: the configuration.
     """
-    data, train = tables.get("data", {}), tables.get("train", {})
+    data = tables.get("data", {})
     for name, known in (("data", DATA_KEYS), ("plan", PLAN_KEYS), ("train", _TRAIN_KEYS)):
         naming.check_keys(name, tables.get(name, {}), known)
     if ("name" in data) == ("place" in data):
@@ -74,17 +45,42 @@ def check(tables: Mapping[str, Any]) -> None:
             "give either the name of a public data set or the place of your own",
             'write name = "mnist", or place = "visits.csv"',
         )
-    for key in ("name", "place", "target", "test"):
-        if not isinstance(data.get(key, ""), str):
-            raise _validate.fail(f"data.{key}", data[key], "must be text", f'write {key} = "…"')
-    if "loss" in train and train["loss"] not in _LOSSES:
-        raise naming.unknown("train.loss", train["loss"], _LOSSES)
-    if "keep" in train:
-        naming.check_keys("train.keep", train["keep"], ("last", "every"))
+    _check_texts("data", data, ("name", "place", "target", "test"))
+    _check_texts("model", tables.get("model", {}), ("name", "factory"))
+    _check_train(tables.get("train", {}))
     naming.check_keys("averages", tables.get("averages", {}), naming.averages())
     for place in PLACES:
         if place in tables.get("plan", {}):
             naming.place(f"plan.{place}", tables["plan"][place])
+
+
+def _check_texts(where: str, table: Mapping[str, Any], keys: Sequence[str]) -> None:
+    for key in keys:
+        if not isinstance(table.get(key, ""), str):
+            raise _validate.fail(f"{where}.{key}", table[key], "must be text", f'write {key} = "…"')
+
+
+def _check_train(train: Mapping[str, Any]) -> None:
+    _check_texts("train", train, ("run", "ledger", "loss"))
+    if train.get("loss", "cross_entropy") not in LOSSES:
+        raise naming.unknown("train.loss", train["loss"], LOSSES)
+    for key in _COUNTS:
+        if key in train:
+            _validate.positive_integer(f"train.{key}", train[key])
+    seed = train.get("seed", 0)
+    if type(seed) is not int or not 0 <= seed <= _LARGEST_SEED:
+        rule = "must be a whole number from 0 to 2⁶³ − 1"
+        raise _validate.fail("train.seed", seed, rule, "write seed = 1, or leave it out")
+    if not isinstance(train.get("progress", True), bool):
+        raise _validate.fail(
+            "train.progress", train["progress"], "must be true or false", "write progress = false"
+        )
+    keep = train.get("keep", {})
+    if not isinstance(keep, Mapping):
+        raise _validate.fail(
+            "train.keep", keep, "must be a table", "write keep = { last = 20 }, say"
+        )
+    naming.check_keys("train.keep", keep, ("last", "every"))
 
 
 class Assembly:
@@ -141,7 +137,6 @@ class Assembly:
     @cached_property
     def options(self) -> dict[str, Any]:
         """Further arguments of `Trainer`."""
-        keep = self._train.get("keep")
         return {
             "optimizer": self.optimizer,
             "scheduler": self.scheduler,
@@ -152,11 +147,16 @@ class Assembly:
             "classes": self.loaded.classes,
             "also_read": self.loaded.also_read,
             "data_name": self.loaded.name,
-            "loss": _LOSSES[self._train.get("loss", "cross_entropy")],
-            "keep": None if keep is None else Keep(**keep),
+            "loss": loss_of(self._train),
+            "keep": self._keep,
+            "ledger": self._train.get("ledger"),
             "progress": self._train.get("progress", True),
-            **{key: self._train.get(key) for key in _PASSED_ON},
+            **{key: self._train.get(key) for key in _COUNTS},
         }
+
+    @property
+    def _keep(self) -> Keep | None:
+        return Keep(**self._train["keep"]) if "keep" in self._train else None
 
     def _features(self, pairs: Any) -> Any:
         return features(self.model, pairs, bool(self._train.get("progress", True)))
@@ -214,10 +214,13 @@ class Assembly:
     def _chosen_averages(self) -> list[Keepable]:
         steps = self.known_plan.total_steps
         every = self._train.setdefault("store_every", max(1, steps // _STORED))
-        k = max(1, min(_TOGETHER, steps // every))
         self.reasons["averages"] = recipes.FREE
-        outputs = (FromStore(OPA, k), FromStore(OMV, k))
-        chosen: list[Keepable] = [*recipes.averages(self.trained, steps), *outputs]
+        chosen: list[Keepable] = [*recipes.averages(self.trained, steps)]
+        stored = (self._keep or Keep()).kept(range(every, steps + 1, every))
+        # A regression has no classes whose probabilities could be averaged.
+        if stored and for_classes(loss_of(self._train)) and labelled(records(self.loaded.train)):
+            k = min(_TOGETHER, len(stored))
+            chosen += [FromStore(OPA, k), FromStore(OMV, k)]
         self.resolved["averages"] = dict(map(_name_and_table, chosen))
         return chosen
 

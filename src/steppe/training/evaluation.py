@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -14,10 +13,13 @@ from steppe import _validate
 from steppe._modes import evaluating
 from steppe.averaging import Outputs
 from steppe.clipping.batches import count, tensors_in
+from steppe.errors import DataError, SteppeError
 from steppe.sampling import Records, records
 
 Scores = dict[str, float]
 _AT_ONCE = 1024
+# What rows of the table and lines of the log say themselves.
+_TAKEN = ("model", "kind", "step", "epsilon", "seconds")
 
 
 class Evaluation:
@@ -42,7 +44,8 @@ class Evaluation:
     ) -> None:
         self._own = data if callable(data) and not isinstance(data, Records) else None
         self._loss, self._objective = loss, objective
-        self._rows = None if self._own is not None else records(data)
+        self._shown = getattr(data, "__name__", type(data).__name__)
+        self._rows = None if self._own is not None else _records(data)
         if self._rows is not None and objective is None:
             self._require_pairs(self._rows)
 
@@ -50,6 +53,21 @@ class Evaluation:
     def has_pairs(self) -> bool:
         """Whether there are inputs and targets, which averages of outputs need."""
         return self._rows is not None and self._objective is None
+
+    def rehearse(self, model: nn.Module) -> Scores:
+        """`scores`, with whatever the model or the user's function raises in words."""
+        try:
+            return self.scores(model)
+        except SteppeError:
+            raise
+        except Exception as error:  # the user's code may raise anything
+            said = (str(error).splitlines() or [""])[0].rstrip(".")
+            raise _validate.fail(
+                "evaluate",
+                self._shown,
+                f"the model cannot be scored: {type(error).__name__}: {said}",
+                "give records of the form that the model takes, or a function of the model",
+            ) from error
 
     @torch.no_grad()
     def scores(self, model: nn.Module) -> Scores:
@@ -145,6 +163,13 @@ def _has_classes(outputs: Any, targets: Any) -> bool:
     )
 
 
+def _records(data: Any) -> Records:
+    try:
+        return records(data)
+    except DataError as error:  # speaks of `data`, which are the private ones here
+        raise DataError(f"evaluate{str(error).removeprefix('data')}") from None
+
+
 def _numbers(found: Any) -> Scores:
     if not isinstance(found, Mapping) or not found:
         raise _validate.fail(
@@ -157,7 +182,15 @@ def _numbers(found: Any) -> Scores:
 
 
 def _number(name: str, value: Any) -> float:
-    number = float(value)
-    if math.isnan(number):
-        raise _validate.fail(f"evaluate[{name!r}]", value, "must be a number", "return a number")
-    return number
+    if name in _TAKEN:
+        rule = "is the name of something else in the table or the log"
+        raise _validate.fail("evaluate", name, rule, "return this number by another name")
+    try:
+        if isinstance(value, str):
+            raise TypeError
+        return float(value)  # NaN is a number that went wrong: the run goes on and stores null
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        shown = type(value).__name__
+        raise _validate.fail(
+            f"evaluate[{name!r}]", shown, "must be a number", "return a number"
+        ) from None

@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
+from steppe import _validate
 from steppe._files import write_atomically
 from steppe.accounting import Statement
 from steppe.errors import DataError
@@ -35,7 +36,7 @@ class RunFolder:
         if path is None:
             now = time.strftime("%Y%m%d-%H%M%S", time.localtime())
             path = Path("runs") / f"{now}-{secrets.token_hex(2)}"
-        self.path = Path(path)
+        self.path = _validate.path("run", path, 'write run="runs/first", say')
         self.config = self.path / "config.json"
         self.toml = self.path / "run.toml"
         self.plan = self.path / "plan.json"

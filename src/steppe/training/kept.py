@@ -14,13 +14,15 @@ from steppe import _validate
 from steppe.averaging import (
     OMV,
     OPA,
+    SWA,
     Average,
     Averages,
     CheckpointStore,
     Ensemble,
     PowerAverages,
 )
-from steppe.averaging.posthoc import GAMMAS
+from steppe.averaging.posthoc import GAMMAS, check_gammas
+from steppe.errors import ConfigurationError
 from steppe.training.evaluation import Evaluation, Scores, mean_output_scores, vote_scores
 
 LAST = "last"
@@ -77,6 +79,7 @@ class Snapshots:
 
     def __post_init__(self) -> None:
         _validate.positive_integer("every", self.every)
+        check_gammas(self.gammas)
 
     def __str__(self) -> str:
         return f"PowerAverages(every={self.every}, gammas={self.gammas})"
@@ -105,18 +108,29 @@ class Kept:
     Args:
         model: the model.
         averages: averages of weights made for it, averages of outputs, and snapshots.
-        stored: whether the run stores checkpoints.
+        steps: of the plan.
+        stored: the steps whose checkpoints the run will have in its store at the end.
+        classes: whether the model may answer with one logit a class.
     """
 
-    def __init__(self, model: nn.Module, averages: Sequence[Keepable], stored: bool) -> None:
-        kinds: tuple[type, ...] = (Average, FromStore, Snapshots)
+    def __init__(
+        self,
+        model: nn.Module,
+        averages: Sequence[object],
+        steps: int,
+        stored: Sequence[int],
+        classes: bool,
+    ) -> None:
         for average in averages:
-            if not isinstance(average, kinds):
+            if isinstance(average, Average):
+                _require_weights(average, model, steps)
+            elif isinstance(average, FromStore | Snapshots):
+                _require_store(average, steps, stored)
+            else:
                 remedy = "use EMA(model, 0.99) or FromStore(OPA, 20)"
                 raise _validate.fail("averages", average, "is no average", remedy)
-            if not (stored or isinstance(average, Average)):
-                remedy = "set store_every, to a tenth of the steps or less"
-                raise _validate.fail("averages", str(average), "needs a store", remedy)
+            if isinstance(average, FromStore) and not classes:
+                raise _no_classes(average)
         self._model = model
         self._outputs = [average for average in averages if isinstance(average, FromStore)]
         self._snapshots = [average for average in averages if isinstance(average, Snapshots)]
@@ -127,6 +141,11 @@ class Kept:
             if times > 1:
                 rule = f"is the name of {times} averages, which a table cannot tell apart"
                 raise _validate.fail("averages", name, rule, "leave one out, or change a setting")
+
+    def require_classes(self, scores: Scores) -> None:
+        """Refuse averages of outputs where a model that was scored has shown no classes."""
+        if self._outputs and "accuracy" not in scores:
+            raise _no_classes(self._outputs[0])
 
     def open(self, store: CheckpointStore | None) -> None:
         """Begin to write snapshots into the run's store."""
@@ -173,7 +192,8 @@ class Kept:
     def output_scores(self, evaluation: Evaluation, store: CheckpointStore) -> Iterator[Scored]:
         """The scores of the averages of outputs; each stored checkpoint is asked once for each k.
 
-        Where interruptions left fewer than k checkpoints, those that there are answer. What several
+        Where the run was cut short and left fewer than k checkpoints, those that there are answer,
+        and the name says how many. What several
         averages share of the time counts for each: it is what one of them alone would take.
         """
         stored = len(store.entries())
@@ -189,7 +209,8 @@ class Kept:
                     begun = time.monotonic()
                     score = mean_output_scores if average.kind is OPA else vote_scores
                     scores = score(found, targets)
-                    yield Scored(str(average), scores, shared + time.monotonic() - begun)
+                    name = str(average) if k <= stored else f"{average} of {stored} stored"
+                    yield Scored(name, scores, shared + time.monotonic() - begun)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the averages of weights."""
@@ -204,6 +225,36 @@ class Kept:
             self._together.load_state_dict(state["averages"])
         for powers, saved in zip(self._powers, state["powers"], strict=True):
             powers.load_state_dict(saved)
+
+
+def _require_weights(average: Average, model: nn.Module, steps: int) -> None:
+    average.layout.now(model)  # refuses the average of another model
+    if isinstance(average, SWA) and average.warmup > steps:
+        rule = f"would begin after the {steps} steps of the plan"
+        raise _validate.fail("averages", label(average), rule, "give a shorter warm-up")
+
+
+def _require_store(average: FromStore | Snapshots, steps: int, stored: Sequence[int]) -> None:
+    name = str(average)
+    if not stored:
+        remedy = "set store_every, to a tenth of the steps or less"
+        raise _validate.fail("averages", name, "needs a store", remedy)
+    if isinstance(average, FromStore) and average.k > len(stored):
+        rule = f"needs more than the {len(stored)} checkpoints that the run will have stored"
+        raise _validate.fail("averages", name, rule, "use a smaller k, or store more often")
+    if isinstance(average, Snapshots) and average.every > steps:
+        rule = f"would take none in the {steps} steps of the plan"
+        raise _validate.fail("averages", name, rule, "take them more often")
+
+
+def _no_classes(average: FromStore) -> ConfigurationError:
+    return _validate.fail(
+        "averages",
+        str(average),
+        "averages the probabilities of classes, and this run has none: they take whole-number "
+        "labels, a loss such as cross_entropy and a logit a class",
+        "use averages of weights, such as EMA and SWA",
+    )
 
 
 def label(average: Average) -> str:

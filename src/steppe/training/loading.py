@@ -21,6 +21,7 @@ from steppe.data import Dataset, by_parity, load
 from steppe.data import read as read_data
 from steppe.data.scaling import FROM_RECORDS, read_off
 from steppe.models.scattering import ScatteringLinear
+from steppe.sampling import records
 from steppe.training import naming
 
 _OF_READ = ("classes", "target", "columns", "bounds", "categories", "missing", "test")
@@ -199,7 +200,8 @@ def features(model: nn.Module, pairs: Any, progress: bool) -> Any:
     """
     if pairs is None or not isinstance(model, ScatteringLinear):
         return pairs
-    inputs, targets = pairs.tensors if hasattr(pairs, "tensors") else pairs
+    rows = records(pairs)
+    inputs, targets = getattr(pairs, "tensors", None) or rows.take(torch.arange(len(rows)))
     return model.features(inputs, progress=progress), targets
 
 

@@ -115,12 +115,13 @@ def averages() -> dict[str, Any]:
 
 
 def optimizers() -> dict[str, Any]:
-    """Every optimizer of torch that asks the data once a step, and `DPAdam`."""
+    """Every optimizer of torch that can take private steps, and `DPAdam`."""
     from torch import optim
 
     from steppe.updates import DPAdam
 
-    found = _classes(vars(optim), optim.Optimizer, leave_out=("Optimizer", "LBFGS"))
+    left_out = ("Optimizer", "LBFGS", "SparseAdam")  # the last wants sparse gradients
+    found = _classes(vars(optim), optim.Optimizer, left_out)
     return {**found, "DPAdam": DPAdam}
 
 

@@ -21,11 +21,12 @@ from steppe.noise import Source
 from steppe.plan import Plan
 from steppe.private import Private, make_private
 from steppe.sampling import records
-from steppe.training import recipes, resuming, settings
+from steppe.training import arguments, recipes, resuming, settings
 from steppe.training.evaluation import Evaluation, refuse_training_data
 from steppe.training.folder import RunFolder, room_left
 from steppe.training.kept import Keepable, Kept
 from steppe.training.loop import Loop
+from steppe.training.losses import for_classes, labelled
 from steppe.training.moment import Callback
 from steppe.training.outcome import Outcome
 from steppe.training.schedule import Schedule
@@ -50,7 +51,7 @@ class Trainer:
         run: the run's folder; None makes a new one under `runs/`.
         evaluate: public or held-out data, inputs and targets; or a function of the model that
             returns numbers by name. Scores are written down and shown, so these must not be the
-            private data.
+            private data. The first weights are scored before anything is charged.
         averages: averages of weights made for the model; `FromStore` for averages of outputs and
             `Snapshots` for horizons to choose afterwards. None for those of `recipes.averages`
             where the optimizer is chosen by rule too, and for none elsewhere.
@@ -119,7 +120,7 @@ class Trainer:
         ledger: Ledger | str | Path | None = None,
         block: int | None = None,
         data_name: str = "data",
-        also_read: Sequence[str] = (),
+        also_read: str | Sequence[str] = (),
         physical_batch: int | None = None,
         classes: int | None = None,
         source: Source | None = None,
@@ -129,6 +130,8 @@ class Trainer:
         loss = None if objective is not None else loss
         rows = records(data)
         self.reasons: dict[str, str] = {}
+        self.callbacks = arguments.callbacks(callbacks)
+        arguments.text("data_name", data_name)
         if optimizer is None:
             if scheduler is not None:
                 remedy = "pass that optimizer too, as optimizer="
@@ -141,7 +144,7 @@ class Trainer:
         self.folder = RunFolder(run)
         refuse_training_data(data, evaluate)
         self.evaluation = None if evaluate is None else Evaluation(evaluate, loss, objective)
-        self.schedule = Schedule(scheduler, self.evaluation is not None)
+        self.schedule = Schedule(scheduler, optimizer, self.evaluation is not None)
         before = settings.of_optimizer(optimizer), settings.of_scheduler(scheduler)
 
         def private() -> Private:
@@ -163,18 +166,21 @@ class Trainer:
         self._make_private = private
         self._unused: Private | None = private()
         self.plan = plan = self._unused.plan
-        also_read = tuple(dict.fromkeys((*rows.also_read, *also_read)))
+        said = arguments.texts("also_read", also_read)
+        also_read = tuple(dict.fromkeys((*rows.also_read, *said)))
         self.statement = replace(self._unused.statement(), also_read=also_read)
         steps = plan.total_steps
         self.checkpoint_every = _every("checkpoint_every", checkpoint_every, steps, _CHECKPOINTS)
         self.evaluate_every = _every("evaluate_every", evaluate_every, steps, _EVALUATIONS)
         self.block = min(self.checkpoint_every, _LONGEST_BLOCK) if block is None else block
         _validate.positive_integer("block", self.block)
-        if store_every is not None:
-            _validate.positive_integer("store_every", store_every)
-        self.store_every, self._keep = store_every, keep
-        self.model, self.optimizer, self.callbacks = model, optimizer, tuple(callbacks)
-        self.kept = Kept(model, averages or (), stored=store_every is not None)
+        self.store_every = store_every = arguments.store_every(store_every, steps)
+        self._keep = arguments.keep(keep, store_every)
+        self.model, self.optimizer = model, optimizer
+        kept = arguments.several("averages", () if averages is None else averages)
+        classes_known = objective is not None or (for_classes(loss) and labelled(rows))
+        stored = range(store_every, steps + 1, store_every) if store_every else ()
+        self.kept = Kept(model, kept, steps, (self._keep or Keep()).kept(stored), classes_known)
         self.progress = progress
         self.toml: str | None = None
         shared = self.folder.ledger if ledger is None else ledger
@@ -210,6 +216,7 @@ class Trainer:
                 f"run={str(self.folder.path)!r}: holds a run already; call resume() to go on with "
                 "it, or give another folder."
             )
+        self._rehearse()
         run = secrets.token_hex(8)
         with room_left(self.folder.path):
             self.folder.begin(self.plan, self.statement, self._config(run), self.toml)
@@ -248,6 +255,15 @@ class Trainer:
             # Who trains from a configuration has its choices in a file, and has seen them.
             chosen = {} if self.toml is not None else self.reasons
             return loop.run(f"chosen: {name} = {why}" for name, why in chosen.items())
+
+    def _rehearse(self) -> None:
+        """Try what is called between steps, so that it cannot fail when steps are charged."""
+        self.schedule.rehearse(self.plan.total_steps)
+        if self.evaluation is not None:
+            scores = self.evaluation.rehearse(self.model)
+            self.schedule.require_loss(scores)
+            if self.evaluation.has_pairs:
+                self.kept.require_classes(scores)
 
     def _account(self, run: str, anchor: Anchor) -> Account:
         """The run's hold on the ledger, which it enters only once."""

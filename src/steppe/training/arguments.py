@@ -1,0 +1,68 @@
+"""What a trainer is given, in the form that it expects, before anything is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from steppe import _validate
+from steppe.averaging import Keep
+from steppe.training.moment import Callback
+
+
+def callbacks(given: Any) -> tuple[Callback, ...]:
+    """A list of functions of a moment.
+
+    Examples:
+        >>> callbacks([5])
+        Traceback (most recent call last):
+            ...
+        steppe.errors.ConfigurationError: callbacks=5: is no function; give functions of a `Moment`.
+    """
+    for one in (found := several("callbacks", given)):
+        if not callable(one):
+            raise _validate.fail("callbacks", one, "is no function", "give functions of a `Moment`")
+    return found
+
+
+def several(name: str, given: Any) -> tuple[Any, ...]:
+    """A list or the like, and not one thing alone."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise _validate.fail(name, type(given).__name__, "must be a list", f"write {name}=[…]")
+    return tuple(given)
+
+
+def texts(name: str, given: Any) -> tuple[str, ...]:
+    """Sentences; one alone is a list of one."""
+    found = (given,) if isinstance(given, str) else several(name, given)
+    return tuple(text(name, one) for one in found)
+
+
+def text(name: str, given: Any) -> str:
+    """Words, and not a path or another object that reads like them."""
+    if not isinstance(given, str):
+        raise _validate.fail(name, given, "must be text", f'write {name}="…"')
+    return given
+
+
+def store_every(given: Any, steps: int) -> int | None:
+    """How often to store a checkpoint in a run of so many steps."""
+    if given is None:
+        return None
+    every = _validate.positive_integer("store_every", given)
+    if every > steps:
+        rule = f"would store no checkpoint in the {steps} steps of the plan"
+        raise _validate.fail("store_every", every, rule, f"give at most {steps}, or leave it out")
+    return every
+
+
+def keep(given: Any, store_every: int | None) -> Keep | None:
+    """Which stored checkpoints stay."""
+    if given is None:
+        return None
+    if not isinstance(given, Keep):
+        raise _validate.fail("keep", given, "must be a steppe.averaging.Keep", "use Keep(last=20)")
+    if store_every is None:
+        rule = "chooses among stored checkpoints, and none are stored"
+        raise _validate.fail("keep", given, rule, "set store_every, or leave it out")
+    return given
