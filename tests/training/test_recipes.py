@@ -147,3 +147,9 @@ def test_nothing_but_data_model_and_epsilon_gives_a_good_model() -> None:
     for batch in private:
         private.step(batch)
     assert float((model(x).argmax(1) == y).float().mean()) > 0.97
+
+
+@pytest.mark.parametrize("momentum", [1.0, -0.1, float("nan"), "x", True])
+def test_a_momentum_that_no_rate_goes_with_is_refused(momentum: object) -> None:
+    with pytest.raises(ConfigurationError, match="momentum="):
+        network(momentum=momentum)

@@ -140,6 +140,8 @@ def choose(
         "momentum": momentum,
         "point": point,
     }
+    if momentum is not None:
+        _check_momentum(momentum)
     rules = _rules(kind, population)
     values = {name: rules[name][0] if value is None else value for name, value in given.items()}
     reasons = {name: rules[name][1] if value is None else _GIVEN for name, value in given.items()}
@@ -156,6 +158,12 @@ def choose(
         return recipe
     found, reasons["rate"] = _rate(kind, recipe.plan(), weights, recipe.clip, recipe.momentum)
     return replace(recipe, rate=found)
+
+
+def _check_momentum(momentum: Any) -> None:
+    if _validate.non_negative("momentum", momentum, "give a value in [0, 1)") >= 1:
+        rule = "must lie in [0, 1): at 1 no step is ever forgotten, and the rate would be 0"
+        raise _validate.fail("momentum", momentum, rule, "use a value like 0.9")
 
 
 def _rate(kind: Kind, plan: Plan, weights: int, clip: float, momentum: float) -> tuple[float, str]:
