@@ -28,9 +28,9 @@ def test_an_unknown_method(shell: Shell) -> None:
 
 
 def test_a_folder_that_is_no_run(shell: Shell, tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    assert (
-        shell.refused(f"cite {tmp_path}") == f"steppe: error: {path}: No such file or directory\n"
+    assert shell.refused(f"cite {tmp_path}") == (
+        f"steppe: error: run={str(tmp_path)!r}: its result.json cannot be read (No such file or "
+        "directory); name a run that has ended.\n"
     )
 
 

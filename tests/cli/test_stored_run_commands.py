@@ -155,6 +155,20 @@ def test_flatness(shell: Shell, project: Path) -> None:
             "with labels.",
         ),
         (
+            "predict run new.npy --checkpoints 0",
+            "checkpoints=0: must be a whole number of at least 1; give a whole number, 1 or more.",
+        ),
+        (
+            "predict run new.npy --out nowhere/labels.csv",
+            "out='nowhere/labels.csv': there is no folder 'nowhere'; make it first, or choose "
+            "another.",
+        ),
+        ("predict run new.npy --out run", "out='run': is a folder; name a file in it."),
+        (
+            "flatness run --eigenvalues 0",
+            "eigenvalues=0: must be a whole number of at least 1; give a whole number, 1 or more.",
+        ),
+        (
             "flatness run --records 0",
             "records=0: must be a whole number of at least 1; give a whole number, 1 or more.",
         ),
@@ -162,6 +176,74 @@ def test_flatness(shell: Shell, project: Path) -> None:
 )
 def test_bad_input(shell: Shell, project: Path, line: str, message: str) -> None:
     assert shell.refused(line) == f"steppe: error: {message}\n"
+
+
+@pytest.mark.parametrize("command", ["average run", "predict run new.npy"])
+def test_steps_are_counted_from_zero(shell: Shell, project: Path, command: str) -> None:
+    assert "argument --burn-in: '-5' is no step; count from 0" in shell.refused(
+        f"{command} --burn-in -5"
+    )
+
+
+REGRESSION = """
+[data]
+place = "cli_test_numbers:numbers"
+
+[model]
+name = "linear"
+
+[plan]
+epsilon = 8.0
+delta = 1e-4
+batch_size = 100
+steps = 12
+population = 400
+
+[optimizer]
+name = "SGD"
+lr = 0.3
+
+[train]
+loss = "mse_loss"
+store_every = 2
+"""
+NUMBERS = """
+import torch
+from torch.utils.data import TensorDataset
+
+
+def numbers():
+    x = torch.randn(460, 6, generator=torch.Generator().manual_seed(0))
+    y = 2 * x[:, 0]
+    return TensorDataset(x[:400], y[:400]), TensorDataset(x[400:], y[400:])
+"""
+
+
+def test_a_regression_answers_with_numbers(shell: Shell, project: Path) -> None:
+    (project / "cli_test_numbers.py").write_text(NUMBERS)
+    (project / "regression.toml").write_text(REGRESSION)
+    shell.ok("train regression.toml --run numbers")
+
+    rows = shell.json("average numbers")["table"]
+    assert [row["model"].partition("(")[0] for row in rows] == [
+        "last stored", "SWA", "EMA", "PolynomialDecay",
+    ]  # fmt: skip
+    assert shell.refused("average numbers OPA:k=3") == (
+        "steppe: error: average='OPA': averages the probabilities of classes, and the run has "
+        "none; use averages of weights, such as EMA:decay=0.9.\n"
+    )
+
+    out = shell.ok("predict numbers new.npy --out numbers.csv")
+    assert out.split()[:4] == ["record", "output", "low", "high"]
+    assert "12 records, 6 checkpoints\n" in out
+    lines = (project / "numbers.csv").read_text().splitlines()
+    assert lines[0] == "record,output,low,high"
+    assert len(lines) == 13
+    found = shell.json("predict numbers cli_test_numbers:numbers")
+    assert 0 < found["loss"] < 4
+    for row in found["predictions"]:
+        assert row["low"] <= row["output"] <= row["high"]
+    assert "the run has no classes" in shell.refused("predict numbers new.npy --public")
 
 
 def test_objects_are_not_unpickled(shell: Shell, project: Path) -> None:

@@ -122,7 +122,8 @@ def test_a_public_data_set_by_any_of_its_names(shell: Shell, project: Path, name
 
 
 def test_the_private_records_are_not_evaluated_on(shell: Shell, project: Path) -> None:
-    err = shell.refused(f"train --data table.csv --test ./table.csv {VISITS}")
+    line = "train --data table.csv --test ./table.csv --target ill --classes 2 --epsilon 2"
+    err = shell.refused(line)
     assert "are the private records, and scores on them would be shown" in err
 
 
@@ -245,9 +246,10 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
         ),
         (
             f"{SETTINGS} --model cli_test_models:wide",
-            "model='cli_test_models:wide': the model fails on these records: RuntimeError: mat1 "
-            "and mat2 shapes cannot be multiplied (3x6 and 9x2); make it take the shape of one "
-            "record of the data, with a batch in front.",
+            "model and loss=RuntimeError: must run on made-up records, inputs from N(0, 1) or "
+            "[0, 1) with labels 0 and 1, and said: mat1 and mat2 shapes cannot be multiplied (3x6 "
+            "and 9x2); let them take any record of the data's form, or give the data the form that "
+            "they take.",
         ),
         (
             f"{SETTINGS} --model cli_test_models:mixing",
@@ -255,6 +257,7 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
             "when one was replaced; use GroupNorm or LayerNorm in place of batch statistics "
             "(steppe.fix(model)), and no operation across the batch.",
         ),
+        ("train run.toml --run own.npz", "run='own.npz': is a file; name a folder, new or empty."),
         ("resume nowhere", "run='nowhere': holds no run; give the folder that training printed."),
         (
             "plan nowhere.toml",
@@ -286,6 +289,11 @@ def test_bad_input(shell: Shell, project: Path, line: str, message: str) -> None
             "has no column 'il' (it has age, visits, ill); did you mean 'ill'?",
         ),
         ("batch_size = 100", "batch_size = 9999", "batch_size=9999.0: must not exceed the popul"),
+        ("store_every = 2", "ledger = 5", "train.ledger=5: must be text"),
+        ("store_every = 2", 'seed = "a"', "train.seed='a': must be a whole number"),
+        ("classes = 2", "classes = 2\ncolumns = 5", "columns=5: "),
+        ("lr = 1.0", 'momentum = "x"', "momentum='x': must be a real number"),
+        ("lr = 1.0", "momentum = 1.0", "momentum=1.0: must lie in [0, 1)"),
         ('name = "SGD"', 'name = "SDG"', "optimizer.name='SDG': is not known here, only "),
         ("[plan]", "[plan", "is not TOML"),
     ],

@@ -182,7 +182,7 @@ def test_callbacks_see_every_step_and_may_end_the_run(tmp_path: Path) -> None:
 
 def test_a_folder_holds_one_run(tmp_path: Path) -> None:
     trainer(tmp_path / "run").fit()
-    with pytest.raises(MisuseError, match=r"holds a run already; call resume\(\)"):
+    with pytest.raises(MisuseError, match=r"holds a run already; go on with `Trainer\(…, run="):
         trainer(tmp_path / "run").fit()
 
 

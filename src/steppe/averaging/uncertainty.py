@@ -67,12 +67,8 @@ def prediction(
     labels: Tensor, count: int, mean: Tensor, scatter: Tensor, votes: Tensor, interval: float
 ) -> Prediction:
     """Intervals from the sums that `Ensemble.outputs` keeps."""
-    interval = open_unit("interval", interval)
-    if count < 2:
-        rule = "one checkpoint has no spread"
-        raise fail("k", count, rule, "use at least two checkpoints")
+    half = half_width(scatter, count, interval)
     quantile = _student_quantile(interval, count - 1)
-    half = quantile * (scatter.clamp(min=0) / (count - 1) / count).sqrt()
     classes = torch.arange(votes.shape[-1], dtype=torch.float64, device=votes.device)
     shares = votes.double() / count
     centre = (shares * classes).sum(dim=-1, keepdim=True)
@@ -86,6 +82,23 @@ def prediction(
         label_width=2 * quantile * (spread / count).sqrt(),
         count=count,
         interval=interval,
+    )
+
+
+def half_width(scatter: Tensor, count: int, interval: float) -> Tensor:
+    """Half the width of Student-t intervals for the mean of what several checkpoints say.
+
+    Args:
+        scatter: sum of squared deviations from the mean.
+        count: how many checkpoints.
+        interval: the confidence, in (0, 1).
+    """
+    interval = open_unit("interval", interval)
+    if count < 2:
+        rule = "one checkpoint has no spread"
+        raise fail("k", count, rule, "use at least two checkpoints")
+    return (
+        _student_quantile(interval, count - 1) * (scatter.clamp(min=0) / (count - 1) / count).sqrt()
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from steppe._validate import one_of
+from steppe.cli.parsing import require_writable
 from steppe.errors import ConfigurationError
 from steppe.flatness.figures import new_figure
 from steppe.plan import Plan
@@ -39,7 +40,8 @@ def draw(plan: Plan, path: Path) -> None:
 
 
 def check(path: Path) -> None:
-    """Refuse an ending that says no format, before anything is computed."""
+    """Refuse a place or an ending that will not do, before anything is computed."""
+    require_writable("figure", path)
     one_of("figure", path.suffix, _FORMATS, f"name it {path.stem or 'budget'}.svg")
 
 

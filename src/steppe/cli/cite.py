@@ -57,6 +57,9 @@ def _of_run(folder: Path) -> str:
     path = folder / "result.json"
     try:
         return str(json.loads(path.read_text())["citation"])
+    except OSError as error:
+        rule = f"its result.json cannot be read ({error.strerror})"
+        raise _validate.fail("run", str(folder), rule, "name a run that has ended") from None
     except (ValueError, KeyError, TypeError):
         raise _validate.fail(
             "run", str(folder), "its result.json holds no citation", "name a run that has ended"

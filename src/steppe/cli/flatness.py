@@ -59,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     from steppe.report import add_flatness
 
     _validate.positive_integer("records", arguments.records)
+    _validate.positive_integer("eigenvalues", arguments.eigenvalues)
     stored = StoredRun(arguments.folder)
     inputs, targets = stored.held_out(arguments.records)
     batches = list(zip(inputs.split(_AT_ONCE), targets.split(_AT_ONCE), strict=True))

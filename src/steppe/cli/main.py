@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 from typing import TextIO
@@ -26,7 +27,8 @@ from steppe.cli import (
 from steppe.cli.parsing import Parser
 from steppe.errors import PrivacyWarning, SteppeError
 
-OK, BAD_INPUT, INTERRUPTED = 0, 2, 130
+# 70 is what sysexits.h calls an error of the software itself; Python's own 1 means a failed check.
+OK, BAD_INPUT, BUG, INTERRUPTED = 0, 2, 70, 130
 
 _COMMANDS = (
     demo,
@@ -50,7 +52,7 @@ examples:
   steppe budget --population 60000 --batch-size 2048 --epochs 20 --epsilon 2 --delta 1e-5
 
 exit codes:
-  0 done, 1 a check failed or work is left, 2 bad input, 130 interrupted
+  0 done, 1 a check failed or work is left, 2 bad input, 70 a bug in steppe, 130 interrupted
 """
 
 
@@ -75,7 +77,8 @@ def main(words: Sequence[str] | None = None) -> int:
         words: the command line without the program's name; None for the process's own.
 
     Returns:
-        0 done, 1 a check failed or work is left, 2 bad input, 130 interrupted.
+        0 done, 1 a check failed or work is left, 2 bad input, 70 a bug in steppe, whose traceback
+        is printed, 130 interrupted.
 
     Examples:
         >>> main(["cite", "--methods", "no-such-method"])
@@ -101,6 +104,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         print(f"steppe: {str(stop) or 'interrupted'}", file=sys.stderr)
         return INTERRUPTED
+    except Exception:
+        traceback.print_exc()
+        return BUG
 
 
 def _run(words: Sequence[str] | None) -> int:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from steppe import _validate
-from steppe.errors import SteppeError
+from steppe.errors import SteppeError, UnsupportedModelError
 
 # What torch raises when shapes or types do not fit. Anything else is a bug with a traceback.
 _MISFITS = (RuntimeError, TypeError, ValueError, IndexError)
-FIT = "make it take the shape of one record of the data, with a batch in front"
-
-
-def model_name(tables: Mapping[str, Any]) -> str | None:
-    """What a configuration calls its model."""
-    table = tables.get("model", {})
-    return table.get("factory", table.get("name"))
 
 
 @contextmanager
@@ -31,9 +24,11 @@ def misfits(name: str, value: Any, remedy: str) -> Iterator[None]:
     """
     try:
         yield
-    except SteppeError:
-        raise
-    except _MISFITS as error:
-        said = str(error).rstrip(".")
-        rule = f"the model fails on these records: {type(error).__name__}: {said}"
+    except (SteppeError, *_MISFITS) as error:
+        # The probe of a private run knows what the model said, and not which argument to blame.
+        cause = error.__cause__ if isinstance(error, UnsupportedModelError) else error
+        if cause is None or isinstance(cause, SteppeError):
+            raise
+        said = str(cause).rstrip(".")
+        rule = f"the model fails on these records: {type(cause).__name__}: {said}"
         raise _validate.fail(name, value, rule, remedy) from error

@@ -103,11 +103,20 @@ def add_burn_in(parser: argparse.ArgumentParser) -> None:
     """Add `--burn-in` of commands that read stored checkpoints."""
     parser.add_argument(
         "--burn-in",
-        type=whole_number,
+        type=step_number,
         default=0,
         metavar="STEP",
         help="leave out checkpoints up to this step",
     )
+
+
+def require_writable(name: str, path: Path) -> None:
+    """Refuse a file that cannot be made, before anything is computed for it."""
+    if path.is_dir():
+        raise _validate.fail(name, str(path), "is a folder", "name a file in it")
+    if not path.parent.is_dir():
+        rule = f"there is no folder {str(path.parent)!r}"
+        raise _validate.fail(name, str(path), rule, "make it first, or choose another")
 
 
 def whole_number(text: str) -> int:
@@ -122,6 +131,18 @@ def whole_number(text: str) -> int:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no whole number; write it like 60000"
         ) from None
+
+
+def step_number(text: str) -> int:
+    """A step of a run, counted from 0.
+
+    >>> step_number("600")
+    600
+    """
+    step = whole_number(text)
+    if step < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no step; count from 0")
+    return step
 
 
 def real_number(text: str) -> float:

@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--cap",
-        type=int,
+        type=parsing.whole_number,
         metavar="B",
         help="the most records in a step; needs --adjacency zero-out",
     )

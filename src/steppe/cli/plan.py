@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from steppe.cli import parsing
-from steppe.cli.misfits import FIT, misfits, model_name
 from steppe.cli.printing import print_json
 
 
@@ -38,8 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     plan = assembly.known_plan
     statement = replace(plan.statement(), also_read=assembly.loaded.also_read)
     choices = chosen(assembly.resolved, assembly.reasons)
-    with misfits("model", model_name(config.tables), FIT):
-        needs = forecast(assembly, plan)
+    needs = forecast(assembly, plan)
     if arguments.json:
         print_json(
             {

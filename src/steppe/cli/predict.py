@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from steppe.averaging import Prediction
+    from steppe.averaging.store import Checkpoints
+    from steppe.cli.stored_run import StoredRun
 
 _EXAMPLES = """
 steppe predict runs/first new.npy
@@ -29,7 +32,8 @@ that says how much the noise of the training moves it, and the share of checkpoi
 data are inputs alone (a .npy file, or a CSV file without the column of labels), data with labels in
 the form that the run was trained on, or the test part of a public data set; they are scaled as the
 run's own were. With labels the accuracy is printed too; with --public it is kept for the run's
-report.
+report. A run without classes, such as a regression, answers with its mean outputs and their
+intervals.
 """
 _SHOWN = 10
 _FIT = "give records of the shape that the run was trained on"
@@ -72,12 +76,18 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict, and print or write the rows."""
-    from steppe._files import write_atomically
     from steppe.averaging import OPA
     from steppe.cli.stored_run import StoredRun
     from steppe.report import add_intervals
 
+    if arguments.checkpoints is not None:
+        _validate.positive_integer("checkpoints", arguments.checkpoints)
+    if arguments.out is not None:
+        parsing.require_writable("out", arguments.out)
     stored = StoredRun(arguments.folder)
+    if arguments.public and not stored.has_classes:
+        rule = "keeps how often the labels are right, and the run has no classes"
+        raise _validate.fail("public", True, rule, "leave it out")
     with misfits("data", arguments.data, _FIT):
         inputs, targets = stored.other(arguments.data)
     if arguments.public and targets is None:
@@ -85,16 +95,40 @@ def run(arguments: argparse.Namespace) -> int:
         raise _validate.fail("public", True, rule, "give data with labels")
     available = len(stored.entries(arguments.burn_in))
     k = min(20, available) if arguments.checkpoints is None else arguments.checkpoints
-    ensemble = OPA(stored.trained, stored.store.last(k, arguments.burn_in))
+    checkpoints = stored.store.last(k, arguments.burn_in)
+    if not stored.has_classes:
+        return _outputs(arguments, stored, checkpoints, inputs, targets)
+    ensemble = OPA(stored.trained, checkpoints)
     with misfits("data", arguments.data, _FIT):
         found = ensemble.predict(inputs, arguments.interval)
     if arguments.public and targets is not None:
         name = Path(arguments.data).name
         add_intervals(arguments.folder, found, targets, model=f"OPA(k={k})", data=name, public=True)
-    rows = _rows(found, stored.classes)
-    if arguments.out is not None:
-        write_atomically(arguments.out, _csv(rows).encode())
-    _show(arguments, rows, found, None if targets is None else _accuracy(found, targets))
+    accuracy = None if targets is None else _accuracy(found, targets)
+    facts = {"checkpoints": found.count, "interval": found.interval, "accuracy": accuracy}
+    said = "" if accuracy is None else f", accuracy {accuracy:.2%}"
+    _show(arguments, _rows(found, stored.classes), _label_cells, facts, said)
+    return 0
+
+
+def _outputs(
+    arguments: argparse.Namespace,
+    stored: StoredRun,
+    checkpoints: Checkpoints,
+    inputs: Tensor,
+    targets: Tensor | None,
+) -> int:
+    """The numbers that a regression answers with."""
+    from steppe.cli import regressed
+
+    with misfits("data", arguments.data, _FIT):
+        mean, half, count = regressed.outputs(
+            stored.trained, checkpoints, inputs, arguments.interval
+        )
+        loss = None if targets is None else float(stored.loss(mean, targets.to(mean.dtype)))
+    facts = {"checkpoints": count, "interval": arguments.interval, "loss": loss}
+    said = "" if loss is None else f", loss {loss:.4f}"
+    _show(arguments, regressed.rows(mean, half), _output_cells, facts, said)
     return 0
 
 
@@ -133,32 +167,41 @@ def _csv(rows: list[dict[str, Any]]) -> str:
     return text.getvalue()
 
 
+def _label_cells(row: dict[str, Any], interval: float) -> dict[str, str]:
+    return {
+        "record": str(row["record"]),
+        "label": str(row["label"]),
+        "probability": f"{row['probability']:.3f}",
+        f"{interval:.0%} interval": f"{row['low']:.3f} – {row['high']:.3f}",
+        "agreement": f"{row['agreement']:.0%}",
+    }
+
+
+def _output_cells(row: dict[str, Any], interval: float) -> dict[str, str]:
+    del interval  # its ends have columns of their own
+    return {name: str(value) if name == "record" else f"{value:.4g}" for name, value in row.items()}
+
+
 def _show(
     arguments: argparse.Namespace,
     rows: list[dict[str, Any]],
-    found: Prediction,
-    accuracy: float | None,
+    cells: Callable[[dict[str, Any], float], dict[str, str]],
+    facts: dict[str, Any],
+    said: str,
 ) -> None:
+    """Write all rows where that was asked for, and print the first of them."""
+    from steppe._files import write_atomically
+
+    if arguments.out is not None:
+        write_atomically(arguments.out, _csv(rows).encode())
     if arguments.json:
-        facts = {"checkpoints": found.count, "interval": found.interval, "accuracy": accuracy}
         print_json({**facts, "predictions": rows})
         return
-    head = ("record", "label", "probability", f"{found.interval:.0%} interval", "agreement")
-    shown = [
-        (
-            str(row["record"]),
-            str(row["label"]),
-            f"{row['probability']:.3f}",
-            f"{row['low']:.3f} – {row['high']:.3f}",
-            f"{row['agreement']:.0%}",
-        )
-        for row in rows[:_SHOWN]
-    ]
-    print(table([head, *shown], left=0))
+    shown = [cells(row, facts["interval"]) for row in rows[:_SHOWN]]
+    print(table([tuple(shown[0]), *(tuple(row.values()) for row in shown)], left=0))
     if len(rows) > _SHOWN:
         more = f"… and {len(rows) - _SHOWN:,} more"
         print(more if arguments.out is not None else f"{more}; --out FILE writes all of them")
-    print(f"\n{len(rows):,} records, {found.count} checkpoints", end="")
-    print("" if accuracy is None else f", accuracy {accuracy:.2%}")
+    print(f"\n{len(rows):,} records, {facts['checkpoints']} checkpoints{said}")
     if arguments.out is not None:
         print(f"written: {arguments.out}")

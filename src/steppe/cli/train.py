@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from steppe import _validate
 from steppe.cli import parsing
-from steppe.cli.misfits import FIT, misfits, model_name
 
 if TYPE_CHECKING:
     from steppe.training import Config
@@ -93,24 +92,19 @@ def _add_own_data(group: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Train, and print the table."""
     from steppe.cli.outcomes import chosen_for, chosen_text, print_outcome, watched
+    from steppe.training.folder import RunFolder
 
     config = _config(arguments)
-    _require_free(arguments.folder)
+    folder = arguments.folder or config.tables.get("train", {}).get("run")
+    if folder is not None:  # before data are loaded and features computed
+        RunFolder(folder).require_free()
     quiet = {} if watched() else {"progress": False}
-    with misfits("model", model_name(config.tables), FIT):
-        trainer = config.trainer(arguments.folder, **quiet)
+    trainer = config.trainer(arguments.folder, **quiet)
     choices = chosen_for(trainer)
     if choices and not arguments.json:
         print(f"{chosen_text(choices)}\n", flush=True)
     print_outcome(trainer.fit(), arguments.json, choices)
     return 0
-
-
-def _require_free(folder: Path | None) -> None:
-    """Refuse a folder that is taken, before data are loaded and features computed."""
-    if folder is not None and (folder / "config.json").exists():
-        remedy = f"go on with `steppe resume {folder}`, or name another folder"
-        raise _validate.fail("run", str(folder), "holds a run already", remedy)
 
 
 def _config(arguments: argparse.Namespace) -> Config:

@@ -130,12 +130,13 @@ def has_column(place: str | Path, name: str) -> bool:
 
 
 def _encoding(
-    columns: Sequence[str] | None,
+    columns: Any,
     bounds: Any,
     categories: Mapping[str, Sequence[str]] | None,
     missing: str | None,
 ) -> Encoding:
-    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns or ()):
+    listed = isinstance(columns, Sequence) and not isinstance(columns, str)
+    if columns is not None and not (listed and all(isinstance(name, str) for name in columns)):
         raise _validate.fail("columns", columns, "must be a list of names", "write [name]")
     return Encoding(None if columns is None else tuple(columns), bounds, categories, missing)
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from steppe import _validate
 from steppe._files import write_atomically
 from steppe.accounting import Statement
-from steppe.errors import DataError
+from steppe.errors import DataError, MisuseError
 from steppe.ledger.chain import storage_error
 from steppe.plan import Plan
 
@@ -50,9 +50,22 @@ class RunFolder:
         self.averages = self.path / "averages"
 
     @property
-    def used(self) -> bool:
-        """Whether a run has left something here that another one would stumble over."""
-        return any(path.exists() for path in (self.config, self.checkpoints, self.store))
+    def how_to_resume(self) -> str:
+        """What to type to go on with the run in this folder."""
+        if self.toml.exists():
+            return f"steppe resume {self.path}"
+        return f"Trainer(…, run={str(self.path)!r}).resume()"
+
+    def require_free(self) -> None:
+        """Refuse a place where another run has left something that a new one would stumble over."""
+        name = str(self.path)
+        if self.path.exists() and not self.path.is_dir():
+            raise _validate.fail("run", name, "is a file", "name a folder, new or empty")
+        if any(path.exists() for path in (self.config, self.checkpoints, self.store)):
+            raise MisuseError(
+                f"run={name!r}: holds a run already; go on with `{self.how_to_resume}`, or name "
+                "another folder."
+            )
 
     def begin(
         self, plan: Plan, statement: Statement, config: Mapping[str, Any], toml: str | None

@@ -175,7 +175,12 @@ def make_model(
         if data is not None and "classes" in known and "classes" not in options:
             rule = f"is needed by {name}, and the data do not say it"
             raise _validate.fail("data.classes", None, rule, "declare the number of labels")
-        return _fixed(models.create(name, **options), reasons)
+        try:
+            return _fixed(models.create(name, **options), reasons)
+        except (TypeError, RuntimeError) as error:  # a size that torch cannot hold
+            raise _validate.fail(
+                "model", options, f"{name} cannot be made: {error}", "correct its sizes"
+            ) from error
 
 
 def _fixed(model: nn.Module, reasons: dict[str, str]) -> nn.Module:

@@ -203,12 +203,7 @@ class Loop:
         return {"runs": len(ledger.runs()), "epsilon": ledger.epsilon(delta), "delta": delta}
 
     def _interrupted(self) -> Interrupted:
-        folder, step = self._trainer.folder, self._private.steps_done
-        how = (
-            f"steppe resume {folder.path}"
-            if folder.toml.exists()
-            else f"Trainer(…, run={str(folder.path)!r}).resume()"
-        )
+        step, how = self._private.steps_done, self._trainer.folder.how_to_resume
         text = (
             f"stopped after step {step} of {self._trainer.plan.total_steps} at "
             f"ε = {self._epsilon(step):.4f}; nothing is lost, go on with: {how}"

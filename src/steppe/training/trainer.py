@@ -15,7 +15,6 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from steppe import _validate
 from steppe.averaging import CheckpointStore, Keep
-from steppe.errors import MisuseError
 from steppe.ledger import Account, Anchor, Ledger
 from steppe.noise import Source
 from steppe.plan import Plan
@@ -211,11 +210,7 @@ class Trainer:
         Raises:
             Interrupted: after Ctrl-C, once the run is saved; `resume` goes on.
         """
-        if self.folder.used:
-            raise MisuseError(
-                f"run={str(self.folder.path)!r}: holds a run already; call resume() to go on with "
-                "it, or give another folder."
-            )
+        self.folder.require_free()
         self._rehearse()
         run = secrets.token_hex(8)
         with room_left(self.folder.path):

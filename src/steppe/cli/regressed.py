@@ -1,0 +1,63 @@
+"""What a run without classes says about new records: the mean output of its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steppe._modes import evaluating
+from steppe.averaging.layout import write_checkpoint
+from steppe.averaging.uncertainty import half_width
+
+_AT_ONCE = 1024
+
+
+@torch.no_grad()
+def outputs(
+    model: nn.Module, checkpoints: Iterable[Mapping[str, Tensor]], inputs: Tensor, interval: float
+) -> tuple[Tensor, Tensor, int]:
+    """Ask every checkpoint about every input.
+
+    Args:
+        model: the model they belong to; it ends with the weights of the last.
+        checkpoints: of one run.
+        inputs: any number along the first dimension.
+        interval: confidence of the Student-t intervals, in (0, 1).
+
+    Returns:
+        The mean outputs, half the width of their intervals, and how many checkpoints answered.
+    """
+    answers = []
+    with evaluating(model):
+        for weights in checkpoints:
+            write_checkpoint(model, weights)
+            answers.append(torch.cat([model(part).double() for part in inputs.split(_AT_ONCE)]))
+    every = torch.stack(answers)
+    mean = every.mean(0)
+    scatter = (every - mean).square().sum(0)
+    return mean, half_width(scatter, len(answers), interval), len(answers)
+
+
+def rows(mean: Tensor, half: Tensor) -> list[dict[str, Any]]:
+    """What to print of each record; several outputs are numbered.
+
+    Examples:
+        >>> rows(torch.tensor([2.0]), torch.tensor([0.5]))
+        [{'record': 0, 'output': 2.0, 'low': 1.5, 'high': 2.5}]
+    """
+    columns = [
+        values.reshape(len(mean), -1).tolist() for values in (mean, mean - half, mean + half)
+    ]
+    several = mean.numel() > len(mean)
+    return [
+        {"record": record}
+        | {
+            f"{name}_{place}" if several else name: round(value, 6)
+            for place, values in enumerate(zip(*parts, strict=True))
+            for name, value in zip(("output", "low", "high"), values, strict=True)
+        }
+        for record, parts in enumerate(zip(*columns, strict=True))
+    ]
