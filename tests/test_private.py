@@ -559,6 +559,24 @@ def test_the_state_of_another_plan_is_refused() -> None:
     assert same.steps_done == 2
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda state: None, "state='NoneType': must hold plan, steps_done, clip, walk; load what"),
+        (lambda state: {}, "state='without plan, steps_done, clip, walk'"),
+        (lambda state: {**state, "walk": None}, "state='without walk'"),
+        (lambda state: {"plan": state["plan"], "clip": {}, "walk": {}}, "'without steps_done'"),
+        (lambda state: {**state, "walk": {"climb": 5}}, r"\['climb'\]=5: must be a vector"),
+        (lambda state: {**state, "clip": {}}, "clip state's bound=None: must be a real number"),
+    ],
+)
+def test_what_is_no_state_is_refused(change: Any, message: str) -> None:
+    run = private(clip=steppe.Quantile())
+    with pytest.raises(ConfigurationError, match=message):
+        run.load_state_dict(change(run.state_dict()))
+    assert run.steps_done == 0
+
+
 def test_gradients_that_others_left_never_move_a_weight() -> None:
     """Frozen while the loop was made private, so the engine does not know these weights."""
     model, optimizer, data, plan = parts()

@@ -124,6 +124,7 @@ class PrivateStep:
             Steps that were charged stay charged: a state from before them is refused, and so is
             that of another plan, whose steps cost something else.
         """
+        _require_form(state)
         if state.get("plan") != self.plan.digest():
             raise _validate.fail(
                 "state['plan']",
@@ -141,10 +142,10 @@ class PrivateStep:
                 "load the newest state of a run of this plan",
             )
         for name, vector in state["walk"].items():
-            if vector.shape != (self.engine.numel,):
+            if not isinstance(vector, Tensor) or vector.shape != (self.engine.numel,):
                 raise _validate.fail(
                     f"state['walk'][{name!r}]",
-                    tuple(vector.shape),
+                    tuple(vector.shape) if isinstance(vector, Tensor) else vector,
                     f"must be a vector of the model's {self.engine.numel} trained weights",
                     "load it into a run with the same model",
                 )
@@ -191,6 +192,20 @@ class PrivateStep:
         """Give every weight its piece of the private gradient."""
         for parameter, piece in self.engine.packing.split(gradient):
             parameter.grad = piece.to(parameter.dtype) if parameter.requires_grad else None
+
+
+def _require_form(state: Any) -> None:
+    """Refuse anything but what `state_dict` returns."""
+    parts: dict[str, type] = {"plan": str, "steps_done": int, "clip": Mapping, "walk": Mapping}
+    if not isinstance(state, Mapping):
+        shown = type(state).__name__
+    else:
+        wrong = [name for name, kind in parts.items() if not isinstance(state.get(name), kind)]
+        if not wrong:
+            return
+        shown = f"without {', '.join(wrong)}"
+    rule = f"must hold {', '.join(parts)}"
+    raise _validate.fail("state", shown, rule, "load what state_dict() returned")
 
 
 class _Sum:

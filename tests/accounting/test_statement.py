@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from steppe._text import rounded_up
 from steppe.accounting import Segment, Statement
-from steppe.accounting.statement import _up
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +102,9 @@ def test_a_void_statement_prints_no_second_opinion(statement: Statement) -> None
 
 
 def test_printed_epsilon_is_rounded_up() -> None:
-    assert _up(1.00001) == "1.0001"
-    assert _up(2.5) == "2.5000"
-    assert _up(float("inf")) == "∞"
+    assert rounded_up(1.00001, 4) == "1.0001"
+    assert rounded_up(2.5, 4) == "2.5000"
+    assert rounded_up(float("inf"), 4) == "∞"
 
 
 def test_numbers_are_printed_in_full(statement: Statement) -> None:

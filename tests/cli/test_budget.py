@@ -127,6 +127,12 @@ def test_a_cap(shell: Shell) -> None:
         "steppe: error: adjacency='add-remove': a capped batch is private only if the population "
         "is public; set adjacency='zero-out', which says so, or use Poisson().\n"
     )
+    assert "argument --cap: 'x' is no whole number" in shell.refused(f"{SMALL} --cap x")
+
+
+def test_a_figure_that_cannot_be_written(shell: Shell, tmp_path: Path) -> None:
+    line = f"{SMALL} --steps 10 --noise-multiplier 2 --figure"
+    assert "there is no folder" in shell.refused(f"{line} {tmp_path}/nowhere/budget.svg")
 
 
 def test_words_and_tables(shell: Shell) -> None:

@@ -40,9 +40,17 @@ def charge(ledger: Ledger, step: int, block: int = 8, of: Plan | None = None) ->
         return account.run.id
 
 
-def test_an_empty_ledger_costs_nothing(ledger: Ledger) -> None:
-    assert ledger.epsilon(1e-5) == 0.0
+def test_a_ledger_that_is_not_there_does_not_read_as_nothing_spent(ledger: Ledger) -> None:
     assert ledger.runs() == {}
+    with pytest.raises(DataError, match=r"there is no such file, so that what was spent is not"):
+        ledger.epsilon(1e-5)
+    with ledger.begin(plan(), DATA, block=8):
+        assert ledger.epsilon(1e-5) == 0.0
+
+
+def test_a_ledger_is_a_path() -> None:
+    with pytest.raises(ConfigurationError, match="ledger=5: must be a path"):
+        Ledger(5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("step", "charged"), [(1, 8), (8, 8), (9, 16), (17, 20), (20, 20)])

@@ -389,7 +389,7 @@ def test_seeded_source_repeats_and_says_so() -> None:
     one, two = (normals(SeededSource(5), 200_000, torch.float32) for _ in range(2))
     assert torch.equal(one, two)
     assert SeededSource(5).not_private_reason == (
-        "NOT PRIVATE: the randomness comes from a seed, so the noise can be recomputed and removed."
+        "the randomness comes from a seed, so the noise can be recomputed and removed."
     )
     other = (SeededSource(5 + 2**32), SeededSource(-5), SeededSource(5, stream="sampling"))
     assert len({source.words(1)[0] for source in (SeededSource(5), *other)}) == 4

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from steppe.errors import (
 )
 from steppe.ledger import Ledger
 from steppe.training import FromStore, Interrupted, Moment, Snapshots, Trainer, read_log
+from steppe.training.progress import Bar
 from steppe.training.schedule import Schedule
 
 
@@ -79,6 +81,17 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert str(outcome).splitlines()[0].split() == ["model", "accuracy", "loss", "time"]
     assert "ε = " in str(outcome)
     assert "NOT PRIVATE" not in str(outcome)
+
+
+def test_a_printed_epsilon_is_never_below_the_true_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome = trainer(tmp_path / "run", averages=(), evaluate=None).fit()
+    assert "ε = 1.0001 at" in str(replace(outcome, epsilon=1.00001))
+    with Bar(True, 2, 0) as bar:
+        bar.step(1.00001)
+        bar.step(1.00001)
+    assert "ε=1.001" in capsys.readouterr().err
 
 
 def test_the_files_of_a_run(tmp_path: Path) -> None:
@@ -195,7 +208,7 @@ def test_remains_of_another_run_are_not_stumbled_over(tmp_path: Path) -> None:
 
 def test_a_seeded_run_is_stamped(tmp_path: Path) -> None:
     outcome = trainer(tmp_path / "run", source=SeededSource(0)).fit()
-    assert str(outcome).startswith("NOT PRIVATE")
+    assert str(outcome).startswith("NOT PRIVATE: the randomness comes from a seed")
     assert json.loads((tmp_path / "run" / "result.json").read_text())["not_private_reason"]
     assert json.loads((tmp_path / "run" / "statement.json").read_text())["epsilon"] is None
     (run,) = Ledger(tmp_path / "run" / "ledger.jsonl").runs().values()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
+from steppe._text import rounded_up
 from steppe.accounting.full_batch import is_full_batch
 from steppe.accounting.pld import epsilon_curve, smallest_delta
 from steppe.accounting.rdp import rdp_epsilon
@@ -241,7 +242,7 @@ class Statement:
             return "No second opinion: the RDP accountant does not apply here."
         if self.not_private_reason is not None:
             return "No second opinion: nothing is promised."
-        return f"Second opinion, by RDP: ε = {_up(self.rdp_epsilon)}."
+        return f"Second opinion, by RDP: ε = {rounded_up(self.rdp_epsilon, 4)}."
 
     @property
     def _mechanism(self) -> str:
@@ -295,7 +296,7 @@ class Statement:
         if ratio >= 1:
             against += f", which allows to publish some whole {self.unit}s: too large"
         pairs = ((self.delta, self.epsilon), *self.curve)
-        bounds = ", ".join(f"({_up(epsilon)}, {delta!r})" for delta, epsilon in pairs)
+        bounds = ", ".join(f"({rounded_up(epsilon, 4)}, {delta!r})" for delta, epsilon in pairs)
         whose = " in the group that pays most, less in the others" if self.groups else ""
         return f"(ε, δ) = {bounds}{whose}; the first {against}."
 
@@ -306,10 +307,3 @@ def _numbers(segment: Segment) -> dict[str, float]:
         "noise_multiplier": segment.noise_multiplier,
         "rate": segment.rate,
     }
-
-
-def _up(epsilon: float) -> str:
-    """ε with four decimals, rounded up so that the printed number is a bound too."""
-    if not math.isfinite(epsilon):
-        return "∞"
-    return f"{math.ceil(round(epsilon * 1e4, 6)) / 1e4:.4f}"

@@ -7,7 +7,8 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
-from steppe.cli.printing import paragraph, rounded_up, table
+from steppe._text import rounded_up, table
+from steppe.cli.printing import paragraph
 from steppe.errors import ConfigurationError, PrivacyWarning
 from steppe.plan import Plan
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from steppe._text import rounded_up, table
 from steppe.cli import parsing
-from steppe.cli.printing import paragraph, print_json, rounded_up, table
+from steppe.cli.printing import paragraph, print_json
 
 if TYPE_CHECKING:
     from steppe.demo import Result, Task

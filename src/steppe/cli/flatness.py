@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from steppe import _validate
+from steppe._text import table
 from steppe.cli import parsing
-from steppe.cli.printing import print_json, table
+from steppe.cli.printing import print_json
 
 _DETAILS = """
 For the last weights and every average: the loss and accuracy, the largest eigenvalues and the trace

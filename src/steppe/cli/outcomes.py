@@ -7,7 +7,8 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from steppe.cli.printing import print_json, table
+from steppe._text import table
+from steppe.cli.printing import print_json
 from steppe.training import Outcome, Trainer
 
 

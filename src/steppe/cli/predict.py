@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steppe import _validate
+from steppe._text import table
 from steppe.cli import parsing
 from steppe.cli.misfits import misfits
-from steppe.cli.printing import print_json, table
+from steppe.cli.printing import print_json
 
 if TYPE_CHECKING:
     from torch import Tensor

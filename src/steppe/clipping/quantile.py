@@ -171,7 +171,7 @@ class Following(Scaled):
 
     def load(self, state: State) -> None:
         """Go on from a bound."""
-        bound = _validate.positive("clip state's bound", state["bound"])
+        bound = _validate.positive("clip state's bound", state.get("bound"))
         if not self.clip.low <= bound <= self.clip.high:
             raise _validate.fail(
                 "clip state's bound",

@@ -75,6 +75,11 @@ class Ledger:
             An upper bound, also while a run is writing and after one was cut short. Infinite once
             a run with seeded noise has taken a step.
         """
+        if not self.path.exists():  # a file by another name must not read as nothing spent
+            raise DataError(
+                f"ledger={str(self.path)!r}: there is no such file, so that what was spent is not "
+                "known; give the file that runs wrote, or begin one."
+            )
         books, _ = self._books(read(self.path))
         return _epsilon(books, delta)
 

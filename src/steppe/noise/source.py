@@ -191,11 +191,11 @@ class SeededSource(Source):
         >>> bool((SeededSource(1).words(9) == SeededSource(1).words(9)).all())
         True
         >>> print(SeededSource(1).not_private_reason)
-        NOT PRIVATE: the randomness comes from a seed, so the noise can be recomputed and removed.
+        the randomness comes from a seed, so the noise can be recomputed and removed.
     """
 
     not_private_reason = (
-        "NOT PRIVATE: the randomness comes from a seed, so the noise can be recomputed and removed."
+        "the randomness comes from a seed, so the noise can be recomputed and removed."
     )
 
     def __init__(self, seed: int, stream: str = "noise") -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from steppe._files import write_atomically
+from steppe._text import finite
 from steppe.errors import DataError
 from steppe.noise import SeededSource
 from steppe.papers.experiment import Constants, Experiment, Run
@@ -82,10 +82,10 @@ class Results:
             "item": experiment.item,
             "expected": experiment.expected,
             # Seeded runs can be repeated, and therefore protect nobody.
-            "stamp": SeededSource.not_private_reason,
+            "stamp": f"NOT PRIVATE: {SeededSource.not_private_reason}",
         }
         lines = [f" {_json(key)}: {_json(value)}," for key, value in head.items()]
-        rows = ",\n".join(f"  {_json(_finite(asdict(run)))}" for run in runs)
+        rows = ",\n".join(f"  {_json(finite(asdict(run)))}" for run in runs)
         return "\n".join(["{", *lines, ' "runs": [', rows, " ]", "}", ""])
 
 
@@ -97,15 +97,6 @@ def as_stored(constants: Constants) -> Constants:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    """The value with None for numbers that JSON cannot hold: a run that diverged is a result."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from steppe._text import rounded_up
+
 _THIN = "\N{NARROW NO-BREAK SPACE}"
 
 
@@ -35,11 +37,7 @@ def bound(epsilon: float, digits: int = 2) -> str:
     >>> bound(1.9912), bound(2.0), bound(float("inf"))
     ('2.00', '2.00', '∞')
     """
-    if not math.isfinite(epsilon):
-        return "∞"
-    scale = 10**digits
-    # Rounding first keeps 2.0000000001, which is 2 on paper, from becoming 2.01.
-    return f"{math.ceil(round(epsilon * scale, 6)) / scale:.{digits}f}"
+    return rounded_up(epsilon, digits)
 
 
 def duration(seconds: float) -> str:

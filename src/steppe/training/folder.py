@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import re
 import secrets
 import time
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from steppe import _validate
 from steppe._files import write_atomically
+from steppe._text import finite
 from steppe.accounting import Statement
 from steppe.errors import DataError, MisuseError
 from steppe.ledger.chain import storage_error
@@ -131,19 +131,3 @@ def write_weights(path: Path, weights: Mapping[str, Tensor], about: Mapping[str,
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     tensors = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in weights.items()}
     write_atomically(path, save(tensors, metadata=dict(about)))
-
-
-def finite(value: Any) -> Any:
-    """The value with null for numbers that JSON cannot hold.
-
-    Examples:
-        >>> finite({"loss": float("nan"), "steps": [1, 2.0]})
-        {'loss': None, 'steps': [1, 2.0]}
-    """
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return value

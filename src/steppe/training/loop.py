@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from steppe._text import finite, rounded_up
 from steppe.citations import bibtex
 from steppe.ledger import Account
 from steppe.ledger.account import pause_quietly
@@ -14,7 +15,7 @@ from steppe.private import Private
 from steppe.training import settings
 from steppe.training.checkpoints import Checkpoint, Checkpoints
 from steppe.training.curve import EpsilonCurve
-from steppe.training.folder import finite, write_json, write_weights
+from steppe.training.folder import write_json, write_weights
 from steppe.training.interrupt import Interrupted, StopRequest
 from steppe.training.kept import LAST
 from steppe.training.log import Log
@@ -206,7 +207,7 @@ class Loop:
         step, how = self._private.steps_done, self._trainer.folder.how_to_resume
         text = (
             f"stopped after step {step} of {self._trainer.plan.total_steps} at "
-            f"ε = {self._epsilon(step):.4f}; nothing is lost, go on with: {how}"
+            f"ε = {rounded_up(self._epsilon(step), 4)}; nothing is lost, go on with: {how}"
         )
         self._write("note", {"text": text})
         return Interrupted(text)

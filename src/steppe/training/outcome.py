@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from steppe._text import rounded_up
+from steppe._text import table as columns
 from steppe.accounting import Statement
 from steppe.training.evaluation import Scores
 
@@ -40,7 +42,7 @@ class Outcome:
     statement: Statement
 
     def __str__(self) -> str:
-        head = f"ε = {self.epsilon:.4f} at δ = {self.delta:g}, {self.steps} steps"
+        head = f"ε = {rounded_up(self.epsilon, 4)} at δ = {self.delta:g}, {self.steps} steps"
         if self.lost:
             head += f" and {self.lost} lost to interruptions"
         lines = [*as_lines(self.table), f"{head}, {self.seconds:.1f} s", f"run: {self.run}"]
@@ -69,14 +71,7 @@ def as_lines(table: Sequence[Mapping[str, Any]]) -> list[str]:
     names = [name for name in table[0] if any(line.get(name) is not None for line in table)]
     heads = [_HEADS.get(name, name) for name in names]
     cells = [heads, *([_cell(name, line.get(name)) for name in names] for line in table)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
-    return [
-        "  ".join(
-            cell.ljust(width) if place == 0 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in cells
-    ]
+    return columns(cells).split("\n")
 
 
 def _cell(name: str, value: Any) -> str:

@@ -6,6 +6,8 @@ import sys
 from types import TracebackType
 from typing import Any
 
+from steppe._text import rounded_up
+
 
 class Bar:
     """A tqdm bar over the steps of a plan.
@@ -32,7 +34,7 @@ class Bar:
     def step(self, epsilon: float) -> None:
         """One step further."""
         if self._bar is not None:
-            self._notes["ε"] = f"{epsilon:.3f}"
+            self._notes["ε"] = rounded_up(epsilon)
             self._bar.set_postfix(self._notes, refresh=False)
             self._bar.update()
 
