@@ -556,7 +556,7 @@ def test_an_evaluation_that_fails_does_so_before_anything_is_spent(
     tmp_path: Path, evaluate: Any, message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        trainer(tmp_path / "run", averages=(), evaluate=evaluate).fit()
+        trainer(tmp_path / "run", averages=(), evaluate=evaluate)
     assert not (tmp_path / "run").exists()
 
 
@@ -577,15 +577,13 @@ def test_a_score_that_is_not_a_number_any_more_is_stored_as_null(tmp_path: Path)
 
 
 def test_outputs_without_classes_are_found_by_the_first_scores(tmp_path: Path) -> None:
-    own = trainer(
-        tmp_path / "run",
-        model=nn.Sequential(nn.Linear(6, 1), nn.Flatten(0)),
-        loss=lambda out, y: (out - y).square(),
-        averages=[FromStore(OPA, 3)],
-    )
     with pytest.raises(ConfigurationError, match="averages the probabilities of classes"):
-        own.fit()
-    assert not (tmp_path / "run").exists()
+        trainer(
+            tmp_path / "run",
+            model=nn.Sequential(nn.Linear(6, 1), nn.Flatten(0)),
+            loss=lambda out, y: (out - y).square(),
+            averages=[FromStore(OPA, 3)],
+        )
 
 
 def test_a_schedule_that_fails_does_so_before_anything_is_spent(tmp_path: Path) -> None:
@@ -596,11 +594,10 @@ def test_a_schedule_that_fails_does_so_before_anything_is_spent(tmp_path: Path) 
         ConfigurationError,
         match=r"scheduler='StepLR': fails within the 24 steps of the plan: ZeroDivisionError",
     ):
-        trainer(tmp_path / "run", **own, scheduler=scheduler).fit()
+        trainer(tmp_path / "run", **own, scheduler=scheduler)
     too_short = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1.0, total_steps=STEPS - 5)
     with pytest.raises(ConfigurationError, match="scheduler='OneCycleLR': fails within"):
-        trainer(tmp_path / "run", **own, scheduler=too_short).fit()
-    assert not (tmp_path / "run").exists()
+        trainer(tmp_path / "run", **own, scheduler=too_short)
 
 
 @pytest.mark.parametrize(
@@ -649,8 +646,7 @@ def test_a_plateau_needs_a_loss_by_that_name(tmp_path: Path) -> None:
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
     own = {"model": model, "optimizer": optimizer, "scheduler": plateau, "averages": ()}
     with pytest.raises(ConfigurationError, match="follows a loss, and evaluate= gives size"):
-        trainer(tmp_path / "run", **own, evaluate=lambda model: {"size": 3}).fit()
-    assert not (tmp_path / "run").exists()
+        trainer(tmp_path / "run", **own, evaluate=lambda model: {"size": 3})
 
 
 def test_one_sentence_about_what_was_read_is_one_item(tmp_path: Path) -> None:

@@ -200,6 +200,7 @@ class Trainer:
         }
         if also_read:  # a resumed run must not forget what the first part of it read
             self.settings["also_read"] = list(also_read)
+        self._rehearse()
 
     def fit(self) -> Outcome:
         """Train from the first step to the last.
@@ -211,7 +212,6 @@ class Trainer:
             Interrupted: after Ctrl-C, once the run is saved; `resume` goes on.
         """
         self.folder.require_free()
-        self._rehearse()
         run = secrets.token_hex(8)
         with room_left(self.folder.path):
             self.folder.begin(self.plan, self.statement, self._config(run), self.toml)
