@@ -512,6 +512,22 @@ def test_bad_input_is_refused_before_anything_is_spent(
     assert not (tmp_path / "run" / "ledger.jsonl").exists()
 
 
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ((5, plan(), None), "model='int': must be a torch Module; pass one"),
+        ((nn.Linear(6, 2), {"epsilon": 3.0}, None), "plan='dict': must be a steppe Plan; pass one"),
+        ((nn.Linear(6, 2), plan(), "SGD"), "optimizer='str': must be a torch Optimizer; pass one"),
+    ],
+)
+def test_a_trainer_has_a_model_a_plan_and_an_optimizer(
+    tmp_path: Path, parts: tuple[Any, Any, Any], message: str
+) -> None:
+    model, budget, optimizer = parts
+    with pytest.raises(ConfigurationError, match=message):
+        Trainer(model, pairs(400), budget, optimizer=optimizer, run=tmp_path / "run")
+
+
 def test_a_folder_is_a_path() -> None:
     with pytest.raises(ConfigurationError, match="run=5: must be a path; write run="):
         trainer(5)  # type: ignore[arg-type]

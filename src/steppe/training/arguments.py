@@ -5,9 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from torch import nn
+from torch.optim import Optimizer
+
 from steppe import _validate
 from steppe.averaging import Keep
+from steppe.plan import Plan
 from steppe.training.moment import Callback
+
+
+def require_parts(model: Any, plan: Any, optimizer: Any) -> None:
+    """Refuse a model, a plan or an optimizer that is none."""
+    for name, value, kind in (
+        ("model", model, nn.Module),
+        ("plan", plan, Plan),
+        ("optimizer", optimizer, Optimizer),
+    ):
+        if not isinstance(value, kind) and not (name == "optimizer" and value is None):
+            rule = f"must be a {kind.__module__.partition('.')[0]} {kind.__name__}"
+            raise _validate.fail(name, type(value).__name__, rule, "pass one")
 
 
 def callbacks(given: Any) -> tuple[Callback, ...]:

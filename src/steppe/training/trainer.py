@@ -126,6 +126,7 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         progress: bool = True,
     ) -> None:
+        arguments.require_parts(model, plan, optimizer)
         loss = None if objective is not None else loss
         rows = records(data)
         self.reasons: dict[str, str] = {}
@@ -177,9 +178,9 @@ class Trainer:
         self._keep = arguments.keep(keep, store_every)
         self.model, self.optimizer = model, optimizer
         kept = arguments.several("averages", () if averages is None else averages)
-        classes_known = objective is not None or (for_classes(loss) and labelled(rows))
+        may_have_classes = objective is not None or (for_classes(loss) and labelled(rows))
         stored = range(store_every, steps + 1, store_every) if store_every else ()
-        self.kept = Kept(model, kept, steps, (self._keep or Keep()).kept(stored), classes_known)
+        self.kept = Kept(model, kept, steps, (self._keep or Keep()).kept(stored), may_have_classes)
         self.progress = progress
         self.toml: str | None = None
         shared = self.folder.ledger if ledger is None else ledger
