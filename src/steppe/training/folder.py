@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from steppe._files import write_atomically
+from steppe._files import single_writer, write_atomically
 from steppe.accounting import Statement
 from steppe.errors import DataError
 from steppe.ledger.chain import storage_error
@@ -53,10 +53,18 @@ class RunFolder:
         """Whether a run has left something here that another one would stumble over."""
         return any(path.exists() for path in (self.config, self.checkpoints, self.store))
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """The folder for one process alone, made closed to other users; a full disk in words."""
+        with room_left(self.path):
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with single_writer(self.path):
+                yield
+
     def begin(
         self, plan: Plan, statement: Statement, config: Mapping[str, Any], toml: str | None
     ) -> None:
-        """Make the folder, closed to other users, and write what is known before the first step.
+        """Write what is known before the first step.
 
         Args:
             plan: every public constant.
@@ -64,12 +72,21 @@ class RunFolder:
             config: the configuration.
             toml: the configuration file, where the run has one.
         """
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(self.plan, {**plan.to_dict(), "digest": plan.digest()})
-        write_atomically(self.statement, statement.to_json().encode() + b"\n")
+        self.state(statement)
         if toml is not None:
             write_atomically(self.toml, toml.encode())
         write_json(self.config, config)  # last: where it is, the others are
+
+    def state(self, statement: Statement) -> None:
+        """Write what is promised."""
+        write_atomically(self.statement, statement.to_json().encode() + b"\n")
+
+    def set_store_aside(self) -> Path:
+        """Move a damaged store out of the way; its new name."""
+        aside = self.store.with_name(f"store-damaged-{secrets.token_hex(2)}")
+        self.store.rename(aside)
+        return aside
 
     def average(self, name: str) -> Path:
         """The file of an average's weights."""

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from steppe._validate import fail
 from steppe.errors import ConfigurationError
 from steppe.sampling import Records
+from steppe.training.folder import finite
 
 _SHORT = 60
 
@@ -65,7 +66,7 @@ def digest(settings: Mapping[str, Any]) -> str:
 
 def require_same(now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
     """Refuse to go on with another configuration, and say what is different."""
-    for name, was, value in _differences("", then, json.loads(json.dumps(now))):
+    for name, was, value in _differences("", then, json.loads(json.dumps(finite(now)))):
         raise different(name, was, value)
 
 
