@@ -451,6 +451,20 @@ def test_a_premature_step_keeps_the_accumulated_parts() -> None:
     assert loop.steps_done == 1
 
 
+def test_parts_that_are_no_batch_or_too_many_do_not_stay() -> None:
+    loop = private()
+    batch = next(iter(loop))
+    with pytest.raises(DataError):
+        loop.accumulate(5)
+    loop.accumulate(batch)
+    loop.accumulate(batch)
+    with pytest.raises(MisuseError, match="must be the batch just drawn") as caught:
+        loop.step()
+    assert str(len(batch[0])) not in str(caught.value)  # how many were drawn is private
+    loop.step(batch)
+    assert loop.steps_done == 1
+
+
 def test_the_engine_must_be_the_plans() -> None:
     loop = private()
     other = steppe.Plan(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from steppe.errors import MisuseError
@@ -59,4 +59,13 @@ def single_writer(folder: Path) -> Iterator[None]:
             leftover.unlink()  # of a writer that was killed: the lock says that none is at work
         yield
     finally:
-        os.close(descriptor)
+        unlock(descriptor)
+
+
+def unlock(descriptor: int) -> None:
+    """Give a lock back. Closing is not enough: forked processes hold the same open file."""
+    import fcntl
+
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)

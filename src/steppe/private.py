@@ -191,6 +191,7 @@ class Private:
 
         The parts must hold every drawn record once: their number is checked, the rest is yours.
         """
+        count(part)  # refuses what is no batch while nothing is put aside yet
         self._parts.append(part)
 
     def step(self, batch: Any = None) -> None:
@@ -203,11 +204,12 @@ class Private:
         parts = self._parts if batch is None else [*self._parts, batch]
         found = sum(count(part) for part in parts)
         if self._drawn is None or found != self._drawn:
-            if batch is not None:
-                self._parts = []  # whoever passes a batch now has given up on earlier parts
+            # Whoever passes a batch now, or has put too much aside, begins again.
+            if batch is not None or found > (self._drawn or 0):
+                self._parts = []
             raise MisuseError(
-                f"batch={found} records: must be the batch just drawn ({self._drawn}), "
-                "each record once; iterate over the private object and pass on what it yields."
+                "batch=more or fewer records: must be the batch just drawn, each record once; "
+                "iterate over the private object and pass on what it yields."
             )
         refuse_modes(self.engine)
         self._expect(self._report(parts))

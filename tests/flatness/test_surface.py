@@ -125,11 +125,11 @@ def test_a_loss_must_be_one_number_for_each_record() -> None:
 
 
 def test_there_is_no_curvature_where_the_loss_is_no_number() -> None:
-    model = nn.Linear(2, 1)
+    model = nn.Linear(2, 2)
     nn.init.constant_(model.weight, math.nan)
-    surface = Surface(model, F.mse_loss, [(torch.ones(3, 2), torch.ones(3, 1))])
+    surface = Surface(model, F.cross_entropy, [(torch.ones(3, 2), torch.ones(3).long())])
     with pytest.raises(DataError, match="loss=not finite: must have slopes that are numbers"):
-        surface.hessian_vector(torch.ones(3))
+        surface.hessian_vector(torch.ones(6))
 
 
 def test_the_model_is_left_alone() -> None:

@@ -144,6 +144,18 @@ def test_one_writer_at_a_time(path: Path) -> None:
     Writer(path).close()
 
 
+def test_a_closed_writer_leaves_no_lock_with_processes_that_were_forked(path: Path) -> None:
+    writer = Writer(path)
+    context = multiprocessing.get_context("fork")
+    release = context.Event()
+    child = context.Process(target=release.wait, args=(30,))  # as the worker of a loader does
+    child.start()
+    writer.close()
+    Writer(path).close()
+    release.set()
+    child.join()
+
+
 def _hold(path: Path, ready: object, release: object) -> None:
     writer = Writer(path)
     writer.append({"kind": "child"})

@@ -133,6 +133,40 @@ def test_an_orderly_end_gives_back_what_was_not_begun(ledger: Ledger) -> None:
     assert ledger.epsilon(1e-5) == own.epsilon_spent(11)
 
 
+@pytest.mark.parametrize("of", [plan(), plan(sampling=Periodic(10))])
+def test_a_pause_before_the_first_charge_leaves_the_ledger_whole(ledger: Ledger, of: Plan) -> None:
+    before = charge(ledger, 3, of=of)
+    with ledger.begin(of, DATA, block=5) as account:
+        account.pause(0)
+        run = account.run.id
+    assert ledger.runs()[run].charged == 0
+    assert ledger.epsilon(1e-5) == of.epsilon_spent(8)
+    with ledger.resume(run, of, DATA, block=5, anchor=Anchor()) as account:
+        account.cover(1)
+    assert [ledger.runs()[name].charged for name in (before, run)] == [8, 5]
+
+
+def test_a_record_that_makes_no_sense_is_never_written(ledger: Ledger) -> None:
+    with ledger.begin(plan(), DATA, block=5) as account:
+        account.cover(1)
+        length = account.anchor.length
+        with pytest.raises(ValueError, match="9"):
+            account._write({"kind": "pause", "run": account.run.id, "last": 9, "returned": []})
+        assert account.anchor.length == length
+    assert ledger.epsilon(1e-5) == plan().epsilon_spent(5)
+
+
+def test_one_seeded_part_voids_a_run(ledger: Ledger) -> None:
+    run = charge(ledger, 3)
+    reason = "the noise is known"
+    again = {"block": 5, "anchor": Anchor()}
+    with ledger.resume(run, plan(), DATA, **again, not_private_reason=reason) as account:  # type: ignore[arg-type]
+        assert account.run.not_private_reason == reason
+    assert ledger.epsilon(1e-5) == math.inf
+    with ledger.resume(run, plan(), DATA, **again) as account:  # type: ignore[arg-type]
+        assert account.run.not_private_reason == reason
+
+
 def test_a_paused_account_charges_nothing_more(ledger: Ledger) -> None:
     with ledger.begin(plan(), DATA, block=8) as account:
         account.cover(1)

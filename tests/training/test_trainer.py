@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import shutil
 import signal
@@ -57,6 +58,20 @@ def fail_at(step: int, error: Exception) -> Any:
             raise error
 
     return fail
+
+
+def broken(run: Path, step: int, **changes: Any) -> None:
+    """A run in which a step fails half way."""
+    own = trainer(run, **changes)
+    steps = iter(range(1, STEPS + 1))
+
+    def fail(*_: Any) -> None:
+        if next(steps) == step:
+            raise ZeroDivisionError
+
+    own.optimizer.register_step_pre_hook(fail)
+    with pytest.raises(ZeroDivisionError):
+        own.fit()
 
 
 def interrupted(run: Path, step: int, **changes: Any) -> None:
@@ -255,9 +270,16 @@ def test_the_same_object_can_go_on(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- resume
 
 
-def test_an_error_loses_the_steps_since_the_checkpoint(tmp_path: Path) -> None:
+def test_an_error_after_a_step_loses_nothing(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         trainer(tmp_path / "run", callbacks=[fail_at(13, ZeroDivisionError())]).fit()
+    assert charged(tmp_path / "run") == 13
+    outcome = trainer(tmp_path / "run").resume()
+    assert (outcome.steps, outcome.lost) == (STEPS, 0)
+
+
+def test_an_error_in_a_step_loses_the_steps_since_the_checkpoint(tmp_path: Path) -> None:
+    broken(tmp_path / "run", 13)
     assert charged(tmp_path / "run") == 13
     outcome = trainer(tmp_path / "run").resume()
     assert (outcome.steps, outcome.lost) == (STEPS - 3, 3)
@@ -293,8 +315,7 @@ def test_everything_comes_back_but_randomness(tmp_path: Path) -> None:
 
 
 def test_the_schedule_ends_with_the_plan_whatever_was_lost(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError):
-        trainer(tmp_path / "run", callbacks=[fail_at(13, ZeroDivisionError())]).fit()
+    broken(tmp_path / "run", 13)
     own = trainer(tmp_path / "run")
     own.resume()
     assert own.optimizer.param_groups[0]["lr"] == pytest.approx(0.0, abs=1e-12)
@@ -311,7 +332,8 @@ def test_a_finished_run_resumes_to_its_result(tmp_path: Path) -> None:
 
 def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path: Path) -> None:
     own = trainer(tmp_path / "run")
-    own.folder.begin(own.plan, own.statement, own._config("an id"), own.toml)
+    with own.folder.held():
+        own.folder.begin(own.plan, own.statement, own._config("an id"), own.toml)
     assert trainer(tmp_path / "run").resume().steps == STEPS
 
 
@@ -345,12 +367,8 @@ def test_nothing_to_resume(tmp_path: Path) -> None:
 
 
 def test_snapshots_allow_any_horizon_afterwards_also_across_an_interruption(tmp_path: Path) -> None:
-    def own(**changes: Any) -> Any:
-        return trainer(tmp_path / "run", averages=[Snapshots(every=3)], **changes)
-
-    with pytest.raises(ZeroDivisionError):
-        own(callbacks=[fail_at(13, ZeroDivisionError())]).fit()
-    last = own()
+    broken(tmp_path / "run", 13, averages=[Snapshots(every=3)])
+    last = trainer(tmp_path / "run", averages=[Snapshots(every=3)])
     outcome = last.resume()
     snapshots = stored_snapshots(CheckpointStore(tmp_path / "run" / "store"))
     # 10 updates before the checkpoint and 11 after it: snapshots of the lost steps are gone.
@@ -385,6 +403,37 @@ def test_without_a_whole_checkpoint_there_is_no_resuming(tmp_path: Path) -> None
         trainer(tmp_path / "run").resume()
 
 
+def test_a_damaged_store_is_set_aside_and_the_run_goes_on(tmp_path: Path) -> None:
+    interrupted(tmp_path / "run", 12)
+    (tmp_path / "run" / "store" / "index.json").write_text("{")
+    outcome = trainer(tmp_path / "run").resume()
+    assert (outcome.steps, outcome.lost) == (STEPS, 0)
+    (aside,) = (tmp_path / "run").glob("store-damaged-*")
+    assert len(list(aside.glob("*.safetensors"))) == 3
+    notes = [x["text"] for x in read_log(tmp_path / "run" / "log.jsonl") if x["kind"] == "note"]
+    assert any(f"The store is now {aside.name}" in note for note in notes)
+
+
+def test_a_manifest_that_is_no_object_is_passed_over(tmp_path: Path) -> None:
+    interrupted(tmp_path / "run", 12)
+    max((tmp_path / "run" / "checkpoints").glob("*.json")).write_text("[]")
+    assert trainer(tmp_path / "run").resume().lost == 2
+
+
+def test_models_are_published_even_where_they_cannot_be_scored(tmp_path: Path) -> None:
+    def damage(moment: Moment) -> None:
+        if moment.step == STEPS - 1:
+            max((tmp_path / "run" / "store").glob("*.safetensors")).unlink()
+
+    outcome = trainer(tmp_path / "run", callbacks=[damage], store_every=5).fit()
+    assert outcome.table == ()
+    assert (tmp_path / "run" / "model.safetensors").exists()
+    assert len(list((tmp_path / "run" / "averages").iterdir())) == 2
+    assert (tmp_path / "run" / "result.json").exists()
+    notes = [x["text"] for x in read_log(tmp_path / "run" / "log.jsonl") if x["kind"] == "note"]
+    assert notes[-1].startswith("there is no table of scores: DataError: ")
+
+
 def test_a_cut_ledger_is_refused(tmp_path: Path) -> None:
     interrupted(tmp_path / "run", 12)
     path = tmp_path / "run" / "ledger.jsonl"
@@ -405,6 +454,66 @@ def test_two_runs_cannot_write_at_once(tmp_path: Path) -> None:
                 trainer(tmp_path / "two", ledger=shared).fit()
 
     trainer(tmp_path / "one", ledger=shared, callbacks=[second]).fit()
+
+
+def test_two_processes_cannot_use_one_folder(tmp_path: Path) -> None:
+    def second(moment: Moment) -> None:
+        if moment.step == 3:
+            for begin in (trainer(tmp_path / "run").fit, trainer(tmp_path / "run").resume):
+                with pytest.raises(MisuseError, match="another writer is at work here"):
+                    begin()
+
+    assert trainer(tmp_path / "run", callbacks=[second]).fit().steps == STEPS
+
+
+@pytest.mark.parametrize("seeded", [(True, False), (False, True)])
+def test_a_run_is_void_if_any_part_of_it_was_seeded(
+    tmp_path: Path, seeded: tuple[bool, bool]
+) -> None:
+    first, second = ({"source": SeededSource(0)} if one else {} for one in seeded)
+    interrupted(tmp_path / "run", 10, **first)
+    outcome = trainer(tmp_path / "run", **second).resume()
+    assert outcome.statement.not_private_reason
+    assert str(outcome).startswith("NOT PRIVATE")
+    assert Ledger(tmp_path / "run" / "ledger.jsonl").epsilon(1e-4) == math.inf
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["not_private_reason"]
+    assert result["ledger"]["epsilon"] is None
+    assert json.loads((tmp_path / "run" / "statement.json").read_text())["epsilon"] is None
+
+
+def test_ctrl_c_before_the_first_charge_leaves_the_ledger_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "ledger.jsonl"
+    before = trainer(tmp_path / "one", ledger=shared).fit().epsilon
+    own = trainer(tmp_path / "two", ledger=shared)
+    with monkeypatch.context() as patched:
+        # Where the first note of a run would be written.
+        patched.setattr(Bar, "__enter__", lambda bar: signal.raise_signal(signal.SIGINT) or bar)
+        with pytest.raises(Interrupted):
+            own.fit()
+    assert Ledger(shared).epsilon(1e-4) == before
+    assert trainer(tmp_path / "two", ledger=shared).resume().steps == STEPS
+
+
+def test_a_first_charge_that_fails_leaves_the_ledger_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+
+    def full(file: int, data: bytes) -> int:
+        if b'"kind":"charge"' in data:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, data)
+
+    own = trainer(tmp_path / "run")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        with pytest.raises(StorageError):
+            own.fit()
+    assert charged(tmp_path / "run") == 0
+    assert trainer(tmp_path / "run").resume().steps == STEPS
 
 
 def test_runs_on_one_ledger_add_up(tmp_path: Path) -> None:
@@ -674,6 +783,34 @@ def test_fewer_checkpoints_than_asked_for_are_counted_in_the_name(tmp_path: Path
     own = trainer(tmp_path / "run", callbacks=[lambda moment: moment.step == 8])
     names = [row["model"] for row in own.fit().table]
     assert names[-2:] == ["OPA(k=3) of 2 stored", "OMV(k=3) of 2 stored"]
+
+
+def test_a_run_on_a_plateau_can_be_resumed(tmp_path: Path) -> None:
+    def begun(**changes: Any) -> Trainer:
+        model = nn.Linear(6, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+        own = {"model": model, "optimizer": optimizer, "scheduler": plateau, "averages": ()}
+        return trainer(tmp_path / "run", **own, **changes)
+
+    with pytest.raises(Interrupted):
+        begun(callbacks=[stop_at(7)]).fit()
+    assert begun().resume().steps == STEPS
+
+
+@pytest.mark.parametrize("given", ["the same", "a view", "a data set"])
+def test_private_records_are_not_for_evaluation(tmp_path: Path, given: str) -> None:
+    x, y = data = pairs(400)
+    evaluate = {
+        "the same": data,
+        "a view": (x[50:60], y[50:60]),
+        "a data set": torch.utils.data.TensorDataset(x, y),
+    }[given]
+    with pytest.raises(ConfigurationError, match="are the private records, and scores on them"):
+        trainer(tmp_path / "run", data=data, evaluate=evaluate)
+    together = pairs(500)
+    train, test = tuple(t[:400] for t in together), tuple(t[400:] for t in together)
+    trainer(tmp_path / "run", data=train, evaluate=test)
 
 
 def test_private_pairs_never_reach_the_files(tmp_path: Path) -> None:

@@ -223,7 +223,8 @@ class Statement:
         return (
             f" The {len(self.groups)} groups that have rates of their own are of declared size; "
             f"which of them a {self.unit} belongs to was handed over with the data, counts as a "
-            "part of it and is protected like the rest."
+            f"part of it and is protected like the rest. A {self.unit} stays in its group for the "
+            "whole run, also where it was resumed: nothing that is kept could show a change."
         )
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import itertools
 import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -166,12 +167,15 @@ def _texts_by_column(categories: Any) -> dict[str, Sequence[str]]:
 
 
 def _no_column(path: Path, name: str, header: list[str]) -> DataError:
-    # A file without a header line begins with a record, which a message must not show. Words like
-    # the name that was asked for are no record's.
-    near = difflib.get_close_matches(name, header, n=1)
-    if not near or any(_number(word) is not None for word in header):
+    # A file without a header line begins with a record, which a message must not show. Words above
+    # numbers are no record's.
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        record = next(itertools.islice(csv.reader(file), 1, None), [])
+    numbers = [[_number(cell.strip()) is not None for cell in row] for row in (header, record)]
+    if any(numbers[0]) or not any(numbers[1]):
         rule = f"has no column {name!r} in its first line"
         return _wrong(path, rule, "add a header line, or correct the name")
+    near = difflib.get_close_matches(name, header, n=1, cutoff=0.0)
     rule = f"has no column {name!r} (it has {', '.join(header)})"
     return _wrong(path, rule, f"did you mean {near[0]!r}?")
 

@@ -80,6 +80,7 @@ class Account:
         self.close()
 
     def _write(self, record: Record) -> None:
+        self._books.check(record)
         self._writer.append(record)
         self._books.take(record)
 

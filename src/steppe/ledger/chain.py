@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from steppe._files import sync_folder, write_atomically
+from steppe._files import sync_folder, unlock, write_atomically
 from steppe.errors import DataError, MisuseError, StorageError
 
 Record = dict[str, Any]
@@ -115,9 +115,10 @@ class Writer:
         _make_folder(path.parent)
         self.path = path = path.resolve()  # two names of one file must meet at one lock
         # Beside the file and not on it, so that the file may be replaced under the lock.
-        self._lock: int | None = _locked(path.with_name(f"{path.name}.lock"), path)
+        self._lock: int | None = None
         self._file: int | None = None
         try:
+            self._lock = _locked(path.with_name(f"{path.name}.lock"), path)
             self.reading = read(path)
             self.anchor, self._size = self.reading.anchor, self.reading.size
         except BaseException:
@@ -154,9 +155,10 @@ class Writer:
 
     def close(self) -> None:
         """Let others write."""
-        for descriptor in (self._file, self._lock):
-            if descriptor is not None:
-                os.close(descriptor)
+        if self._file is not None:
+            os.close(self._file)
+        if self._lock is not None:
+            unlock(self._lock)
         self._file = self._lock = None
 
     def _advance(self, size: int, digest: str) -> None:

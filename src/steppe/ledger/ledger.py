@@ -133,7 +133,14 @@ class Ledger:
             return _account(writer, books, "run", run, about, plan, block)
 
     def resume(
-        self, run: str, plan: Plan, data: Mapping[str, Any], *, block: int, anchor: Anchor
+        self,
+        run: str,
+        plan: Plan,
+        data: Mapping[str, Any],
+        *,
+        block: int,
+        anchor: Anchor,
+        not_private_reason: str | None = None,
     ) -> Account:
         """Open a run again. It goes on after the last step that was charged.
 
@@ -143,6 +150,8 @@ class Ledger:
             data: what is declared about the data, which must be the same.
             block: steps charged at a time.
             anchor: the place in the ledger that the checkpoint remembers.
+            not_private_reason: what `source.not_private_reason` says. One part of a run with known
+                noise voids all of it.
 
         Returns:
             The account; `account.charged` steps are gone, taken or not.
@@ -176,7 +185,8 @@ class Ledger:
                 )
             rest = minus(cost(plan, plan.total_steps), cost(plan, found.charged))
             self._check(books, plan, data, rest)
-            return _account(writer, books, "resume", run, {}, plan, block)
+            about = {"not_private_reason": not_private_reason}
+            return _account(writer, books, "resume", run, about, plan, block)
 
     @contextmanager
     def _writing(self) -> Iterator[tuple[Writer, Books]]:

@@ -74,6 +74,8 @@ class Books:
                 not_private_reason=record["not_private_reason"],
             )
         run = self.runs[record["run"]]
+        if kind == "resume":  # noise that was known once does not become unknown later
+            run.not_private_reason = run.not_private_reason or record.get("not_private_reason")
         if kind in ("charge", "repair"):
             last, cost = record["last"], from_json(record["cost"])
             if type(last) is not int or not run.charged < last <= run.steps or not cost:
@@ -86,6 +88,11 @@ class Books:
             run.charged, run.cost = last, minus(run.cost, from_json(record["returned"]))
         run.announced = record.get("next")
         self._open = run.id
+
+    def check(self, record: Record) -> None:
+        """Refuse a record that `take` would stumble over, before it is in the file for ever."""
+        run = self.runs[record["run"]]
+        Books(self.header, {**self.runs, run.id: replace(run)}, self._open).take(record)
 
     def repair(self) -> Record:
         """The record that stands for a torn last line.
@@ -128,7 +135,7 @@ def minus(whole: Cost, part: Cost) -> Cost:
         >>> minus(((Segment(0.5, 1.0, 5),),), ((Segment(0.5, 1.0, 2),),))[0][0].steps
         3
     """
-    if not part:
+    if not any(part):  # also where nothing was charged yet and the groups are not known
         return whole
     return tuple(_minus(a, b) for a, b in zip(whole, part, strict=True))
 

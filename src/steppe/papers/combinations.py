@@ -24,7 +24,8 @@ def _setting(**more: Any) -> Constants:
 
 
 _SAT = {"point": "SAT", "radius": 0.03}
-_L2 = {"l2": 1e-3}
+_L2 = {"l2": 1e-4}  # the baseline of the report on weight decay; see STRENGTH
+_STRONG = {"l2": 1e-3}
 _QUANTILE = {"quantile": 0.5}
 
 
@@ -80,4 +81,25 @@ COMBINATIONS = Experiment(
     figure=figure,
 )
 
-EXPERIMENTS = (COMBINATIONS,)
+STRENGTH = Experiment(
+    name="combinations-strength",
+    paper="No paper",
+    item="Two strengths of L2 before the clip, Fashion-MNIST at ε = 3, one seed",
+    settings={
+        _BASELINE: _setting(),
+        "L2, λ = 0.0001": _setting(**_L2),
+        "L2, λ = 0.001": _setting(**_STRONG),
+        "SAT + L2, λ = 0.001": _setting(**_SAT, **_STRONG),
+        "SAT + L2 + quantile, λ = 0.001": _setting(**_SAT, **_STRONG, **_QUANTILE),
+    },
+    seeds=(0,),
+    measure=measure,
+    columns=COMBINATIONS.columns,
+    baseline=_BASELINE,
+    judged=COMBINATIONS.judged,
+    expected="unknown; the stronger one was tried first",
+    minutes=8.0,
+    figure=figure,
+)
+
+EXPERIMENTS = (COMBINATIONS, STRENGTH)

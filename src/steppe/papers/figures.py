@@ -83,7 +83,8 @@ def against(
         points.sort()
         if points:
             x, means, halves = zip(*points, strict=True)
-            axes.errorbar(x, means, halves, marker=".", capsize=2, label=f"{family} {value}")
+            label = value if isinstance(value, str) else f"{family} {value}"
+            axes.errorbar(x, means, halves, marker=".", capsize=2, label=label)
     axes.set_xscale("log")
     axes.legend(fontsize="small")
     return figure

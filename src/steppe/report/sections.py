@@ -265,4 +265,5 @@ def _cell(row: Mapping[str, Any], key: str) -> str:
     value = row.get(key, "")
     if isinstance(value, list):
         return ", ".join(map(str, value))
-    return short(value) if isinstance(value, int | float) else str(value)
+    found = number(row, key)
+    return str(value) if found is None else short(found)

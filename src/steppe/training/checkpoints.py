@@ -121,7 +121,7 @@ class Checkpoints:
         try:
             facts = json.loads(path.read_bytes())
             stated = facts.pop("sha256")
-        except (OSError, ValueError, KeyError, AttributeError):
+        except (OSError, ValueError, KeyError, AttributeError, TypeError):
             raise _damaged(path, "cannot be read") from None
         if stated != _digest(facts):
             raise _damaged(path, "does not have its hash: it was changed")

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from steppe import _validate
-from steppe._files import write_atomically
+from steppe._files import single_writer, write_atomically
 from steppe._text import finite
 from steppe.accounting import Statement
 from steppe.errors import DataError, MisuseError
@@ -58,19 +58,31 @@ class RunFolder:
 
     def require_free(self) -> None:
         """Refuse a place where another run has left something that a new one would stumble over."""
-        name = str(self.path)
-        if self.path.exists() and not self.path.is_dir():
-            raise _validate.fail("run", name, "is a file", "name a folder, new or empty")
+        self._refuse_a_file()
         if any(path.exists() for path in (self.config, self.checkpoints, self.store)):
             raise MisuseError(
-                f"run={name!r}: holds a run already; go on with `{self.how_to_resume}`, or name "
-                "another folder."
+                f"run={str(self.path)!r}: holds a run already; go on with "
+                f"`{self.how_to_resume}`, or name another folder."
             )
+
+    def _refuse_a_file(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            remedy = "name a folder, new or empty"
+            raise _validate.fail("run", str(self.path), "is a file", remedy)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """The folder for one process alone, made closed to other users; a full disk in words."""
+        self._refuse_a_file()
+        with room_left(self.path):
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with single_writer(self.path):
+                yield
 
     def begin(
         self, plan: Plan, statement: Statement, config: Mapping[str, Any], toml: str | None
     ) -> None:
-        """Make the folder, closed to other users, and write what is known before the first step.
+        """Write what is known before the first step.
 
         Args:
             plan: every public constant.
@@ -78,12 +90,21 @@ class RunFolder:
             config: the configuration.
             toml: the configuration file, where the run has one.
         """
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(self.plan, {**plan.to_dict(), "digest": plan.digest()})
-        write_atomically(self.statement, statement.to_json().encode() + b"\n")
+        self.state(statement)
         if toml is not None:
             write_atomically(self.toml, toml.encode())
         write_json(self.config, config)  # last: where it is, the others are
+
+    def state(self, statement: Statement) -> None:
+        """Write what is promised."""
+        write_atomically(self.statement, statement.to_json().encode() + b"\n")
+
+    def set_store_aside(self) -> Path:
+        """Move a damaged store out of the way; its new name."""
+        aside = self.store.with_name(f"store-damaged-{secrets.token_hex(2)}")
+        self.store.rename(aside)
+        return aside
 
     def average(self, name: str) -> Path:
         """The file of an average's weights."""

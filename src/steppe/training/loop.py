@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from steppe._text import finite, rounded_up
 from steppe.citations import bibtex
+from steppe.errors import SteppeError
 from steppe.ledger import Account
 from steppe.ledger.account import pause_quietly
 from steppe.private import Private
@@ -47,6 +49,7 @@ class Loop:
     ) -> None:
         self._trainer, self._private, self._account = trainer, private, account
         self._lost, self._saved = lost, -1
+        self._whole = False  # whether everything that follows a step from its number is done
         self._epsilon = EpsilonCurve(trainer.plan)
         self._checkpoints = Checkpoints(trainer.folder.checkpoints)
         self._store = trainer.open_store()
@@ -70,8 +73,11 @@ class Loop:
             try:
                 over = self._steps(stop)
                 self.save()
-            except BaseException:
+            except BaseException as error:
                 # The process is alive and knows which steps it has begun; a crash would not.
+                if self._whole and isinstance(error, Exception):
+                    with suppress(OSError, SteppeError):
+                        self.save()  # a callback or an evaluation failed, and the step did not
                 pause_quietly(self._account, private.steps_done)
                 raise
             self._account.pause(private.steps_done)
@@ -112,7 +118,9 @@ class Loop:
             if stop.made:
                 return False
             self._account.cover(private.steps_done + 1)
-            private.step(next(batches))
+            batch = next(batches)
+            self._whole = False
+            private.step(batch)
             if self._after_step():
                 return True
             if time.monotonic() - noted > _SECONDS_BETWEEN_NOTES:
@@ -129,6 +137,7 @@ class Loop:
         every = trainer.store_every
         if self._store is not None and every and step % every == 0:
             self._store.append(trainer.model, step, epsilon)
+        self._whole = True
         last = step == trainer.plan.total_steps
         table = self._evaluated() if step % trainer.evaluate_every == 0 and not last else ()
         if step % trainer.checkpoint_every == 0:
@@ -162,15 +171,28 @@ class Loop:
             for line, one in zip(table, found, strict=True)
         )
 
+    def _final_table(self) -> Table:
+        """The scores of everything that is published; none where they cannot be had.
+
+        The models are paid for and on the disk: no error of an evaluation may cost them.
+        """
+        try:
+            return self._evaluated(final=True)
+        except Exception as error:
+            text = f"there is no table of scores: {type(error).__name__}: {error}"
+            self._write("note", {"text": text})
+            self._bar.say(text)
+            return ()
+
     def _finish(self) -> Outcome:
         """Publish: weights, averages, table, statement."""
         trainer, plan, folder = self._trainer, self._trainer.plan, self._trainer.folder
         seconds = self._seconds
-        table = self._evaluated(final=True)
         about = {"plan": plan.digest(), "step": str(self._private.steps_done)}
         write_weights(folder.model, trainer.model.state_dict(), {"model": LAST, **about})
         for name, average in trainer.kept.averages.items():
             write_weights(folder.average(name), average.weights(), {"model": name, **about})
+        table = self._final_table()
         outcome = Outcome(
             table=table,
             epsilon=plan.epsilon_spent(self._account.charged),

@@ -51,18 +51,29 @@ def lost_after(checkpoint: Checkpoint, charged: int) -> int:
     return charged - checkpoint.step
 
 
-def restore(trainer: Trainer, checkpoint: Checkpoint, charged: int) -> None:
-    """Weights, optimizer and averages as they were; the schedule as if no step had been lost."""
+def restore(trainer: Trainer, checkpoint: Checkpoint, charged: int) -> tuple[str, ...]:
+    """Weights, optimizer and averages as they were; the schedule as if no step had been lost.
+
+    Returns:
+        A complaint about the store, if it is damaged and was set aside: the checkpoint itself is
+        whole, and what was paid for goes on.
+    """
     state = checkpoint.state
     trainer.model.load_state_dict(state["model"])
     trainer.optimizer.load_state_dict(state["optimizer"])
     trainer.schedule.load_state_dict(state["scheduler"])
     trainer.schedule.step(charged - checkpoint.step)
-    store = trainer.open_store()
-    if store is not None:
-        store.rewind(checkpoint.step)
+    complaints: tuple[str, ...] = ()
+    try:
+        if (store := trainer.open_store()) is not None:
+            store.rewind(checkpoint.step)
+    except DataError as error:
+        aside = trainer.folder.set_store_aside()
+        complaints = (f"{error} The store is now {aside.name}; a new one begins here.",)
+        store = trainer.open_store()
     trainer.kept.open(store)
     trainer.kept.load_state_dict(state["kept"])
+    return complaints
 
 
 def note(step: int, lost: int) -> str:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from steppe._text import finite
 from steppe._validate import fail
 from steppe.errors import ConfigurationError
 from steppe.sampling import Records
@@ -65,7 +66,7 @@ def digest(settings: Mapping[str, Any]) -> str:
 
 def require_same(now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
     """Refuse to go on with another configuration, and say what is different."""
-    for name, was, value in _differences("", then, json.loads(json.dumps(now))):
+    for name, was, value in _differences("", then, json.loads(json.dumps(finite(now)))):
         raise different(name, was, value)
 
 

@@ -22,7 +22,7 @@ from steppe.private import Private, make_private
 from steppe.sampling import records
 from steppe.training import arguments, recipes, resuming, settings
 from steppe.training.evaluation import Evaluation, refuse_training_data
-from steppe.training.folder import RunFolder, room_left
+from steppe.training.folder import RunFolder
 from steppe.training.kept import Keepable, Kept
 from steppe.training.loop import Loop
 from steppe.training.losses import for_classes, labelled
@@ -212,9 +212,9 @@ class Trainer:
         Raises:
             Interrupted: after Ctrl-C, once the run is saved; `resume` goes on.
         """
-        self.folder.require_free()
         run = secrets.token_hex(8)
-        with room_left(self.folder.path):
+        with self.folder.held():
+            self.folder.require_free()
             self.folder.begin(self.plan, self.statement, self._config(run), self.toml)
             return self._begin(run)
 
@@ -229,13 +229,13 @@ class Trainer:
         """
         config = self.folder.read_config()
         settings.require_same(self.settings, config["settings"])
-        with room_left(self.folder.path):
+        with self.folder.held():
             checkpoint, complaints = resuming.newest(self.folder, config, self.ledger)
             if checkpoint is None:
                 return self._begin(config["run"])
             with self._account(config["run"], checkpoint.anchor) as account:
                 lost = resuming.lost_after(checkpoint, account.charged)
-                resuming.restore(self, checkpoint, account.charged)
+                complaints += resuming.restore(self, checkpoint, account.charged)
                 private = self._fresh_private()
                 steps_done = {"steps_done": account.charged}
                 private.load_state_dict({**checkpoint.state["private"], **steps_done})
@@ -263,15 +263,16 @@ class Trainer:
 
     def _account(self, run: str, anchor: Anchor) -> Account:
         """The run's hold on the ledger, which it enters only once."""
-        if run in self.ledger.runs() or anchor.length:
-            return self.ledger.resume(run, self.plan, self.data, block=self.block, anchor=anchor)
-        return self.ledger.begin(
-            self.plan,
-            self.data,
-            block=self.block,
-            run=run,
-            not_private_reason=self.statement.not_private_reason,
+        reason = self.statement.not_private_reason
+        plan, data, block = self.plan, self.data, self.block
+        if not (run in self.ledger.runs() or anchor.length):
+            return self.ledger.begin(plan, data, block=block, run=run, not_private_reason=reason)
+        account = self.ledger.resume(
+            run, plan, data, block=block, anchor=anchor, not_private_reason=reason
         )
+        self.statement = replace(self.statement, not_private_reason=account.run.not_private_reason)
+        self.folder.state(self.statement)
+        return account
 
     def _fresh_private(self) -> Private:
         """A private object that has drawn nothing yet."""

@@ -45,10 +45,10 @@ def require_isolation(base: Sight, replaced: Sight, which: int, culprit: Callabl
 def require_repeatable(base: Sight, again: Sight) -> None:
     """The same records and the same seeds must give the same losses, or nothing can be told."""
     if not same(again.losses, base.losses):
-        raise UnsupportedModelError(
-            "random numbers=not repeatable: must come from the global generators of torch, NumPy "
-            "or Python, so that the probe sees the same ones twice; take the model's own generator "
-            "out."
+        raise IsolationError(
+            "losses=not repeatable: must be the same for the same records and seeds; keep nothing "
+            "from earlier records in the model, and take random numbers from the global generators "
+            "of torch, NumPy or Python."
         )
 
 
