@@ -169,7 +169,7 @@ def test_groups_are_asked_for_and_refused() -> None:
     with pytest.raises(ConfigurationError, match="groups=None: must be 2 arrays of row numbers"):
         private_of(run, data)
     plain = replace(run, sampling=Poisson())
-    with pytest.raises(ConfigurationError, match="groups='2 arrays': Poisson has one rate for all"):
+    with pytest.raises(ConfigurationError, match="groups='tuple': Poisson has one rate for all"):
         private_of(plain, data, groups=halves(40))
 
 

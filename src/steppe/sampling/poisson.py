@@ -88,7 +88,7 @@ class Poisson(Sampler):
         """Draws at one rate; see `Sampler.begin`."""
         if groups is not None:
             rule = f"{type(self).__name__} has one rate for all records"
-            raise fail("groups", f"{len(groups)} arrays", rule, "leave them out, or use Periodic")
+            raise fail("groups", type(groups).__name__, rule, "leave them out, or use Periodic")
         threshold = self.threshold(population, batch_size)
         return lambda step, source: self.draw(records, threshold, source)
 

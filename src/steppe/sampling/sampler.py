@@ -76,8 +76,9 @@ def members(groups: Sequence[Any] | None, count: int, records: int) -> tuple[Ten
         >>> members(([2, 0], [1, 3]), 2, 4)
         (tensor([0, 2]), tensor([1, 3]))
     """
-    if groups is None or len(groups) != count:
-        given = None if groups is None else f"{len(groups)} arrays"
+    several = isinstance(groups, Sequence) and not isinstance(groups, str)
+    if groups is None or not several or len(groups) != count:
+        given = f"{len(groups)} arrays" if several and groups is not None else groups
         rule = f"must be {count} arrays of row numbers, one for each group of records"
         raise fail("groups", given, rule, "pass them as steppe.data.by_parity makes them")
     rows = []
