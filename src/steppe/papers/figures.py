@@ -66,7 +66,7 @@ def against(
     Args:
         runs: stored.
         constant: on the horizontal axis, logarithmic.
-        column: on the vertical axis, as mean and interval over seeds.
+        column: on the vertical axis: a dot for each seed, and a line through their means.
         family: the constant that tells lines apart.
         y: label of the vertical axis.
         title: above.
@@ -77,14 +77,18 @@ def against(
     for value in families:
         points = []
         for setting, table in constants.items():
-            found = summary.mean(runs, setting, column)
-            if table.get(family) == value and found is not None and table.get(constant):
-                points.append((float(table[constant]), found.mean, found.half or 0.0))
+            found = list(summary.values(runs, setting, column).values())
+            if table.get(family) == value and found and table.get(constant):
+                points.append((float(table[constant]), found))
         points.sort()
         if points:
-            x, means, halves = zip(*points, strict=True)
+            x = [place for place, _ in points]
+            means = [statistics.fmean(found) for _, found in points]
             label = value if isinstance(value, str) else f"{family} {value}"
-            axes.errorbar(x, means, halves, marker=".", capsize=2, label=label)
+            (line,) = axes.plot(x, means, label=label)
+            # Few seeds have no interval worth drawing: every run is a dot.
+            dots = [(place, one) for place, found in points for one in found]
+            axes.plot(*zip(*dots, strict=True), ".", color=line.get_color())
     axes.set_xscale("log")
     axes.legend(fontsize="small")
     return figure
