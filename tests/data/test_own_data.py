@@ -442,10 +442,11 @@ def test_columns_have_names(tmp_path: Path, option: dict[str, Any]) -> None:
 
 
 def test_a_first_line_without_names_is_not_shown(tmp_path: Path) -> None:
-    path = table(tmp_path, "anna,ill,yes\nbert,well,no\n")
-    with pytest.raises(DataError, match="add a header line, or correct the name") as caught:
-        data.read(path, target="label", classes=2)
-    assert "anna" not in str(caught.value)
+    for second in ("bert,well,no", "bert,,no", "bert,nan,no"):
+        path = table(tmp_path, f"anna,ill,yes\n{second}\n")
+        with pytest.raises(DataError, match="add a header line, or correct the name") as caught:
+            data.read(path, target="label", classes=2)
+        assert "anna" not in str(caught.value)
 
 
 def test_pictures_with_their_colours_first_are_refused(tmp_path: Path) -> None:

@@ -171,8 +171,9 @@ def _no_column(path: Path, name: str, header: list[str]) -> DataError:
     # numbers are no record's.
     with path.open(newline="", encoding="utf-8-sig") as file:
         record = next(itertools.islice(csv.reader(file), 1, None), [])
-    numbers = [[_number(cell.strip()) is not None for cell in row] for row in (header, record)]
-    if any(numbers[0]) or not any(numbers[1]):
+    below = [value for cell in record if (value := _number(cell.strip())) is not None]
+    header_like = not any(_number(word) is not None for word in header)
+    if not header_like or all(map(math.isnan, below)):  # an empty cell may stand below anything
         rule = f"has no column {name!r} in its first line"
         return _wrong(path, rule, "add a header line, or correct the name")
     near = difflib.get_close_matches(name, header, n=1, cutoff=0.0)
