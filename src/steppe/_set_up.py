@@ -14,6 +14,12 @@ from steppe.clipping import objective_of
 from steppe.errors import ConfigurationError
 from steppe.plan import Plan
 
+# Optimizers that cannot take private steps, and why.
+_UNFIT: dict[type[Optimizer], str] = {
+    torch.optim.LBFGS: "must not ask the data more than once a step, as its line search does",
+    torch.optim.SparseAdam: "takes sparse gradients only, and noise leaves none",
+}
+
 
 def trained_parameters(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     """The trainable weights, which must be exactly those of the optimizer."""
@@ -21,20 +27,9 @@ def trained_parameters(model: nn.Module, optimizer: Optimizer) -> dict[str, Tens
         raise _validate.fail(
             "optimizer", type(optimizer).__name__, "must be a torch.optim.Optimizer", "pass one"
         )
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise _validate.fail(
-            "optimizer",
-            "LBFGS",
-            "must not ask the data more than once a step, as its line search does",
-            "use SGD or Adam",
-        )
-    if isinstance(optimizer, torch.optim.SparseAdam):
-        raise _validate.fail(
-            "optimizer",
-            "SparseAdam",
-            "takes sparse gradients only, and noise leaves none",
-            "use SGD or Adam",
-        )
+    for kind, rule in _UNFIT.items():
+        if isinstance(optimizer, kind):
+            raise _validate.fail("optimizer", kind.__name__, rule, "use SGD or Adam")
     parameters: dict[str, Tensor] = {
         name: p for name, p in model.named_parameters() if p.requires_grad
     }

@@ -20,6 +20,15 @@ def rounded_up(value: float, digits: int = 3) -> str:
     return f"{math.ceil(round(value * scale, 6)) / scale:.{digits}f}"
 
 
+def first_line(error: Exception) -> str:
+    """What an error says in its first line; the name of its kind where it says nothing.
+
+    >>> first_line(ValueError("no\\nand no")), first_line(KeyError())
+    ('no', 'KeyError')
+    """
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def finite(value: Any) -> Any:
     """The value with None for numbers that JSON cannot hold.
 

@@ -262,14 +262,7 @@ class Private:
     def _report(self, parts: Sequence[Any] = ()) -> Report:
         """Probe the model as it is now, once for each form: modules, modes, hooks, weights, and
         the types of the tensors in a batch, which may have been transformed."""
-        example = each(lambda tensor: tensor[:0], parts[0]) if parts else self._example
-        types = tuple(tensor.dtype for tensor in tensors_in(example))
-        trained = {n: p for n, p in self.engine.parameters.items() if p.requires_grad}
-        if not trained:
-            raise MisuseError(
-                "model=no trainable weights: must have some in every step; set requires_grad on "
-                "what to train."
-            )
+        batch = parts[0] if parts else self._example
         # Modules and weights themselves, which are kept: the place of one that is gone could be
         # taken by another.
         state = (
@@ -278,11 +271,22 @@ class Private:
                 for m in self.model.modules()
             ),
             *(p for p in self.model.parameters() if p.requires_grad),
-            types,
+            tuple(tensor.dtype for tensor in tensors_in(batch)),
         )
         if state not in self._reports:
-            self._reports[state] = probe(self.model, trained, self.engine.objective, example)
+            self._reports[state] = self._probed(batch)
         return self._reports[state]
+
+    def _probed(self, batch: Any) -> Report:
+        trained = {n: p for n, p in self.engine.parameters.items() if p.requires_grad}
+        if not trained:
+            raise MisuseError(
+                "model=no trainable weights: must have some in every step; set requires_grad on "
+                "what to train."
+            )
+        # Without its rows: the probe looks at shapes and types alone.
+        example = each(lambda tensor: tensor[:0], batch)
+        return probe(self.model, trained, self.engine.objective, example)
 
     def _expect(self, report: Report) -> None:
         self.engine.layouts = report.layouts

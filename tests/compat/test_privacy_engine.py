@@ -182,19 +182,23 @@ def test_epsilon_is_that_of_the_plan() -> None:
     assert loop.engine.accountant.history == [(1.2, plan.rate, 9)]
 
 
+def with_budget(engine: PrivacyEngine, model: nn.Module, epsilon=1.0, epochs=1):
+    return engine.make_private_with_epsilon(
+        module=model,
+        optimizer=optim.SGD(model.parameters(), lr=0.1),
+        data_loader=DataLoader(vectors(50), batch_size=8),
+        target_epsilon=epsilon,
+        target_delta=1e-3,
+        epochs=epochs,
+        max_grad_norm=1.0,
+    )
+
+
 @pytest.mark.parametrize("accountant", ["prv", "rdp"])
 def test_budget_pays_for_exactly_the_epochs(accountant: str) -> None:
     model = nn.Linear(5, 2)
     engine = PrivacyEngine(accountant=accountant, secure_mode=True)
-    _, optimizer, loader = engine.make_private_with_epsilon(
-        module=model,
-        optimizer=optim.SGD(model.parameters(), lr=0.1),
-        data_loader=DataLoader(vectors(50), batch_size=8),
-        target_epsilon=2.0,
-        target_delta=1e-3,
-        epochs=3,
-        max_grad_norm=1.0,
-    )
+    _, optimizer, loader = with_budget(engine, model, epsilon=2.0, epochs=3)
     assert len(loader) == 7  # ceil(50 / 8), as many as the plain loader had
     for _ in range(3):
         for x, y in loader:
@@ -447,35 +451,15 @@ def test_spent_engine_is_refused_for_a_new_budget() -> None:
     loop.run()
     model = nn.Linear(5, 2)
     with pytest.raises(ConfigurationError, match=r"accountant='1 steps': must be new"):
-        loop.engine.make_private_with_epsilon(
-            module=model,
-            optimizer=optim.SGD(model.parameters(), lr=0.1),
-            data_loader=DataLoader(vectors(50), batch_size=8),
-            target_epsilon=1.0,
-            target_delta=1e-5,
-            epochs=1,
-            max_grad_norm=1.0,
-        )
+        with_budget(loop.engine, model)
 
 
 def test_a_budget_is_for_one_run_of_an_engine() -> None:
     engine = PrivacyEngine()
-
-    def begin() -> None:
-        model = nn.Linear(5, 2)
-        engine.make_private_with_epsilon(
-            module=model,
-            optimizer=optim.SGD(model.parameters(), lr=0.1),
-            data_loader=DataLoader(vectors(50), batch_size=8),
-            target_epsilon=1.0,
-            target_delta=1e-3,
-            epochs=1,
-            max_grad_norm=1.0,
-        )
-
-    begin()
+    with_budget(engine, nn.Linear(5, 2))
+    model = nn.Linear(5, 2)
     with pytest.raises(ConfigurationError, match=r"accountant='0 steps': must be new, since"):
-        begin()
+        with_budget(engine, model)
 
 
 @pytest.mark.parametrize("early", [True, False])

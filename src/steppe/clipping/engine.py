@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from steppe import _validate
+from steppe._text import first_line
 from steppe.clipping.batches import count, each, rows
 from steppe.clipping.captured import Captured, Found, Packing, Strengths
 from steppe.clipping.clip import Anchors, Clip, Scaled
@@ -107,11 +108,11 @@ class ClippedSum:
         except SteppeError:
             raise
         except Exception as error:  # whatever the model or the loss says about another form
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise _validate.fail(
                 "public",
                 "a batch",
-                f"must go through model and loss like a batch of the data, but: {reason}",
+                "must go through model and loss like a batch of the data, but: "
+                + first_line(error),
                 "give it the same form",
             ) from error
         self.clipper.load(before)

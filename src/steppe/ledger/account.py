@@ -80,9 +80,14 @@ class Account:
         self.close()
 
     def _write(self, record: Record) -> None:
-        self._books.check(record)
-        self._writer.append(record)
-        self._books.take(record)
+        enter(self._writer, self._books, record)
+
+
+def enter(writer: Writer, books: Books, record: Record) -> None:
+    """Write a record and go on by it; one that makes no sense does not get into the file."""
+    books.check(record)
+    writer.append(record)
+    books.take(record)
 
 
 def cost(plan: Plan, steps: int) -> Cost:

@@ -13,7 +13,7 @@ from typing import Any
 from steppe import _validate, accounting
 from steppe.accounting.pld import check_delta
 from steppe.errors import BudgetExhausted, DataError
-from steppe.ledger.account import Account, announcement, cost
+from steppe.ledger.account import Account, announcement, cost, enter
 from steppe.ledger.chain import Anchor, Reading, Record, Writer, read
 from steppe.ledger.runs import Books, Cost, Run, minus
 from steppe.plan import Plan
@@ -116,8 +116,7 @@ class Ledger:
         with self._writing() as (writer, books):
             if books.header is None:
                 header = self._header(plan, data)
-                writer.append(header)
-                books.take(header)
+                enter(writer, books, header)
             self._check(books, plan, data, cost(plan, plan.total_steps))
             run = run or secrets.token_hex(8)
             if run in books.runs:
@@ -287,8 +286,7 @@ def _account(
         "time": round(time.time(), 3),
         "next": announcement(plan, charged, block),
     }
-    writer.append(record)
-    books.take(record)
+    enter(writer, books, record)
     return Account(writer, books, run, plan, block)
 
 

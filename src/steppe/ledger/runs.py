@@ -91,8 +91,8 @@ class Books:
 
     def check(self, record: Record) -> None:
         """Refuse a record that `take` would stumble over, before it is in the file for ever."""
-        run = self.runs[record["run"]]
-        Books(self.header, {**self.runs, run.id: replace(run)}, self._open).take(record)
+        runs = {name: replace(run) for name, run in self.runs.items()}
+        Books(self.header, runs, self._open).take(record)
 
     def repair(self) -> Record:
         """The record that stands for a torn last line.

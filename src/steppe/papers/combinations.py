@@ -7,6 +7,7 @@ reports its last weights and its moving average.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from steppe.flatness.figures import new_figure
@@ -81,9 +82,9 @@ COMBINATIONS = Experiment(
     figure=figure,
 )
 
-STRENGTH = Experiment(
+STRENGTH = replace(
+    COMBINATIONS,
     name="combinations-strength",
-    paper="No paper",
     item="Two strengths of L2 before the clip, Fashion-MNIST at ε = 3, one seed",
     settings={
         _BASELINE: _setting(),
@@ -93,13 +94,7 @@ STRENGTH = Experiment(
         "SAT + L2 + quantile, λ = 0.001": _setting(**_SAT, **_STRONG, **_QUANTILE),
     },
     seeds=(0,),
-    measure=measure,
-    columns=COMBINATIONS.columns,
-    baseline=_BASELINE,
-    judged=COMBINATIONS.judged,
     expected="unknown; the stronger one was tried first",
-    minutes=8.0,
-    figure=figure,
 )
 
 EXPERIMENTS = (COMBINATIONS, STRENGTH)

@@ -11,6 +11,7 @@ from torch.utils.data import TensorDataset
 
 from steppe import _validate
 from steppe._modes import evaluating
+from steppe._text import first_line
 from steppe.averaging import Outputs
 from steppe.clipping.batches import count, tensors_in
 from steppe.errors import DataError, SteppeError
@@ -61,7 +62,7 @@ class Evaluation:
         except SteppeError:
             raise
         except Exception as error:  # the user's code may raise anything
-            said = (str(error).splitlines() or [""])[0].rstrip(".")
+            said = first_line(error).rstrip(".")
             raise _validate.fail(
                 "evaluate",
                 self._shown,

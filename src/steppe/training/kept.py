@@ -193,8 +193,8 @@ class Kept:
         """The scores of the averages of outputs; each stored checkpoint is asked once for each k.
 
         Where the run was cut short and left fewer than k checkpoints, those that there are answer,
-        and the name says how many. What several
-        averages share of the time counts for each: it is what one of them alone would take.
+        and the name says how many. What several averages share of the time counts for each: it is
+        what one of them alone would take.
         """
         stored = len(store.entries())
         if not self._outputs or not stored or not evaluation.has_pairs:

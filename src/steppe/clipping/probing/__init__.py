@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from steppe._global_seeds import global_seeds_kept
+from steppe._text import first_line
 from steppe.clipping.batches import tensors_in
 from steppe.clipping.probing.agreement import (
     require_alone,
@@ -174,11 +175,10 @@ def _first_finite(subject: Subject, example: Any, generator: torch.Generator) ->
         if bool(torch.isfinite(sight.losses).all()):
             return style
     if failure is not None:
-        said = (str(failure).splitlines() or [""])[0]
         raise UnsupportedModelError(
             f"model and loss={type(failure).__name__}: must run on made-up records, inputs from "
-            f"N(0, 1) or [0, 1) with labels 0 and 1, and said: {said}; let them take any record "
-            "of the data's form, or give the data the form that they take."
+            f"N(0, 1) or [0, 1) with labels 0 and 1, and said: {first_line(failure)}; let them "
+            "take any record of the data's form, or give the data the form that they take."
         ) from failure
     raise UnsupportedModelError(
         "loss=not finite: must be a finite number on inputs from N(0, 1) or [0, 1) with labels 0 "

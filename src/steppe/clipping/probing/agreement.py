@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from steppe._global_seeds import seed_everything
+from steppe._text import first_line
 from steppe.clipping.batches import count, each
 from steppe.clipping.engine import ClippedSum
 from steppe.clipping.flat import Flat
@@ -37,10 +38,10 @@ def require_right_gradients(
         norms, total = _by_autograd(subject, batch, factors, seed)
         found_norms, found_total = _by_engine(subject, batch, layouts, factors, seed)
     except (RuntimeError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
         raise UnsupportedModelError(
-            f"gradients=none: must be computable record by record, and torch says: {reason}; take "
-            "checkpointed or compiled blocks out of the model, or rewrite that layer."
+            "gradients=none: must be computable record by record, and torch says: "
+            f"{first_line(error)}; take checkpointed or compiled blocks out of the model, or "
+            "rewrite that layer."
         ) from error
     scales = _scales(norms)
     for i, (name, parameter) in enumerate(subject.parameters.items()):
