@@ -166,6 +166,8 @@ class Short(Gaussian):
         ({"point": 2}, r"point=2: is no choice for point; use Here\(\)"),
         ({"point": Twice(0)}, r"point\.queries=0"),
         ({"l2": -0.1}, r"l2=-0\.1: must be finite and not negative"),
+        ({"l2": 1e300}, r"l2=1e\+300: must be at most 1e\+18; a common range"),
+        ({"l2": {"head": 1e19}}, r"l2.*=1e\+19: must be at most 1e\+18"),
         ({"views": 0}, r"views=0: must be a whole number"),
         ({"adjacency": "add"}, r"adjacency='add': must be one of 'add-remove', 'zero-out'"),
         ({"sampling": CappedPoisson()}, r"adjacency='add-remove': a capped batch .*'zero-out'"),

@@ -14,6 +14,7 @@ from steppe import _validate
 from steppe.accounting import ADJACENCIES
 from steppe.accounting.pld import check_delta, check_steps
 from steppe.accounting.segment import LARGEST_NOISE, SMALLEST_NOISE
+from steppe.clipping.captured import strength
 from steppe.clipping.prefixes import Pairs, pairs
 from steppe.errors import ConfigurationError, PrivacyWarning
 from steppe.sampling import CappedPoisson
@@ -54,6 +55,8 @@ def settle(plan: Plan, places: Iterable[tuple[str, type, str]]) -> None:
     _validate.one_of("population_source", plan.population_source, ("declared", "data"))
     if plan.population is not None:
         _settle_population(plan, count("population", plan.population))
+    elif plan.steps is not None:
+        _levels(plan, plan.noise_multiplier or 1.0)
 
 
 def check_noise(plan: Plan, sigma: float) -> None:
@@ -63,11 +66,16 @@ def check_noise(plan: Plan, sigma: float) -> None:
         plan: the plan, with its population.
         sigma: the noise multiplier it is to use.
     """
-    levels = [noise_multiplier("noise_multiplier", sigma * factor) for _, factor in plan.schedule]
+    levels = _levels(plan, sigma)
     participations = plan.queries * max(
         sum(part.steps * part.rate for part in run) for run in plan.segments_at(sigma)
     )
     check_noise_tail(min(levels), participations, plan.delta, plan.adjacency, plan.epsilon)
+
+
+def _levels(plan: Plan, sigma: float) -> list[float]:
+    """Every noise multiplier of the schedule, each of which must be one."""
+    return [noise_multiplier("noise_multiplier", sigma * factor) for _, factor in plan.schedule]
 
 
 def noise_error(epsilon: float | None) -> ConfigurationError:
@@ -168,8 +176,8 @@ def _plain(name: str, value: Any) -> Any:
 def _settled_l2(l2: Any) -> float | Pairs:
     """One λ, or the pairs of a mapping from name prefixes to λ."""
     if isinstance(l2, Mapping | tuple | list):
-        return pairs("l2", l2, _validate.non_negative)
-    return _validate.non_negative("l2", l2)
+        return pairs("l2", l2, strength)
+    return strength("l2", l2)
 
 
 def _store(plan: Plan, name: str, value: Any) -> None:

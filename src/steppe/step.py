@@ -25,6 +25,7 @@ from steppe.noise import Source
 from steppe.noise.source import require_noise_std
 from steppe.plan import Plan
 from steppe.points import Point, Remembering, Weights
+from steppe.updates import DPAdam
 
 
 class PrivateStep:
@@ -45,7 +46,8 @@ class PrivateStep:
         A step releases (sum of the records' clipped parts + noise of the planned size) / expected
         batch, `point.queries` times, and nothing else. It is charged before the data is touched,
         and refused once the plan's steps are used up. An empty batch takes the same path as any
-        other. A step that fails leaves no gradient behind and the clip as it was.
+        other. A step that fails leaves no gradient behind. Until its gradient is known, weights and
+        clip are as they were; an error of the optimizer leaves the weights where it left them.
     """
 
     def __init__(
@@ -63,6 +65,8 @@ class PrivateStep:
                 f"must be the plan's {plan.clip}",
                 "make it from the plan",
             )
+        if isinstance(optimizer, DPAdam):
+            optimizer.require_noise_of(plan)
         self.plan, self.engine, self.optimizer = plan, engine, optimizer
         self.steps_done = 0
         self._source = source
@@ -96,10 +100,14 @@ class PrivateStep:
 
         before = engine.clipper.state()
         try:
-            self._hand_over(self._walk(ask))  # 2
-            self.optimizer.step()  # 6
+            gradient = self._walk(ask)  # 2
         except BaseException:
             engine.clipper.load(before)
+            raise
+        try:
+            self._hand_over(gradient)
+            self.optimizer.step()  # 6
+        except BaseException:
             self._clear()
             raise
 
@@ -162,6 +170,8 @@ class PrivateStep:
                 "publish the model, or make a new plan with more steps before training."
             )
         std = self.plan.noise_std_at(self.steps_done)
+        if isinstance(self.optimizer, DPAdam):
+            self.optimizer.stand_at(self.steps_done)
         self.steps_done += 1
         self._clear()
         return std

@@ -227,8 +227,10 @@ def test_public_records_are_checked_before_any_budget_is_spent() -> None:
         private()
     with pytest.raises(ValueError, match=r"public='5 records': this clip learns nothing from"):
         private(clip=steppe.Flat(1.0), public=(torch.randn(5, 4), torch.zeros(5).long()))
-    with pytest.raises(ValueError, match=r"GEP\.bases=3: must not exceed the 2 public records"):
-        private(public=(torch.randn(2, 4), torch.zeros(2).long()))
+    two = (torch.randn(2, 4), torch.zeros(2).long())
+    with pytest.raises(ValueError, match=r"GEP\.bases=3: gives a group 3 directions, .* the 2 pub"):
+        private(public=two)
+    private(clip=GEP(3, 3), public=two)  # one for each group
     with pytest.raises(ValueError, match=r"public='a batch': must go through .*but: .*shapes"):
         private(public=(torch.randn(5, 7), torch.zeros(5).long()))
     with pytest.raises(ValueError, match="batch sizes="):
@@ -251,3 +253,5 @@ def test_dp_adam_does_not_know_the_noise_of_these_clips() -> None:
         )
         with pytest.raises(ValueError, match=r"clip=.*: leaves noise in the gradient whose size"):
             steppe.DPAdam.for_plan([weight], plan)
+        with pytest.raises(ValueError, match=r"clip=.*: leaves noise in the gradient whose size"):
+            steppe.DPAdam([weight], noise_std=0.1).require_noise_of(plan)

@@ -143,6 +143,12 @@ def test_a_schedule_that_runs_out_of_noise_is_refused_with_the_plan(schedule: Sc
         plan(schedule, epsilon=3.0)
 
 
+def test_a_schedule_of_known_length_is_checked_without_a_population() -> None:
+    for noise in ({"epsilon": 3.0}, {"noise_multiplier": 1.0}):
+        with pytest.raises(ConfigurationError, match="falls to"):
+            plan(ExponentialSchedule(1.0, every=1), population=None, **noise)
+
+
 def test_a_schedule_with_too_many_levels_is_refused_with_the_plan() -> None:
     with pytest.raises(ConfigurationError, match=r"every=1: cuts 5000 steps .*use every=5 or more"):
         plan(TimeSchedule(0.01, every=1), steps=5000, epsilon=3.0)

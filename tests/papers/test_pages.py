@@ -36,7 +36,7 @@ def make() -> Experiment:
         seeds=(0,),
         measure=lambda constants, seed: {},
         columns=(Column("value", "{:.1f}"),),
-        expected="",
+        expected="high is higher",
         minutes=2.0,
     )
 
@@ -48,12 +48,14 @@ def test_the_place_between_the_marks_is_rewritten_and_the_rest_is_kept(tmp_path:
     page.write_text(f"before\n{mark}\nbetween\n{other}\nafter\n")
     results = Results(make(), tmp_path)
     assert refresh(results) == [page]
-    assert "0 runs, 0.0 s; 2 are left, about 4 min." in page.read_text()
+    assert (
+        "0 runs, 0.0 s; 2 are left, about 4 min.\n\nExpected: high is higher." in page.read_text()
+    )
     results.add(Run("low", 0, {}, {"value": 7.0}, 30.0, 1, "", "", ""))
     results.picture.write_bytes(b"picture")
     assert refresh(results) == [page]
     text = page.read_text()
-    assert "1 runs, 30.0 s; 1 are left, about 30.0 s." in text
+    assert "1 runs (seed 0), 30.0 s in all on 1 thread; 1 are left, about 30.0 s." in text
     assert re.search(r"\| low +\| 1 +\| 7.0 +\|", text)
     assert "![Table 0](made-up.png)" in text
     assert text.startswith("before\n<!--")
@@ -74,6 +76,7 @@ def test_the_page_says_what_intervals_decide(tmp_path: Path) -> None:
     for run in [*seeds("low", -1.0, -1.1, -0.9), *seeds("high", 2.0)]:
         results.add(run)
     text = block(results)
+    assert "4 runs (seeds 0 to 2), 4.0 s in all on 1 thread; 2 are left" in text
     assert "95 % intervals of the numbers lie:\n\n- low: value below zero.\n" in text
     assert "- high" not in text  # one seed decides nothing
     for run in seeds("high", 2.0, 9.0, -3.0)[1:]:

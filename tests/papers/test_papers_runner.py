@@ -152,6 +152,13 @@ def test_a_damaged_file_is_refused_and_kept(tmp_path: Path) -> None:
     assert results.path.read_text() == '{"runs": ['
 
 
+def test_the_first_of_two_equal_runs_stays(tmp_path: Path) -> None:
+    results = Results(make(Counting()), tmp_path)
+    for value in (1.0, 2.0):
+        results.add(replace(_row("low", 0), measured={"value": value}))
+    assert [run.measured["value"] for run in results.read()] == [1.0]
+
+
 def test_a_run_that_diverged_is_a_result(tmp_path: Path) -> None:
     results = Results(make(Counting(), settings={"low": {"level": math.nan}}), tmp_path)
     diverged = replace(_row("low", 0), measured={"value": math.nan, "curve": [1.0, math.inf]})

@@ -105,7 +105,7 @@ def test_runs_do_not_share_their_memory(point: Callable[[float], Point]) -> None
 
 
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("radius", [0.0, -0.1, math.nan, math.inf, "0.1", True, None])
+@pytest.mark.parametrize("radius", [0.0, -0.1, 1e39, math.nan, math.inf, "0.1", True, None])
 def test_a_radius_is_a_length(point: Callable[[Any], Point], radius: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"radius=.*: must .*; a common range is .*Here"):
         point(radius)

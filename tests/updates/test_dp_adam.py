@@ -113,6 +113,59 @@ def test_for_plan_is_what_a_private_step_is_noised_with() -> None:
     assert float(model.weight.grad.std()) == pytest.approx(std, rel=0.05)
 
 
+def scheduled(lost: int = 0) -> tuple[steppe.Private, DPAdam]:
+    """A run of six steps with noise in three levels, of which the first `lost` fail."""
+    plan = steppe.Plan(
+        delta=1e-3,
+        noise_multiplier=2.0,
+        population=50,
+        batch_size=10,
+        steps=6,
+        noise=steppe.StepSchedule(0.6, every=2),
+    )
+    model = nn.Linear(3, 2)
+    optimizer = DPAdam.for_plan(model.parameters(), plan)
+    data = (torch.randn(50, 3), torch.randint(2, (50,)))
+    private = steppe.make_private(model, optimizer, data, plan, loss=nn.functional.cross_entropy)
+    plain = private.engine.objective
+
+    def failing(batch: object) -> torch.Tensor:
+        raise RuntimeError("half way")
+
+    batches = iter(private)
+    private.engine.objective = failing
+    for _ in range(lost):
+        with pytest.raises(RuntimeError, match="half way"):
+            private.step(next(batches))
+    private.engine.objective = plain
+    for batch in batches:
+        private.step(batch)
+    return private, optimizer
+
+
+@pytest.mark.parametrize("lost", [0, 3])
+def test_the_level_is_that_of_the_plans_step(lost: int) -> None:
+    private, optimizer = scheduled(lost)
+    moments = 0.0
+    for step in range(lost, 6):
+        variance = (private.plan.noise_std_at(step) / 10) ** 2
+        moments = 0.999 * moments + 0.001 * variance
+    (state, _) = optimizer.state.values()
+    assert state["noise_sq"] == pytest.approx(moments)
+
+
+@pytest.mark.parametrize("noise_std", [12.3, 0.0, [(5, 0.2), (1, 0.1)]])
+def test_other_noise_than_the_plans_is_refused_before_any_step(noise_std: Any) -> None:
+    plan = steppe.Plan(delta=1e-3, noise_multiplier=2.0, population=50, batch_size=10, steps=6)
+    model = nn.Linear(3, 2)
+    data = (torch.randn(50, 3), torch.randint(2, (50,)))
+    optimizer = DPAdam(model.parameters(), noise_std=noise_std)
+    with pytest.raises(ValueError, match=r"noise_std=.*: must be \(\(6, 0\.2\),\), .*for_plan"):
+        steppe.make_private(model, optimizer, data, plan, loss=nn.functional.cross_entropy)
+    right = DPAdam(model.parameters(), noise_std=0.2)
+    steppe.make_private(model, right, data, plan, loss=nn.functional.cross_entropy)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_stored_state_goes_on_as_if_nothing_had_happened(dtype: torch.dtype) -> None:
     torch.manual_seed(4)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from torch import Tensor
 from steppe import _validate
 from steppe.clipping import prefixes
 from steppe.clipping.grams import GUARD
-from steppe.clipping.slots import Slot, squared_rows, wide, wide_dtype
+from steppe.clipping.slots import Slot, matrix_of, squared_rows, wide, wide_dtype
 
 Found = list[tuple[Tensor, Slot]]
 """Trained weights that a batch used, each with its records' gradients."""
@@ -73,10 +74,21 @@ def strengths(l2: float | Strengths, names: Mapping[str, object]) -> dict[str, f
         {'body.weight': 0.0, 'head.weight': 0.1}
     """
     if isinstance(l2, Mapping | tuple):
-        chosen = prefixes.pairs("l2", l2, _validate.non_negative)
+        chosen = prefixes.pairs("l2", l2, strength)
         found = prefixes.match("l2", chosen, names)
         return {name: 0.0 if p is None else dict(chosen)[p] for name, p in found.items()}
     return dict.fromkeys(names, float(l2))
+
+
+def strength(name: str, value: Any, remedy: str = "a common range is 1e-6 to 0.1") -> float:
+    """λ: finite, not negative, and small enough that float32 can hold its square."""
+    number = _validate.non_negative(name, value, remedy)
+    if number > _LARGEST_STRENGTH:
+        raise _validate.fail(name, value, f"must be at most {_LARGEST_STRENGTH:g}", remedy)
+    return number
+
+
+_LARGEST_STRENGTH = 1e18
 
 
 def representable(factors: Tensor, dtype: torch.dtype) -> Tensor:
@@ -207,7 +219,7 @@ class Captured:
         matrix = torch.zeros(self.records, self.packing.numel, dtype=dtype)
         for leaf, slot in self.found:
             start, end = self.packing.slices[id(leaf)]
-            matrix[:, start:end] = wide(slot.written_out()).flatten(1)
+            matrix[:, start:end] = matrix_of(wide(slot.written_out()))
         if self.scale != 1.0:
             matrix *= self.scale
         for parameter, strength in self.pulls:

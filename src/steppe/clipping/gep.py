@@ -95,14 +95,16 @@ class GEP:
                 "GEP finds its subspace with public records",
                 "pass make_private(..., public=batch), or use another clip",
             )
-        if anchors.records < self.bases:
+        sizes = chunks(count_weights(parameters), self.groups, self.bases)
+        most = max(bases for _, bases in sizes)
+        if anchors.records < most:
             raise _validate.fail(
                 "GEP.bases",
                 self.bases,
-                f"must not exceed the {anchors.records} public records, which span no more",
-                "use fewer bases or more public records",
+                f"gives a group {most} directions, which must not exceed the {anchors.records} "
+                "public records, since they span no more",
+                "use fewer bases, more groups or more public records",
             )
-        sizes = chunks(count_weights(parameters), self.groups, self.bases)
         return Projected(self, sizes, anchors)
 
 

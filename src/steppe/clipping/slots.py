@@ -19,6 +19,7 @@ from torch import Tensor
 
 from steppe.clipping.grams import paired_rows
 from steppe.clipping.layout import Layout
+from steppe.errors import UnsupportedModelError
 
 
 def squared_rows(rows: Tensor) -> Tensor:
@@ -58,6 +59,11 @@ def blank(tensor: Tensor, bad: Tensor) -> Tensor:
     return tensor.index_fill(0, bad, 0.0) if bad.numel() else tensor
 
 
+def matrix_of(gradients: Tensor) -> Tensor:
+    """Every record's gradient as one row; a weight without axes has rows of one number."""
+    return gradients.unsqueeze(-1).flatten(1)
+
+
 class Slot(ABC):
     """The per-record gradients of one shared tensor, in whatever form is cheapest."""
 
@@ -76,7 +82,7 @@ class Slot(ABC):
 
     def dots(self, weight: Tensor) -> Tensor:
         """⟨Gᵢ, weight⟩ for every record."""
-        gradients = wide(self.written_out()).flatten(1)
+        gradients = matrix_of(wide(self.written_out()))
         return gradients @ weight.flatten().to(gradients.dtype)
 
 
@@ -90,7 +96,7 @@ class Kept(Slot):
         return squared_rows(self.gradients)
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
-        rows = blank(self.gradients, bad).flatten(1).to(out.dtype)
+        rows = matrix_of(blank(self.gradients, bad)).to(out.dtype)
         out.view(-1).addmv_(rows.t(), factors)
 
     def written_out(self) -> Tensor:
@@ -268,7 +274,14 @@ def wide_dtype(tensor: Tensor) -> torch.dtype:
 
 def wide(tensor: Tensor) -> Tensor:
     """float32 or float64: half precision is never accurate enough to clip by."""
-    return tensor if tensor.dtype in _WIDE else tensor.float()
+    if tensor.dtype in _WIDE:
+        return tensor
+    if tensor.is_complex():  # `float` would drop the imaginary part without a word
+        raise UnsupportedModelError(
+            f"gradient={tensor.dtype}: must be of real numbers; train the real and the imaginary "
+            "part as two weights (torch.view_as_complex)."
+        )
+    return tensor.float()
 
 
 _WIDE = (torch.float32, torch.float64)

@@ -44,7 +44,11 @@ class SpectralDensity:
 
     @property
     def trace(self) -> float:
-        """Sum of the eigenvalues that the density implies."""
+        """Sum of the eigenvalues that the density implies: one sample of `hessian_trace` a start.
+
+        A few large eigenvalues make it far less certain than the shares; `hessian_trace` knows by
+        how much.
+        """
         return self.dimension * self._mean(lambda node: node)
 
     def mass(self, low: float, high: float) -> float:
@@ -89,7 +93,7 @@ def spectral_density(
     """Masses and positions of the Hessian's spectrum.
 
     Costs `steps`·`starts` Hessian-vector products and keeps `steps` vectors of the model's size.
-    The random part of the error shrinks as 1/√(starts × weights).
+    The random error of a share of the eigenvalues shrinks as 1/√(starts × weights).
 
     Args:
         surface: evaluate it on public data only; the result is not covered by the guarantee.

@@ -9,9 +9,11 @@ A page marks the place with two comments, and keeps the words around them:
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from steppe.papers import runner
+from steppe.papers.experiment import Run
 from steppe.papers.results import Results
 from steppe.papers.summary import table, verdicts
 
@@ -42,16 +44,35 @@ def refresh(results: Results) -> list[Path]:
     return changed
 
 
+def _seeds(runs: Sequence[Run]) -> str:
+    seeds = sorted({run.seed for run in runs})
+    if not seeds:
+        return ""
+    if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1)):
+        return f" (seeds {seeds[0]} to {seeds[-1]})"
+    return f" (seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))})"
+
+
+def _time(runs: Sequence[Run]) -> str:
+    """All runs together, one after the other, and on how many threads."""
+    total = runner.duration(sum(run.seconds for run in runs))
+    threads = sorted({run.threads for run in runs})
+    if not threads:
+        return total
+    many = "s" if threads[-1] > 1 else ""
+    return f"{total} in all on {' or '.join(map(str, threads))} thread{many}"
+
+
 def block(results: Results) -> str:
     """What stands between the two comments."""
     experiment, runs = results.experiment, results.current()
     command = f"`python -m steppe.papers run {experiment.name}`"
     left = runner.missing(results, runner.Choice())
     needed = sum(runner.expected_seconds(experiment, runs, setting) for setting, _ in left)
-    status = f"{command}: {len(runs)} runs, {runner.duration(sum(run.seconds for run in runs))}"
+    status = f"{command}: {len(runs)} runs{_seeds(runs)}, {_time(runs)}"
     if left:
         status += f"; {len(left)} are left, about {runner.duration(needed)}"
-    parts = [f"{status}."]
+    parts = [f"{status}.", f"Expected: {experiment.expected}."]
     if runs:
         parts.append(table(experiment, runs))
     lines = verdicts(experiment, runs)

@@ -68,10 +68,12 @@ class Results:
         return runs
 
     def add(self, run: Run) -> None:
-        """Store one more run."""
+        """Store one more run; where another process was faster with the same one, its run stays."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with _locked(self.folder):
-            write_atomically(self.path, self._text([*self.read(), run]).encode())
+            stored = self.read()
+            if (run.setting, run.seed) not in {(old.setting, old.seed) for old in stored}:
+                write_atomically(self.path, self._text([*stored, run]).encode())
 
     def _text(self, runs: Sequence[Run]) -> str:
         """JSON with one run a line, so that a run more is a line more in the history."""

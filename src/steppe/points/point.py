@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+
+from steppe import _validate
 
 Ask = Callable[[], Tensor]
 Walk = Callable[[Ask], Tensor]
@@ -21,6 +23,18 @@ Walk = Callable[[Ask], Tensor]
 
 # Shorter vectors have no direction worth the name, and radius / length would leave float32.
 _SHORTEST = 1e-30
+
+
+# No weights are so large that float32 would feel a climb beyond this as anything but infinite.
+_LONGEST = 1e9
+
+
+def climb_radius(name: str, value: Any, remedy: str) -> float:
+    """ρ: the length of a climb, above 0 and not so long that the weights leave float32."""
+    radius = _validate.positive(name, value, remedy)
+    if radius > _LONGEST:
+        raise _validate.fail(name, value, f"must be at most {_LONGEST:g}", remedy)
+    return radius
 
 
 class Weights:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe import _validate
-from steppe.points.point import Ask, Walk, Weights
+from steppe.points.point import Ask, Walk, Weights, climb_radius
 
 _REMEDY = "a common range is 0.005 to 0.1; use Here() for no climb"
 
@@ -36,7 +35,7 @@ class SAM:
     radius: float
 
     def __post_init__(self) -> None:
-        radius = _validate.positive("SAM.radius", self.radius, _REMEDY)
+        radius = climb_radius("SAM.radius", self.radius, _REMEDY)
         object.__setattr__(self, "radius", radius)
 
     @property

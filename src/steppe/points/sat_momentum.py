@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe import _validate
-from steppe.points.point import Ask, Walk, Weights
+from steppe.points.point import Ask, Walk, Weights, climb_radius
 
 _REMEDY = "a common range is 0.05 to 0.5; use Here() for no climb"
 
@@ -38,7 +37,7 @@ class SATMomentum:
     radius: float
 
     def __post_init__(self) -> None:
-        radius = _validate.positive("SATMomentum.radius", self.radius, _REMEDY)
+        radius = climb_radius("SATMomentum.radius", self.radius, _REMEDY)
         object.__setattr__(self, "radius", radius)
 
     @property

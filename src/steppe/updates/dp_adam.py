@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -101,18 +103,28 @@ class DPAdam(Optimizer):
             >>> optimizer.param_groups[0]["noise_std"]
             ((5, 0.05),)
         """
-        if isinstance(plan.clip, Quantile | GEP):
-            raise fail(
-                "clip",
-                plan.clip,
-                "leaves noise in the gradient whose size is no constant of the plan",
-                "use Flat, Automatic or PerLayer with DPAdam, or torch.optim.Adam with this clip",
-            )
-        levels = tuple(
-            (steps, plan.noise_std * factor / plan.divisor)
-            for steps, factor in plan.noise.relative(plan.total_steps)
-        )
-        return cls(params, lr, noise_std=levels, betas=betas, eps=eps, floor=floor)
+        return cls(params, lr, noise_std=_of_plan(plan), betas=betas, eps=eps, floor=floor)
+
+    def require_noise_of(self, plan: Plan) -> None:
+        """Refuse a plan whose noise on the mean gradient is another one than `noise_std`."""
+        expected = _of_plan(plan)
+        for group in self.param_groups:
+            given = group["noise_std"]
+            starts = [*_starts(expected), *(s for s in _starts(given) if s < plan.total_steps)]
+            if not all(
+                math.isclose(_std_at(given, s), _std_at(expected, s), rel_tol=1e-6) for s in starts
+            ):
+                raise fail(
+                    "noise_std",
+                    given,
+                    f"must be {expected}, the noise that the plan puts on the mean gradient",
+                    "make the optimizer with DPAdam.for_plan",
+                )
+
+    def stand_at(self, step: int) -> None:
+        """The next step is that one of the plan, counted from 0, also where steps were lost."""
+        for group in self.param_groups:
+            group["taken"] = step
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add weights to train; every setting may differ from the other groups'."""
@@ -171,6 +183,26 @@ class DPAdam(Optimizer):
         scale = (second / share2).sub_(noise).clamp_(min=group["floor"] * noise)
         move = first / scale.sqrt_().add_(group["eps"])
         parameter.add_(move.to(parameter.dtype), alpha=-float(group["lr"]) / share1)
+
+
+def _of_plan(plan: Plan) -> Levels:
+    """The noise that a plan puts on the mean gradient."""
+    if isinstance(plan.clip, Quantile | GEP):
+        raise fail(
+            "clip",
+            plan.clip,
+            "leaves noise in the gradient whose size is no constant of the plan",
+            "use Flat, Automatic or PerLayer with DPAdam, or torch.optim.Adam with this clip",
+        )
+    return tuple(
+        (steps, plan.noise_std * factor / plan.divisor)
+        for steps, factor in plan.noise.relative(plan.total_steps)
+    )
+
+
+def _starts(levels: Levels) -> list[int]:
+    """The first step of every level."""
+    return list(itertools.accumulate((steps for steps, _ in levels[:-1]), initial=0))
 
 
 def _levels(noise_std: float | Iterable[tuple[int, float]]) -> Levels:

@@ -42,7 +42,6 @@ def measure(constants: Constants, seed: int) -> Mapping[str, Any]:
         measured |= {
             f"{name}, accuracy": fitted.accuracies[-1],
             f"{name}, sharpness": top.sharpness,
-            f"{name}, trace": density.trace,
             f"{name}, clipped share": watch.norms[f"epoch {last}"]["clipped share"],
             f"{name}, cosine": watch.cosines()["clean"]["mean"],
             f"{name}, noisy cosine": watch.cosines()["noisy"]["mean"],
@@ -87,7 +86,6 @@ FLATNESS = Experiment(
         Column(f"{name}, {what}", form)
         for what, form in (
             ("sharpness", "{:.3g}"),
-            ("trace", "{:.3g}"),
             ("clipped share", "{:.1%}"),
             ("cosine", "{:.3f}"),
             ("noisy cosine", "{:.3f}"),
