@@ -39,8 +39,7 @@ class Effort:
         rounds: interleaved rounds.
         slow_rounds: rounds of engines that are far slower than plain.
         memory_of_peers: whether peers' peak memory is taken.
-        memory_processes: how many processes take peaks at the same time; with more than one, an
-            engine that times its kernels may choose others than it would alone.
+        memory_processes: how many processes take peaks at the same time.
     """
 
     quick: bool
@@ -91,7 +90,8 @@ def measure_case(case: Case, names: Sequence[str], effort: Effort, report: Repor
         if _is_peer(name) and not effort.memory_of_peers:
             return None
         try:
-            return memory.measure(case.model, case.batch, name, chunk)
+            ways = getattr(steps[name], "kernels", None)
+            return memory.measure(case.model, case.batch, name, chunk, ways)
         except memory.PeakMemoryUnavailable as error:
             return remark(name, f"peak memory: {error}")
 

@@ -11,7 +11,7 @@ The child runs with glibc's mmap threshold held at its starting value. Left alon
 grows with use, freed tensors stay in a fragmented heap, and the same plain step peaks anywhere from
 190 to 300 MB; held still, freed tensors leave at once and the peak repeats to 1 MB. It also makes
 every large tensor fresh memory, which slows down some ways to clip more than others. So our own
-engine first chooses its ways in a process as users have it, and takes the same ones here.
+engine takes the ways here that it chose in the process that timed it, which is as users have it.
 """
 
 from __future__ import annotations
@@ -48,11 +48,20 @@ class Peak:
     start_mb: float
 
 
-def measure(model: str, batch: int, engine: str, vmap_chunk: int) -> Peak:
-    """Peaks of an engine, measured in a fresh process."""
+def measure(
+    model: str, batch: int, engine: str, vmap_chunk: int, kernels: Mapping[str, str] | None = None
+) -> Peak:
+    """Peaks of an engine, measured in a fresh process.
+
+    Args:
+        model, batch: the case.
+        engine: one of `engines.NAMES`.
+        vmap_chunk: records at a time, for "vmap".
+        kernels: the ways that our own engine takes; None lets it choose.
+    """
     wanted = [model, str(batch), engine, "--vmap-chunk", str(vmap_chunk)]
-    if engine.startswith("steppe"):
-        wanted += ["--kernels", json.dumps(_child([*wanted, "--choose"], {}))]
+    if kernels is not None:
+        wanted += ["--kernels", json.dumps(dict(kernels))]
     found = _child(wanted, MMAP_THRESHOLD)
     return Peak(float(found["peak_mb"]), float(found["start_mb"]))
 
@@ -144,8 +153,7 @@ def main() -> None:
     parser.add_argument("batch", type=int)
     parser.add_argument("engine")
     parser.add_argument("--vmap-chunk", type=int, default=32)
-    parser.add_argument("--choose", action="store_true", help="print the ways our engine chooses")
-    parser.add_argument("--kernels", type=json.loads, help="the ways to take, as --choose prints")
+    parser.add_argument("--kernels", type=json.loads, help="the ways our engine takes, as JSON")
     arguments = parser.parse_args()
 
     import warnings
@@ -159,12 +167,6 @@ def main() -> None:
     [case] = [c for c in cases.select([arguments.model], False) if c.batch == arguments.batch]
 
     batch = case.new_batch()
-    if arguments.choose:
-        engine = engines.setup(arguments.engine, case, batch, arguments.vmap_chunk)
-        engine()
-        print(json.dumps(getattr(engine, "kernels", {})))
-        return
-
     # Two records through a throw-away engine load the code, which is no part of a step.
     engines.setup(arguments.engine, case, case.new_batch(2), arguments.vmap_chunk)()
 
