@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -211,9 +212,10 @@ def test_the_plans_last_step_is_the_last() -> None:
     batch = next(iter(loop))
     loop.step(batch)
     with pytest.raises(BudgetExhausted, match="the plan pays for 1 steps"):
-        loop._step.take([batch])
-    with pytest.raises(MisuseError, match="must be the batch just drawn"):
         loop.step(batch)
+    with pytest.raises(BudgetExhausted, match="the plan pays for 1 steps"):
+        loop.step()
+    assert loop.steps_done == 1
 
 
 def test_a_drawn_batch_must_be_stepped_once_and_whole() -> None:
@@ -496,6 +498,8 @@ def test_weights_in_channels_last_order_step_as_others_do(l2: float) -> None:
 
 
 def test_mixed_precision_around_a_step_is_refused_before_it_is_charged() -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(MisuseError, match="autocast"):
+        private()
     loop = private()
     batch = next(iter(loop))
     with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(MisuseError, match="autocast"):
@@ -508,6 +512,9 @@ def test_mixed_precision_around_a_step_is_refused_before_it_is_charged() -> None
 @pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.autograd.detect_anomaly])
 def test_modes_that_end_in_an_error_are_refused_before_the_charge(mode: Any) -> None:
+    model, optimizer, data, plan = parts()
+    with mode(), pytest.raises(MisuseError, match=f"{mode.__name__}=on: must be off around make"):
+        steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
     run = private()
     batch = next(iter(run))
     with mode(), pytest.raises(MisuseError, match=f"{mode.__name__}=on: must be off"):
@@ -659,3 +666,301 @@ def test_freezing_every_weight_is_refused_before_the_charge() -> None:
     with pytest.raises(MisuseError, match="model=no trainable weights"):
         run.step(batch)
     assert run.steps_done == 0
+
+
+def test_complex_weights_are_refused() -> None:
+    class Turned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.turn = nn.Parameter(torch.randn(6, 3, dtype=torch.complex64))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (x.to(torch.complex64) @ self.turn).abs()
+
+    _, _, data, plan = parts()
+    model = Turned()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ConfigurationError, match=r"'turn'=.*must be real.*torch\.view_as_complex"):
+        steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+
+
+def test_weights_made_in_inference_mode_are_refused() -> None:
+    with torch.inference_mode():
+        model = nn.Linear(6, 3)
+    _, _, data, plan = parts()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ConfigurationError, match="'weight'='made in inference_mode'"):
+        steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+
+
+# --- the lines of a plain loop beside the private step -----------------------------------------
+
+
+def plain_lines(loop: steppe.Private, batch: Any, zero: str) -> None:
+    """The step that every tutorial has, with `zero_grad` at either end."""
+    if "before" in zero:
+        loop.optimizer.zero_grad()
+    F.cross_entropy(loop.model(batch[0]), batch[1]).backward()
+    loop.optimizer.step()
+    if "after" in zero:
+        loop.optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("first", ["plain", "private"])
+@pytest.mark.parametrize("zero", ["before", "after", "never"])
+@pytest.mark.parametrize("name", ["SGD", "Adam"])
+def test_a_plain_step_beside_the_private_one_is_noticed(first: str, zero: str, name: str) -> None:
+    model, _, data, plan = parts(batch_size=60)
+    optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.1)
+    loop = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+
+    def both() -> None:
+        for batch in loop:
+            if first == "plain":
+                plain_lines(loop, batch, zero)
+            loop.step(batch)
+            if first == "private":
+                plain_lines(loop, batch, zero)
+
+    with pytest.raises(MisuseError, match=r"private steps must be the only ones.*fresh weights"):
+        both()
+    assert loop.steps_done == (0 if first == "plain" and zero != "after" else 1)
+    with pytest.raises(MisuseError):
+        next(iter(loop))
+
+
+def test_plain_steps_alone_are_noticed() -> None:
+    loop = private()
+    batches = iter(loop)
+    plain_lines(loop, next(batches), "before")
+    with pytest.raises(MisuseError, match="private steps must be the only ones"):
+        next(batches)
+    assert loop.steps_done == 0
+
+
+def test_a_plain_step_after_the_last_private_one_is_noticed() -> None:
+    loop = private(steps=1)
+    batches = iter(loop)
+    batch = next(batches)
+    loop.step(batch)
+    plain_lines(loop, batch, "before")
+    with pytest.raises(MisuseError, match="private steps must be the only ones"):
+        next(batches)
+
+
+def _averaged_for_a_while(loop: steppe.Private) -> None:
+    kept = copy.deepcopy(loop.model.state_dict())
+    loop.model.load_state_dict({name: torch.zeros_like(t) for name, t in kept.items()})
+    loop.model(torch.zeros(1, 6))
+    loop.model.load_state_dict(kept)
+
+
+def _bounded(loop: steppe.Private) -> None:
+    with torch.no_grad():
+        for weight in loop.model.parameters():
+            weight.clamp_(-0.1, 0.1)
+
+
+def _zeroed_and_bounded(loop: steppe.Private) -> None:
+    loop.optimizer.zero_grad(set_to_none=False)
+    _bounded(loop)
+
+
+def _measured(loop: steppe.Private) -> None:
+    assert float(torch.nn.utils.clip_grad_norm_(loop.model.parameters(), 1e9)) > 0
+
+
+def _measured_on_public_records(loop: steppe.Private) -> None:
+    loss = loop.model(torch.ones(2, 6)).square().sum()
+    torch.autograd.grad(loss, list(loop.model.parameters()))
+
+
+def _public_step(loop: steppe.Private) -> None:
+    plain_lines(loop, (torch.ones(2, 6), torch.zeros(2, dtype=torch.long)), "before and after")
+
+
+def _forgotten_momentum(loop: steppe.Private) -> None:
+    for state in loop.optimizer.state.values():
+        state["momentum_buffer"].mul_(0.5)
+    _bounded(loop)
+
+
+def _loaded_optimizer(loop: steppe.Private) -> None:
+    loop.optimizer.load_state_dict(copy.deepcopy(loop.optimizer.state_dict()))
+    loop.optimizer.zero_grad()
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        _averaged_for_a_while,
+        _bounded,
+        _zeroed_and_bounded,
+        _measured,
+        _measured_on_public_records,
+        _public_step,
+        _forgotten_momentum,
+        _loaded_optimizer,
+    ],
+)
+def test_what_may_be_done_between_private_steps(between: Any) -> None:
+    loop = private()
+    steppe.DecoupledDecay(loop.optimizer, 0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(loop.optimizer, 1, gamma=0.9)
+    for batch in loop:
+        loop.step(batch)
+        scheduler.step()
+        between(loop)
+    assert loop.steps_done == 6
+
+
+def test_gradients_of_a_training_before_are_no_mistake() -> None:
+    model, optimizer, data, plan = parts()
+    F.cross_entropy(model(data[0]), data[1]).backward()
+    loop = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+    for batch in loop:
+        loop.step(batch)
+    assert loop.steps_done == 6
+
+
+def test_gradients_are_not_kept_alive() -> None:
+    loop = private()
+    loop.step(next(iter(loop)))
+    memory = [StorageWeakRef(p.grad.untyped_storage()) for p in loop.model.parameters()]
+    loop.optimizer.zero_grad()
+    assert all(storage.expired() for storage in memory)
+
+
+# --- batches that were transformed -------------------------------------------------------------
+
+
+class _Summed(nn.Module):
+    """Works on rows: as many a record as it has positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x.flatten(0, 1)).view(len(x), -1, 3).mean(1)
+
+
+def sequences() -> steppe.Private:
+    torch.manual_seed(0)
+    model = _Summed()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = (torch.randn(N, 40, 2), torch.randint(3, (N,)))
+    plan = steppe.Plan(
+        delta=1e-4, population=N, batch_size=20, steps=40, noise_multiplier=1.0, clip=steppe.Flat(9)
+    )
+    return steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+
+
+def test_a_cropped_batch_is_probed_in_its_own_shape() -> None:
+    loop = sequences()
+    for x, y in loop.take(3):
+        loop.step((x[:, :5], y))
+    for x, y in loop.take(1):
+        loop.step((x, y))
+    assert loop.steps_done == 4
+    assert len(loop._reports) == 2, "once for each shape"
+
+
+def test_a_batch_that_does_not_fit_is_refused_before_the_charge() -> None:
+    loop = private()
+    x, y = next(iter(loop))
+    for wrong in ((x[:, :4], y), (x[:, None, None], y), {"x": x, "y": y}, (y, x)):
+        with pytest.raises(SteppeError):
+            loop.step(wrong)
+    assert loop.steps_done == 0
+    loop.step((x, y))
+    assert loop.steps_done == 1
+
+
+def test_shapes_without_end_are_refused_before_the_charge() -> None:
+    loop = sequences()
+    for length, (x, y) in zip(range(25, 40), loop.take(15), strict=True):
+        loop.step((x[:, :length], y))
+    x, y = next(iter(loop))
+    with pytest.raises(MisuseError, match="at most 16 shapes and types in a run"):
+        loop.step((x[:, :3], y))
+    assert loop.steps_done == 15
+    loop.step((x[:, :30], y))  # known shapes go on
+    assert loop.steps_done == 16
+
+
+def test_parts_must_go_through_the_model_alike() -> None:
+    loop = sequences()
+    x, y = next(iter(loop))
+    loop.accumulate((x[:5], y[:5]))
+    with pytest.raises(MisuseError, match="parts=of several forms"):
+        loop.step((x[5:, :10], y[5:]))
+    assert loop.steps_done == 0
+
+
+# --- optimizers and arguments that cannot work -------------------------------------------------
+
+
+class _Follows(torch.optim.Optimizer):
+    """Has no learning rate."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.sub_(0.1 * parameter.grad)
+
+
+class _Asks(_Follows):
+    def step(self, closure: Any) -> None:  # type: ignore[override]
+        closure()
+
+
+class _Rests(_Follows):
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        pass
+
+
+def test_an_optimizer_without_a_learning_rate() -> None:
+    model, _, data, plan = parts()
+    optimizer = _Follows(model.parameters())
+    loop = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+    for batch in loop:
+        loop.step(batch)
+    model, _, data, plan = parts()
+    idle = steppe.make_private(model, _Rests(model.parameters()), data, plan, loss=F.cross_entropy)
+    with pytest.raises(MisuseError, match="must move in the first step"):
+        idle.step(next(iter(idle)))
+
+
+def test_an_optimizer_that_needs_a_closure_is_refused_at_set_up() -> None:
+    model, _, data, plan = parts()
+    with pytest.raises(ConfigurationError, match=r"optimizer='_Asks'.*needs closure"):
+        steppe.make_private(model, _Asks(model.parameters()), data, plan, loss=F.cross_entropy)
+
+
+def test_a_scheduler_made_before_does_not_look_like_a_closure() -> None:
+    model, optimizer, data, plan = parts()
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"plan": {}}, "plan='dict': must be a steppe.Plan"),
+        ({"plan": None}, "plan='NoneType': must be a steppe.Plan"),
+        ({"model": lambda x: x}, "model='function': must be a torch nn.Module"),
+        ({"kernels": "fast"}, "kernels='fast': must be steppe.Kernels or None"),
+        ({"loss": nn.CrossEntropyLoss}, r"loss='CrossEntropyLoss': must be made first; write"),
+        ({"loss": None, "objective": 5}, "objective=5: must be a function of"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_named(change: dict[str, Any], message: str) -> None:
+    model, optimizer, data, plan = parts()
+    given = {"model": model, "optimizer": optimizer, "data": data, "plan": plan}
+    with pytest.raises(ConfigurationError, match=message):
+        steppe.make_private(**(given | {"loss": F.cross_entropy} | change))

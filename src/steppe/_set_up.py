@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from steppe import _validate
-from steppe.clipping import objective_of
+from steppe.clipping import Kernels, objective_of
 from steppe.errors import ConfigurationError
 from steppe.plan import Plan
 
@@ -21,11 +22,24 @@ _UNFIT: dict[type[Optimizer], str] = {
 }
 
 
+def require_kinds(*, model: Any, plan: Any, kernels: Any) -> None:
+    """Refuse what is no model, no plan or no choice of kernels, before anything is done with it."""
+    if not isinstance(model, nn.Module):
+        rule, remedy = "must be a torch nn.Module", "wrap a function in a module with its weights"
+        raise _validate.fail("model", _kind(model), rule, remedy)
+    if not isinstance(plan, Plan):
+        remedy = "write steppe.Plan(epsilon=..., delta=..., batch_size=..., epochs=...)"
+        raise _validate.fail("plan", _kind(plan), "must be a steppe.Plan", remedy)
+    if kernels is not None and not isinstance(kernels, Kernels):
+        rule, remedy = "must be steppe.Kernels or None", "leave it out to have the fastest measured"
+        raise _validate.fail("kernels", kernels, rule, remedy)
+
+
 def trained_parameters(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     """The trainable weights, which must be exactly those of the optimizer."""
     if not isinstance(optimizer, Optimizer):
         raise _validate.fail(
-            "optimizer", type(optimizer).__name__, "must be a torch.optim.Optimizer", "pass one"
+            "optimizer", _kind(optimizer), "must be a torch.optim.Optimizer", "pass one"
         )
     for kind, rule in _UNFIT.items():
         if isinstance(optimizer, kind):
@@ -37,6 +51,7 @@ def trained_parameters(model: nn.Module, optimizer: Optimizer) -> dict[str, Tens
         raise ConfigurationError(
             "model=no trainable weights: must have some; set requires_grad on what to train."
         )
+    _require_real(parameters)
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     missing = [name for name, p in parameters.items() if id(p) not in held]
     if missing:
@@ -57,6 +72,41 @@ def trained_parameters(model: nn.Module, optimizer: Optimizer) -> dict[str, Tens
     return parameters
 
 
+def require_plain_steps(optimizer: Optimizer) -> None:
+    """Refuse an optimizer whose step is not taken along a gradient alone."""
+    # Of the class: schedulers put a function of another signature in the place of the method.
+    arguments = list(inspect.signature(type(optimizer).step).parameters.values())[1:]
+    any_number = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [a.name for a in arguments if a.default is a.empty and a.kind not in any_number]
+    if needed:
+        raise _validate.fail(
+            "optimizer",
+            _kind(optimizer),
+            f"must step without arguments, and needs {', '.join(needed)}; a closure would ask the "
+            "data again",
+            "use SGD or Adam",
+        )
+
+
+def _require_real(parameters: dict[str, Tensor]) -> None:
+    """Refuse weights that no private gradient can be made for."""
+    for name, parameter in parameters.items():
+        if parameter.is_complex():
+            raise _validate.fail(
+                f"weight {name!r}",
+                str(parameter.dtype),
+                "must be real, or half of its gradient is lost",
+                "hold a real parameter and use torch.view_as_complex in the forward pass",
+            )
+        if parameter.is_inference():
+            raise _validate.fail(
+                f"weight {name!r}",
+                "made in inference_mode",
+                "must be able to have a gradient",
+                "build the model outside the block",
+            )
+
+
 def losses_of(
     model: nn.Module,
     plan: Plan,
@@ -69,11 +119,23 @@ def losses_of(
         raise _validate.fail(
             "loss", loss, "give either loss or objective", "loss=F.cross_entropy is the usual one"
         )
+    for name, function in (("loss", loss), ("objective", objective)):
+        if isinstance(function, type):
+            raise _validate.fail(
+                name, function.__name__, "must be made first", f"write {function.__name__}()"
+            )
     if loss is not None:
         return objective_of(model, loss, plan.views, augment)
     if augment is not None or plan.views > 1:
         raise _validate.fail(
             "augment", augment, "goes with loss", "average the views inside your objective"
         )
+    if not callable(objective):
+        rule, remedy = "must be a function of (model, batch)", "return one loss for each record"
+        raise _validate.fail("objective", objective, rule, remedy)
     own = objective
-    return lambda batch: own(model, batch)  # type: ignore[misc]
+    return lambda batch: own(model, batch)
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__

@@ -12,11 +12,17 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from steppe import _validate
-from steppe._around_step import refuse_modes, require_movement, require_untouched
-from steppe._set_up import losses_of, trained_parameters
+from steppe._around_step import (
+    OwnSteps,
+    form_of,
+    refuse_modes,
+    require_movement,
+    require_untouched,
+)
+from steppe._set_up import losses_of, require_kinds, require_plain_steps, trained_parameters
 from steppe.accounting import Statement
 from steppe.clipping import ClippedSum, Kernels
-from steppe.clipping.batches import count, each, tensors_in
+from steppe.clipping.batches import count, each
 from steppe.clipping.physical import fitting_physical_batch
 from steppe.clipping.probing import Report, probe
 from steppe.errors import MisuseError
@@ -24,6 +30,10 @@ from steppe.noise import Source, as_source
 from steppe.plan import Plan
 from steppe.sampling import Draw, Offers, Records, check_labels, records
 from steppe.step import PrivateStep
+
+# Forms of a batch that are probed in a run. A probe takes up to seconds; and shapes without end are
+# mostly those of the longest record in the batch, which is private.
+_MOST_FORMS = 16
 
 
 def make_private(
@@ -73,6 +83,7 @@ def make_private(
 
     Guarantees:
         Model, optimizer, loss and plan are checked on made-up records before any budget is spent.
+        Private steps must be the only ones: a gradient of your own beside them is refused.
 
     Examples:
         >>> from torch.nn import functional as F
@@ -86,6 +97,7 @@ def make_private(
         >>> private.epsilon() <= 3.0
         True
     """
+    require_kinds(model=model, plan=plan, kernels=kernels)
     noise = as_source(source)
     rows = records(data)
     if classes is not None:
@@ -101,6 +113,7 @@ def make_private(
         )
     _draw(plan, len(rows), groups)  # refuses groups that do not fit before anything else is done
     parameters = trained_parameters(model, optimizer)
+    require_plain_steps(optimizer)
     losses = losses_of(model, plan, loss, objective, augment)
     if physical_batch is not None:
         _validate.positive_integer("physical_batch", physical_batch)
@@ -113,6 +126,7 @@ def make_private(
         kernels=kernels,
         public=public,
     )
+    refuse_modes(engine)
     return Private(model, optimizer, rows, plan, engine, noise, groups)
 
 
@@ -145,14 +159,15 @@ class Private:
         self._not_private_reason = source.not_private_reason
         self._own_physical_batch = engine.physical_batch is None
         self._example = rows.take(torch.zeros(0, dtype=torch.long))
-        self._reports: dict[tuple[object, ...], Report] = {}
+        self._reports: dict[tuple[object, object], Report] = {}
         self._parts: list[Any] = []
         self._offered = (-1, 0)  # the step of the batch that was handed out last, and its records
-        self._expect(self._report())
+        self._expect([self._report(self._example)])
         engine.rehearse()
         self._step = PrivateStep(plan, engine, optimizer, source, self._padding_rows())
         self._rows = rows
         self._offers = Offers(_draw(plan, len(rows), groups), rows, source, plan.total_steps)
+        self._own_steps = OwnSteps(engine.parameters)
 
     def __iter__(self) -> Iterator[Any]:
         """The batches that are left, one for each step of the plan.
@@ -162,6 +177,7 @@ class Private:
         """
         new = True
         while self.steps_done < self.plan.total_steps:
+            self._own_steps.require_alone()
             if self._drawn is not None and not new:
                 raise MisuseError(
                     f"step={self.steps_done + 1}: a batch was drawn and not stepped; step every "
@@ -171,6 +187,7 @@ class Private:
             batch = self._offers.read(step)
             self._offered = (step, count(batch))
             yield batch
+        self._own_steps.require_alone()
 
     @property
     def _drawn(self) -> int | None:
@@ -201,6 +218,9 @@ class Private:
             batch: the batch that was drawn, possibly moved to a device or transformed record by
                 record; None after `accumulate`.
         """
+        if self.steps_done >= self.plan.total_steps:
+            self._step.take(())  # which refuses: the plan is used up, whatever the batch is
+        self._own_steps.require_alone()
         parts = self._parts if batch is None else [*self._parts, batch]
         found = sum(count(part) for part in parts)
         if self._drawn is None or found != self._drawn:
@@ -212,12 +232,13 @@ class Private:
                 "iterate over the private object and pass on what it yields."
             )
         refuse_modes(self.engine)
-        self._expect(self._report(parts))
+        self._expect([self._report(part) for part in parts or [self._example]])
         done = self.steps_done
         before = self._snapshot() if done == 0 else {}
         try:
             self._step.take(parts)
         finally:
+            self._own_steps.note()
             if self.steps_done > done:  # charged: the batch is used up, whatever became of it
                 self._parts = []
         require_untouched(self.model)
@@ -257,12 +278,11 @@ class Private:
 
     def report(self) -> Report:
         """What the probe found: the layer table, unused weights, memory per record."""
-        return self._report()
+        return self._report(self._example)
 
-    def _report(self, parts: Sequence[Any] = ()) -> Report:
+    def _report(self, batch: Any) -> Report:
         """Probe the model as it is now, once for each form: modules, modes, hooks, weights, and
-        the types of the tensors in a batch, which may have been transformed."""
-        batch = parts[0] if parts else self._example
+        the form of a batch, which may have been transformed."""
         # Modules and weights themselves, which are kept: the place of one that is gone could be
         # taken by another.
         state = (
@@ -271,11 +291,16 @@ class Private:
                 for m in self.model.modules()
             ),
             *(p for p in self.model.parameters() if p.requires_grad),
-            tuple(tensor.dtype for tensor in tensors_in(batch)),
         )
-        if state not in self._reports:
-            self._reports[state] = self._probed(batch)
-        return self._reports[state]
+        form = form_of(batch)
+        if (state, form) not in self._reports:
+            if len({known for _, known in self._reports} | {form}) > _MOST_FORMS:
+                raise MisuseError(
+                    f"batch=another shape: must come in at most {_MOST_FORMS} shapes and types in "
+                    "a run, each of which is checked once; crop or pad to a few fixed sizes."
+                )
+            self._reports[state, form] = self._probed(batch)
+        return self._reports[state, form]
 
     def _probed(self, batch: Any) -> Report:
         trained = {n: p for n, p in self.engine.parameters.items() if p.requires_grad}
@@ -288,10 +313,17 @@ class Private:
         example = each(lambda tensor: tensor[:0], batch)
         return probe(self.model, trained, self.engine.objective, example)
 
-    def _expect(self, report: Report) -> None:
-        self.engine.layouts = report.layouts
+    def _expect(self, reports: Sequence[Report]) -> None:
+        """Make the engine ready for parts of these forms."""
+        self.engine.layouts = reports[0].layouts
+        if any(report.layouts != self.engine.layouts for report in reports):
+            raise MisuseError(
+                "parts=of several forms: must go through the model in the same way, and these "
+                "have different numbers of rows a record in it; give all parts one form."
+            )
         if self._own_physical_batch:
-            bytes_per_record = report.bytes_per_record + self.engine.bytes_written_out
+            largest = max(report.bytes_per_record for report in reports)
+            bytes_per_record = largest + self.engine.bytes_written_out
             weights = sum(p.numel() * p.element_size() for p in self.engine.parameters.values())
             self.engine.physical_batch = fitting_physical_batch(bytes_per_record, weights)
 
@@ -305,7 +337,7 @@ class Private:
         # A table that is also used as an output layer learns its padding row there.
         elsewhere = {
             name
-            for row in self._report().rows
+            for row in self._report(self._example).rows
             if row.path not in ("embedding", "embedding bag")
             for name in row.weights
         }

@@ -303,3 +303,20 @@ def test_stop_iteration_is_not_the_end_of_other_records() -> None:
 
     with pytest.raises(RuntimeError):
         list(Own().stream(DRAWS))
+
+
+@WORKERS
+def test_ragged_records_are_refused_without_their_lengths(workers: int) -> None:
+    """torch's own error says which entry has which length."""
+    data = records(DataLoader(Sequences([4, 4, 7919, 4]), num_workers=workers))
+    drawn = [torch.tensor([0, 1]), torch.tensor([1, 2, 3])]
+    batches = data.stream(drawn)
+    assert next(batches)[0].shape == (2, 4)
+    with pytest.raises(DataError, match="must all have the same structure, shapes") as caught:
+        next(batches)
+    told = str(caught.value) + str(caught.value.__cause__)
+    assert "7919" not in told
+    assert "entry" not in told
+    if not workers:
+        with pytest.raises(DataError, match=r"data=records of several forms \(RuntimeError\)"):
+            data.take(drawn[1])

@@ -27,7 +27,7 @@ from torch.utils.data import (
 )
 
 from steppe.errors import DataError
-from steppe.sampling import Records, records
+from steppe.sampling import Records, check_labels, records
 
 N = 23
 X = torch.arange(N * 6, dtype=torch.float32).view(N, 2, 3)
@@ -400,6 +400,27 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "data=Subset: must have whole numbers",
     ),
     "subset without length": (lambda: Subset(NoLength(), [0]), "data=NoLength: must have __len__"),  # type: ignore[arg-type]
+    "unsigned": (
+        lambda: (np.zeros((N, 2), dtype=np.uint16), Y),
+        "data[0]=array of type uint16: must have a type whose rows torch can take; convert it",
+    ),
+    "unsigned tensor": (
+        lambda: torch.zeros(N, dtype=torch.uint32),
+        "data=array of type uint32: must have a type",
+    ),
+    "sparse": (
+        lambda: (X.to_sparse(), Y),
+        "data[0]=sparse or nested tensor: must be dense, since its rows are taken in any order;",
+    ),
+    "sparse column": (lambda: {"x": X.to_sparse()}, "data['x']=sparse or nested tensor: "),
+    "complex": (
+        lambda: (np.zeros(N, dtype=np.complex64), Y),
+        "data[0]=array of type complex64: must hold real numbers; give torch.view_as_real of it",
+    ),
+    "complex records": (
+        lambda: [(torch.zeros(2, dtype=torch.complex64), 1)],
+        "data[0]=array of type complex64: must hold real numbers",
+    ),
     "drop_last": (
         lambda: DataLoader(DATASET, batch_size=4, drop_last=True),
         f"drop_last=True: {SAMPLER} other choice; leave drop_last out, there is no last batch",
@@ -452,3 +473,24 @@ def test_refusals_say_why(case: str) -> None:
     with pytest.raises(DataError, match="^" + re.escape(message)) as caught:
         records(make())
     assert re.fullmatch(r"[^;]+: [^;]+; .+\.", str(caught.value), re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (torch.zeros(N, dtype=torch.long), "a single tensor"),
+        ([(x, {"label": y, "weight": 1.0}) for x, y in zip(X, Y, strict=True)], "dict as the last"),
+        ([{"x": x, "y": (y, y)} for x, y in zip(X, Y, strict=True)], "list as the last part"),
+    ],
+)
+def test_labels_must_be_the_last_tensor_of_a_record(data: Any, found: str) -> None:
+    with pytest.raises(DataError, match=f"data={found}.*: must end in one tensor of labels"):
+        check_labels(records(data), 3)
+
+
+def test_labels_of_every_flat_form_are_found() -> None:
+    labels = torch.arange(N) % 3
+    for data in ((X, labels), {"x": X, "y": labels}, list(zip(X, labels, strict=True))):
+        check_labels(records(data), 3)
+        with pytest.raises(DataError, match="labels=int64: must be whole numbers from 0 to 1"):
+            check_labels(records(data), 2)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from steppe.clipping import ClippedSum, Report, probe
 from steppe.clipping.tracing import Tracer
@@ -41,14 +42,27 @@ class TracedForward:
         self._reports: dict[tuple[bool, ...], Report] = {}
         self._probing = False
         self._running: ExitStack | None = None
-        module.register_forward_pre_hook(Hook(self._before), with_kwargs=True)
-        module.register_forward_hook(Hook(self._after), always_call=True)
+        self._handles: list[RemovableHandle] = [
+            module.register_forward_pre_hook(Hook(self._before), with_kwargs=True),
+            module.register_forward_hook(Hook(self._after), always_call=True),
+        ]
         for name, parameter in engine.parameters.items():
-            parameter.register_post_accumulate_grad_hook(self._refusal(name))
+            refusal = self._refusal(name)
+            self._handles.append(parameter.register_post_accumulate_grad_hook(refusal))
 
     def expect(self, records: int | None) -> None:
         """Forget the last batch; so many records come next, or None."""
         self._records, self.tracer = records, None
+
+    def detach(self) -> None:
+        """Take every hook away."""
+        self.expect(None)
+        for handle in self._handles:
+            handle.remove()
+        for parameter in self._engine.parameters.values():
+            if not parameter._post_accumulate_grad_hooks:
+                # As on a weight that never had any, which the types of torch leave out.
+                parameter._post_accumulate_grad_hooks = None  # type: ignore[assignment]
 
     def _before(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -33,7 +33,8 @@ class PrivacyEngine:
 
     Three things differ. The module and the optimizer that come back are the ones that went in, so
     state dicts, schedulers and type checks are as before. `.grad` is empty until `step()` and holds
-    the private gradient after it. Misuse that would void the guarantee raises.
+    the private gradient after it. Misuse that would void the guarantee raises, until `detach()`, or
+    the end of a `with PrivacyEngine() as engine:` block, makes module and optimizer plain again.
 
     Args:
         accountant: "prv" (or "pld") for the tight account, "rdp" for the looser second opinion.
@@ -78,7 +79,7 @@ class PrivacyEngine:
         refuse_unknown(PrivacyEngine.__init__, unknown)
         del secure_mode
         self.accountant = Accountant(accountant)
-        self._started = False
+        self._runs: list[Run] = []
 
     def make_private(
         self,
@@ -160,7 +161,7 @@ class PrivacyEngine:
         """
         refuse_unknown(self.make_private_with_epsilon, unknown)
         check_options(poisson_sampling, clipping, noise_generator, grad_sample_mode)
-        if len(self.accountant) or self._started:
+        if len(self.accountant) or self._runs:
             raise _validate.fail(
                 "accountant",
                 f"{len(self.accountant)} steps",
@@ -189,6 +190,24 @@ class PrivacyEngine:
         """The ε that all steps so far cost at δ."""
         return self.accountant.get_epsilon(delta)
 
+    def detach(self) -> None:
+        """End every run of this engine, so that its modules and optimizers are plain again.
+
+        No hook and no attribute stays, and the loaders that were returned hand out no more batches.
+        What was spent stays counted, and `make_private` of this engine may follow.
+
+        Guarantees:
+            Steps taken from here on are plain ones: on the private data they void the guarantee.
+        """
+        for run in self._runs:
+            run.detach()
+
+    def __enter__(self) -> PrivacyEngine:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.detach()
+
     def get_compatible_module(self, module: nn.Module) -> nn.Module:
         """A copy without layers that cannot be trained privately, see `steppe.fix`."""
         return fixed_copy(module)
@@ -204,12 +223,13 @@ class PrivacyEngine:
         if any(isinstance(hook, Hook) for hook in module._forward_pre_hooks.values()):
             raise MisuseError(
                 f"module={type(module).__name__}: was made private before; build a new module and "
-                "optimizer for another run, or go on with the objects that were returned."
+                "optimizer for another run, go on with the objects that were returned, or end that "
+                "run with detach() of its engine."
             )
         parameters = trained_weights(module, optimizer)
         axis = RecordAxis(batch_first)
         run = Run(module, optimizer, parameters, constants, axis, self.accountant)
-        self._started = True
+        self._runs.append(run)
         return module, optimizer, PoissonLoader(draws, run)
 
     def __getattr__(self, name: str) -> NoReturn:

@@ -101,11 +101,32 @@ class Run:
         first = optimizer.register_step_pre_hook(self._before_step)
         # Before the hooks of others, which may look at `.grad`: there is none until ours has run.
         optimizer._optimizer_step_pre_hooks.move_to_end(first.id, last=False)  # type: ignore[attr-defined]
-        optimizer.register_step_post_hook(self._after_step)
+        self._handles = (first, optimizer.register_step_post_hook(self._after_step))
         vars(optimizer).update(constants.visible())
+        self._detached = False
+
+    def detach(self) -> None:
+        """End the run: module and optimizer are plain again, without a hook or an attribute of it.
+
+        A batch of which nothing was released is forgotten. Detaching twice is no mistake.
+        """
+        if self._detached:
+            return
+        self._detached = True
+        self.abandon()
+        self._forward.detach()
+        for handle in self._handles:
+            handle.remove()
+        for name in self.constants.visible():
+            vars(self.optimizer).pop(name, None)
 
     def offer(self, piece: Piece) -> None:
         """A batch was drawn and is about to be handed to the user."""
+        if self._detached:
+            raise MisuseError(
+                f"step={self.steps_done + 1}: the run was detached, so a step would have neither "
+                "clip nor noise; make the loop private again for more private steps."
+            )
         self.require_stepped()
         limit = self.constants.limit
         if piece.first and limit is not None and self.steps_done >= limit:

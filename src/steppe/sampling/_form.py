@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from steppe.errors import DataError
-from steppe.sampling._records import bad_data
+from steppe.sampling._records import bad_data, require_real
 
 
 class Form:
@@ -28,6 +28,7 @@ class Form:
                     "must have first dimension 1 in a batch of one record",
                     "let collate_fn stack the records along the first dimension",
                 )
+            require_real(name, tensor)
             self._columns[name] = (tensor.dtype, tensor.shape[1:])
         # A copy: a view of no rows would keep the record in memory.
         self._no_rows = each(lambda tensor: tensor[:0].clone(), one)

@@ -66,6 +66,17 @@ def no_records() -> DataError:
     return bad_data("data", "no records", "must not be empty", "give at least one record")
 
 
+def require_real(name: str, tensor: torch.Tensor) -> None:
+    """Refuse complex numbers: made-up records are real, so checks on them would miss a half."""
+    if tensor.is_complex():
+        raise bad_data(
+            name,
+            f"array of type {str(tensor.dtype).removeprefix('torch.')}",
+            "must hold real numbers",
+            "give torch.view_as_real of it, and use torch.view_as_complex in the model",
+        )
+
+
 def require_numbered(data: Any) -> None:
     """Refuse data whose records cannot be asked for by number."""
     kind = type(data).__name__

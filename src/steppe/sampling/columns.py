@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from steppe.sampling._records import Records, bad_data
+from steppe.sampling._records import Records, bad_data, require_real
 
 
 class ColumnRecords(Records):
@@ -79,7 +79,7 @@ class SubsetRecords(Records):
 
 def _as_tensor(name: str, column: Any) -> torch.Tensor:
     if isinstance(column, np.ndarray):
-        if column.dtype.kind not in "biuf":
+        if column.dtype.kind not in "biufc":
             raise bad_data(
                 name,
                 f"array of type {column.dtype}",
@@ -98,7 +98,31 @@ def _as_tensor(name: str, column: Any) -> torch.Tensor:
         )
     if tensor.ndim == 0:
         raise bad_data(name, "a single number", "must have one entry a record", "give an array")
+    if tensor.layout != torch.strided or tensor.is_nested:
+        raise bad_data(
+            name,
+            "sparse or nested tensor",
+            "must be dense, since its rows are taken in any order",
+            "use to_dense() or to_padded_tensor(), or give a torch Dataset that makes the records",
+        )
+    require_real(name, tensor)
+    if not _has_rows(tensor.dtype):
+        raise bad_data(
+            name,
+            f"array of type {str(tensor.dtype).removeprefix('torch.')}",
+            "must have a type whose rows torch can take",
+            "convert it beforehand, to int32 or float32, say",
+        )
     return tensor
+
+
+def _has_rows(dtype: torch.dtype) -> bool:
+    """Whether torch can take rows of this type; unsigned integers above 8 bits it cannot."""
+    try:
+        torch.empty(1, dtype=dtype).index_select(0, torch.zeros(1, dtype=torch.long))
+    except (RuntimeError, NotImplementedError):
+        return False
+    return True
 
 
 def _from_numpy(column: np.ndarray[Any, Any]) -> torch.Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from steppe._validate import positive_integer
@@ -17,17 +19,35 @@ def check_labels(rows: Records, classes: int) -> None:
     the first step and nothing of it is published but the refusal.
 
     Args:
-        rows: the data; the last tensor of a record is its label.
+        rows: the data; the last part of a record is its label.
         classes: the declared number of classes.
     """
     classes = positive_integer("classes", classes)
     for start in range(0, len(rows), _AT_ONCE):
         batch = rows.take(torch.arange(start, min(start + _AT_ONCE, len(rows))))
-        label = list(batch.values())[-1] if isinstance(batch, dict) else batch[-1]
-        if label.is_floating_point() or bool(((label < 0) | (label >= classes)).any()):
+        label = _labels_of(batch)
+        whole = not (label.is_floating_point() or label.is_complex())
+        if not whole or bool(((label < 0) | (label >= classes)).any()):
             raise bad_data(
                 "labels",
                 f"{str(label.dtype).removeprefix('torch.')}",
                 f"must be whole numbers from 0 to {classes - 1}",
                 "recode them, or declare the right number of classes",
             )
+
+
+def _labels_of(batch: Any) -> torch.Tensor:
+    """The last part of a batch, if there are several and it is a tensor."""
+    parts = list(batch.values()) if isinstance(batch, dict) else batch
+    if isinstance(parts, torch.Tensor):
+        found = "a single tensor"
+    elif isinstance(parts[-1], torch.Tensor):
+        return parts[-1]
+    else:
+        found = f"{type(parts[-1]).__name__} as the last part of a record"
+    raise bad_data(
+        "data",
+        found,
+        "must end in one tensor of labels where classes are declared",
+        "give (inputs, labels), or leave `classes` out",
+    )

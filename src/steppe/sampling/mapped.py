@@ -47,8 +47,9 @@ class MappedRecords(Records):
 
     Guarantees:
         A batch has one row for each record drawn and rows of the same type and shape as any other
-        batch. A collate function is refused if it changed one of the tried records because of the
-        others, as one does that pads to the longest, mixes or normalises over the batch.
+        batch; the error for ragged records shows no length. A collate function is refused if it
+        changed one of the tried records because of the others, as one does that pads to the
+        longest, mixes or normalises over the batch.
 
     Examples:
         >>> data = MappedRecords([(torch.ones(3), 0), (torch.zeros(3), 1)])
@@ -64,6 +65,7 @@ class MappedRecords(Records):
         self._options = {"collate_fn": default_collate, **(options or {})}
         self._collate = self._options["collate_fn"]
         if self._collate is default_collate:
+            self._collate = self._options["collate_fn"] = _stacked
             self._form = Form(self._collate(self._fetch([0])))
         else:
             self._form = self._try_collate()
@@ -133,6 +135,25 @@ class MappedRecords(Records):
         alone = [form.checked(single, 1) for single in singles]
         require_separate(form.checked(self._collate(copy.deepcopy(found)), tried), alone)
         return form
+
+
+def _stacked(records: list[Any]) -> Any:
+    """What torch makes of records by default; its own words for ragged ones show their lengths."""
+    try:
+        return default_collate(records)
+    except Exception as error:
+        if len(records) == 1:  # nothing to agree with: the record itself is of no use
+            raise
+        raise _ragged(type(error).__name__) from None
+
+
+def _ragged(kind: str) -> DataError:
+    return bad_data(
+        "data",
+        f"records of several forms ({kind})",
+        "must all have the same structure, shapes and types to be stacked",
+        "pad to a fixed length in the data set, or give a DataLoader with a collate_fn that does",
+    )
 
 
 def _forget_frames(error: BaseException | None) -> None:
