@@ -863,7 +863,7 @@ def test_a_cropped_batch_is_probed_in_its_own_shape() -> None:
     for x, y in loop.take(1):
         loop.step((x, y))
     assert loop.steps_done == 4
-    assert len(loop._reports) == 2, "once for each shape"
+    assert len(loop._probed._reports) == 2, "once for each shape"
 
 
 def test_a_batch_that_does_not_fit_is_refused_before_the_charge() -> None:

@@ -7,7 +7,6 @@ import math
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,24 +35,6 @@ def refuse_modes(engine: ClippedSum) -> None:
             "detect_anomaly=on: must be off around make_private and its steps, because its error "
             "would tell that a record's gradient is not finite; look for anomalies on made-up data."
         )
-
-
-def form_of(batch: Any) -> object:
-    """Everything about a batch but its values and the number of its records.
-
-    Examples:
-        >>> form_of((torch.zeros(7, 2), [3])) == form_of((torch.ones(0, 2), [4]))
-        True
-        >>> form_of(torch.zeros(7, 2)) == form_of(torch.zeros(7, 3))
-        False
-    """
-    if isinstance(batch, Tensor):
-        return batch.dtype, batch.device, tuple(batch.shape[1:])
-    if isinstance(batch, tuple | list):
-        return type(batch), *map(form_of, batch)
-    if isinstance(batch, dict):
-        return dict, *((key, form_of(item)) for key, item in batch.items())
-    return type(batch)
 
 
 def require_untouched(model: nn.Module) -> None:

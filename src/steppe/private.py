@@ -12,28 +12,18 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from steppe import _validate
-from steppe._around_step import (
-    OwnSteps,
-    form_of,
-    refuse_modes,
-    require_movement,
-    require_untouched,
-)
+from steppe._around_step import OwnSteps, refuse_modes, require_movement, require_untouched
+from steppe._probed import Probed
 from steppe._set_up import losses_of, require_kinds, require_plain_steps, trained_parameters
 from steppe.accounting import Statement
 from steppe.clipping import ClippedSum, Kernels
-from steppe.clipping.batches import count, each
-from steppe.clipping.physical import fitting_physical_batch
-from steppe.clipping.probing import Report, probe
+from steppe.clipping.batches import count
+from steppe.clipping.probing import Report
 from steppe.errors import MisuseError
 from steppe.noise import Source, as_source
 from steppe.plan import Plan
 from steppe.sampling import Draw, Offers, Records, check_labels, records
 from steppe.step import PrivateStep
-
-# Forms of a batch that are probed in a run. A probe takes up to seconds; and shapes without end are
-# mostly those of the longest record in the batch, which is private.
-_MOST_FORMS = 16
 
 
 def make_private(
@@ -157,14 +147,12 @@ class Private:
         self.model, self.optimizer, self.plan, self.engine = model, optimizer, plan, engine
         self.groups = groups
         self._not_private_reason = source.not_private_reason
-        self._own_physical_batch = engine.physical_batch is None
-        self._example = rows.take(torch.zeros(0, dtype=torch.long))
-        self._reports: dict[tuple[object, object], Report] = {}
+        self._probed = Probed(model, engine, rows.take(torch.zeros(0, dtype=torch.long)))
         self._parts: list[Any] = []
         self._offered = (-1, 0)  # the step of the batch that was handed out last, and its records
-        self._expect([self._report(self._example)])
+        self._probed.expect(())
         engine.rehearse()
-        self._step = PrivateStep(plan, engine, optimizer, source, self._padding_rows())
+        self._step = PrivateStep(plan, engine, optimizer, source, self._probed.padding_rows())
         self._rows = rows
         self._offers = Offers(_draw(plan, len(rows), groups), rows, source, plan.total_steps)
         self._own_steps = OwnSteps(engine.parameters)
@@ -232,7 +220,7 @@ class Private:
                 "iterate over the private object and pass on what it yields."
             )
         refuse_modes(self.engine)
-        self._expect([self._report(part) for part in parts or [self._example]])
+        self._probed.expect(parts)
         done = self.steps_done
         before = self._snapshot() if done == 0 else {}
         try:
@@ -278,74 +266,7 @@ class Private:
 
     def report(self) -> Report:
         """What the probe found: the layer table, unused weights, memory per record."""
-        return self._report(self._example)
-
-    def _report(self, batch: Any) -> Report:
-        """Probe the model as it is now, once for each form: modules, modes, hooks, weights, and
-        the form of a batch, which may have been transformed."""
-        # Modules and weights themselves, which are kept: the place of one that is gone could be
-        # taken by another.
-        state = (
-            *(
-                (m, m.training, *m._forward_hooks, *m._forward_pre_hooks)
-                for m in self.model.modules()
-            ),
-            *(p for p in self.model.parameters() if p.requires_grad),
-        )
-        form = form_of(batch)
-        if (state, form) not in self._reports:
-            if len({known for _, known in self._reports} | {form}) > _MOST_FORMS:
-                raise MisuseError(
-                    f"batch=another shape: must come in at most {_MOST_FORMS} shapes and types in "
-                    "a run, each of which is checked once; crop or pad to a few fixed sizes."
-                )
-            self._reports[state, form] = self._probed(batch)
-        return self._reports[state, form]
-
-    def _probed(self, batch: Any) -> Report:
-        trained = {n: p for n, p in self.engine.parameters.items() if p.requires_grad}
-        if not trained:
-            raise MisuseError(
-                "model=no trainable weights: must have some in every step; set requires_grad on "
-                "what to train."
-            )
-        # Without its rows: the probe looks at shapes and types alone.
-        example = each(lambda tensor: tensor[:0], batch)
-        return probe(self.model, trained, self.engine.objective, example)
-
-    def _expect(self, reports: Sequence[Report]) -> None:
-        """Make the engine ready for parts of these forms."""
-        self.engine.layouts = reports[0].layouts
-        if any(report.layouts != self.engine.layouts for report in reports):
-            raise MisuseError(
-                "parts=of several forms: must go through the model in the same way, and these "
-                "have different numbers of rows a record in it; give all parts one form."
-            )
-        if self._own_physical_batch:
-            largest = max(report.bytes_per_record for report in reports)
-            bytes_per_record = largest + self.engine.bytes_written_out
-            weights = sum(p.numel() * p.element_size() for p in self.engine.parameters.values())
-            self.engine.physical_batch = fitting_physical_batch(bytes_per_record, weights)
-
-    def _padding_rows(self) -> dict[str, int]:
-        """Rows of embedding tables that only ever stand for padding."""
-        padded = {
-            id(module.weight): module.padding_idx
-            for module in self.model.modules()
-            if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.padding_idx is not None
-        }
-        # A table that is also used as an output layer learns its padding row there.
-        elsewhere = {
-            name
-            for row in self._report(self._example).rows
-            if row.path not in ("embedding", "embedding bag")
-            for name in row.weights
-        }
-        return {
-            name: padded[id(weight)]
-            for name, weight in self.engine.parameters.items()
-            if id(weight) in padded and name not in elsewhere
-        }
+        return self._probed.report()
 
     def _snapshot(self) -> dict[str, Tensor]:
         return {name: p.detach().clone() for name, p in self.engine.parameters.items()}
