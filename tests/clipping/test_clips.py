@@ -190,7 +190,7 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: GEP(bases=2, groups=3), r"GEP\.groups=3: must not exceed bases=2"),
     (lambda: GEP(residual_bound=-1), r"GEP\.residual_bound=-1: must be finite and above 0"),
     (lambda: GEP(biased=1), r"GEP\.biased=1: must be True or False"),  # type: ignore[arg-type]
-    (lambda: begun(GEP(bases=11)), r"GEP\.bases=11: must not exceed the 10 public records"),
+    (lambda: begun(GEP(11, groups=1)), r"GEP\.bases=11: gives a group 11 .* the 10 public records"),
     (lambda: GEP(40).begin(Case().parameters, Anchors(99, list)), r"bases=40: must not.* 39 weig"),  # type: ignore[arg-type]
     (lambda: GEP(5).begin(Case().parameters), r"public=None: GEP finds its subspace with public"),
     (lambda: Flat().begin({}, Anchors(3, list)), r"public='3 records': this clip learns nothing"),  # type: ignore[arg-type]

@@ -1,5 +1,7 @@
 """The clipped sum as a whole: limits, composition, misuse."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from steppe.clipping import ClippedSum, Flat, Kernels
+from steppe.clipping import ClippedSum, Flat, Kernels, probe
 from steppe.clipping.reference import clipped_sum, record_gradients
 from steppe.errors import MisuseError, UnsupportedModelError
 
@@ -206,3 +208,77 @@ def test_random_networks_equal_the_reference(
     engine.add_(out, (x,))
     wanted = clipped_sum(objective, list(parameters.values()), (x,), clip, l2)
     assert float((out - wanted).norm()) <= 1e-5 * max(float(wanted.norm()), clip.bound)
+
+
+def clipped_and_wanted(
+    objective: Callable[[tuple[Tensor, Tensor]], Tensor],
+    parameters: dict[str, Tensor],
+    batch: tuple[Tensor, Tensor],
+    engine: ClippedSum,
+) -> tuple[Tensor, Tensor]:
+    out = torch.zeros(engine.numel)
+    engine.add_(out, batch)
+    return out, clipped_sum(objective, parameters, batch, engine.clip)
+
+
+@pytest.mark.parametrize("physical", [None, 5])
+def test_a_batch_that_the_model_writes_over_is_whole_for_the_next_query(
+    physical: int | None,
+) -> None:
+    model, parameters, _, batch = setting()
+    before = batch[0].clone()
+
+    def objective(batch: tuple[Tensor, Tensor]) -> Tensor:
+        return F.cross_entropy(model(batch[0].mul_(2).sub_(1)), batch[1], reduction="none")
+
+    engine = ClippedSum(parameters, objective, Flat(0.3), physical_batch=physical)
+    for _ in range(3):
+        assert torch.allclose(*clipped_and_wanted(objective, parameters, batch, engine), atol=1e-6)
+        assert torch.equal(batch[0], before)
+
+
+def test_a_batch_is_copied_only_where_it_is_written() -> None:
+    model, parameters, _, batch = setting()
+    places = []
+
+    def objective(batch: tuple[Tensor, Tensor]) -> Tensor:
+        places.append(batch[0].data_ptr())
+        return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    engine = ClippedSum(parameters, objective, Flat(0.3))
+    for _ in range(3):
+        engine.add_(torch.zeros(engine.numel), batch)
+    assert places[1:] == [batch[0].data_ptr()] * 2
+
+
+def test_an_objective_that_begins_to_write_is_refused() -> None:
+    model, parameters, _, batch = setting()
+    passes = []
+
+    def objective(batch: tuple[Tensor, Tensor]) -> Tensor:
+        passes.append(1)
+        x = batch[0] if len(passes) == 1 else batch[0].mul_(2)
+        return F.cross_entropy(model(x), batch[1], reduction="none")
+
+    engine = ClippedSum(parameters, objective, Flat(0.3))
+    engine.add_(torch.zeros(engine.numel), batch)
+    with pytest.raises(UnsupportedModelError, match="batch=written: must be changed in place in"):
+        engine.add_(torch.zeros(engine.numel), batch)
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_gradients_that_the_objective_takes_inside_do_not_count(both: bool) -> None:
+    """Adversarial examples: the gradient of the input is taken on the way to the loss."""
+    model, parameters, _, batch = setting()
+
+    def objective(batch: tuple[Tensor, Tensor]) -> Tensor:
+        x, labels = batch
+        start = x.detach().clone().requires_grad_()
+        plain = F.cross_entropy(model(start), labels, reduction="none")
+        (uphill,) = torch.autograd.grad(plain.sum(), start, retain_graph=both)
+        worse = F.cross_entropy(model(x + 0.1 * uphill.sign()), labels, reduction="none")
+        return plain + worse if both else worse
+
+    report = probe(model, parameters, objective, batch)
+    engine = ClippedSum(parameters, objective, Flat(0.3), layouts=report.layouts)
+    assert torch.allclose(*clipped_and_wanted(objective, parameters, batch, engine), atol=1e-6)

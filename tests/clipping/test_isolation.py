@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from steppe.clipping import ClippedSum, Flat, Report, probe
 from steppe.clipping.layout import Layout
-from steppe.errors import IsolationError, UnsupportedModelError
+from steppe.errors import IsolationError, MisuseError, UnsupportedModelError
 
 LABELS = torch.zeros(1, dtype=torch.long)
 
@@ -318,8 +318,10 @@ def test_layers_skipped_by_chance_are_refused() -> None:
         records_of(objective, dict(model.named_parameters()), (torch.zeros(1, 4),))
 
 
-def test_operations_that_made_up_records_do_not_reach_are_refused_where_it_matters() -> None:
-    """Time-major behind dead units: axis 0 and axis 1 both fit, and nothing tells which."""
+@pytest.mark.parametrize("flattened", [False, True])
+def test_dead_units_are_located_by_the_number_of_records_or_refused(flattened: bool) -> None:
+    """Behind dead units nothing moves. The axis that grows with the number of records shows where
+    they lie, but not in which order they are folded with positions."""
     first, second = nn.Linear(3, 4), nn.Linear(4, 2)
     with torch.no_grad():
         first.bias.fill_(-1e3)
@@ -327,10 +329,18 @@ def test_operations_that_made_up_records_do_not_reach_are_refused_where_it_matte
 
     def objective(batch: Any) -> Tensor:
         h = torch.relu(first(batch[0].transpose(0, 1)))
-        return second(h).square().sum((0, 2))
+        h = second(h.flatten(0, 1)).unflatten(0, h.shape[:2]) if flattened else second(h)
+        return h.square().sum((0, 2))
 
-    with pytest.raises(UnsupportedModelError, match="must react to made-up records"):
-        records_of(objective, dict(model.named_parameters()), (torch.zeros(1, 6, 3),))
+    def layouts() -> list[Any]:
+        example = (torch.zeros(1, 6, 3),)
+        return records_of(objective, dict(model.named_parameters()), example).layouts
+
+    if flattened:
+        with pytest.raises(UnsupportedModelError, match="must react to made-up records"):
+            layouts()
+    else:
+        assert layouts()[1].inputs == (Layout(1, rows=1),)
 
 
 def test_a_step_on_another_path_than_the_probes_is_refused() -> None:
@@ -513,3 +523,84 @@ def test_random_numbers_of_its_own_are_named_as_the_reason() -> None:
 
     with pytest.raises(IsolationError, match=r"losses=not repeatable: .* from the global gener"):
         run(nn.Sequential(Jitter(), nn.Linear(4, 3)), torch.zeros(1, 4))
+
+
+def test_a_loop_over_records_is_refused_for_what_it_is() -> None:
+    model = nn.Linear(6, 3)
+
+    def objective(batch: Any) -> Tensor:
+        return torch.stack([model(x[None]).square().sum() for x in batch[0]])
+
+    with pytest.raises(UnsupportedModelError) as caught:
+        records_of(objective, dict(model.named_parameters()), (torch.zeros(1, 6),))
+    assert not isinstance(caught.value, IsolationError)
+    assert "give the model all records at once in place of a loop" in str(caught.value)
+
+
+def test_a_loss_that_makes_pairs_of_records_is_named() -> None:
+    model = nn.Linear(6, 1)
+
+    def objective(batch: Any) -> Tensor:
+        return (model(batch[0]) - batch[1]).square().mean(1)  # (N, 1) − (N,)
+
+    with pytest.raises(IsolationError, match=r"loss=mixes records: .* all pairs of records"):
+        probe(model, dict(model.named_parameters()), objective, (torch.zeros(1, 6), torch.zeros(1)))
+
+
+class FromList(nn.Module):
+    """Hides its input from torch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(torch.tensor(x.tolist()))
+
+
+def test_records_that_leave_torch_are_refused_with_a_reason() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"gradients=none: .* not in arrays or lists"):
+        run(FromList(), torch.zeros(1, 6))
+
+
+def test_misuse_inside_the_probe_is_said_once() -> None:
+    """A weight that is trained and was not declared: one message and not two."""
+    model = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 3))
+
+    def objective(batch: Any) -> Tensor:
+        return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    half = dict(model[1].named_parameters())
+    with pytest.raises(MisuseError, match=r"^weights of shapes="):
+        probe(model, half, objective, (torch.zeros(1, 6), LABELS))
+
+
+class ForThree(nn.Module):
+    """Written for batches of three or fewer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) + torch.zeros(3, 1)[: len(x)]
+
+
+def test_a_model_for_one_number_of_records_is_refused() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"records=11: .* must take any number of them"):
+        run(ForThree(), torch.zeros(1, 6))
+
+
+class Rescales(nn.Module):
+    """Changes its input in place, as code that is given pixels does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x.mul_(2).sub_(1))
+
+
+def test_a_model_that_changes_its_input_in_place_is_accepted() -> None:
+    assert run(Rescales(), torch.zeros(1, 6)).notes == ()

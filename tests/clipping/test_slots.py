@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from steppe.clipping.slots import Kept, Outer, Single, Summed, blank, squared_rows
+from steppe.clipping.slots import Kept, Outer, Single, Summed, blank, squared_rows, wide
+from steppe.errors import UnsupportedModelError
 
 NOBODY = torch.zeros(0, dtype=torch.long)
 
@@ -124,3 +125,15 @@ def test_tiny_inputs_with_huge_gradients_do_not_underflow(positions: int) -> Non
     x, g = torch.full((2, positions, 784), 2.6e-23), torch.full((2, positions, 1), 1.8e18)
     truth = torch.einsum("btp,btd->bpd", g.double(), x.double()).square().sum((1, 2))
     assert (Outer(x, g).squared_norms().double() >= truth).all()
+
+
+def test_a_weight_without_axes_has_a_slot() -> None:
+    slot, out = Kept(torch.tensor([1.0, 2.0, 3.0])), torch.zeros(1)
+    slot.add_(out, torch.tensor([1.0, 0.5, 2.0]), NOBODY)
+    assert out.tolist() == [8.0]
+    assert slot.dots(torch.tensor(2.0)).tolist() == [2.0, 4.0, 6.0]
+
+
+def test_complex_gradients_are_refused() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"gradient=torch.complex64: must be of real"):
+        wide(torch.zeros(2, dtype=torch.complex64))

@@ -59,6 +59,18 @@ class Bare(nn.Module):
         return x
 
 
+class Scalar(nn.Module):
+    """A weight without axes, as it is or through a function."""
+
+    def __init__(self, through: Callable[[Tensor], Tensor] = lambda weight: weight) -> None:
+        super().__init__()
+        self.factor, self.shift = nn.Parameter(torch.tensor(0.7)), nn.Parameter(torch.randn(()))
+        self.layer, self.through = nn.Linear(6, 4), through
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * self.through(self.factor) + self.shift
+
+
 class Tied(nn.Module):
     """One weight as embedding and as output layer, and a layer called twice."""
 
@@ -98,6 +110,46 @@ class Products(nn.Module):
         h = h + x @ self.core[1].repeat(len(x), 1, 1)
         h = torch.where(h > 0, h, h * self.gate[:, None])
         return h.sum(2) @ torch.tanh(self.mix @ self.mix)[:4, :3]
+
+
+class TimeMajorProduct(nn.Module):
+    """Records between the axes of a product whose weight is as wide as the batch is long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.core = nn.Parameter(torch.randn(4, B, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x.transpose(0, 1) @ self.core).transpose(0, 1)
+
+
+class LearnedQueries(nn.Module):
+    """Attention pooling: the same queries for every record, expanded to the batch."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.queries = nn.Parameter(torch.randn(1, 2, 6))
+        self.inner, self.keys, self.way = nn.Linear(6, 6), nn.Linear(3, 6), way
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k = self.queries.expand(len(x), -1, -1), self.keys(x)
+        match self.way:
+            case "einsum":
+                return torch.einsum("bqd,bkd->bqk", q, k)
+            case "einsum, queries first":
+                return torch.einsum("q...d, ...kd", self.inner(q).transpose(0, 1), k)
+            case "repeated":
+                q = self.inner(self.queries.repeat(len(x), 1, 1))
+                return torch.einsum("bqd,bkd->bqk", [q, k])
+            case "attention":
+                return F.scaled_dot_product_attention(q, k, k)
+        q, k = (t.unflatten(-1, (2, 3)).transpose(1, 2) for t in (self.inner(q), k))
+        return F.scaled_dot_product_attention(k, q, q).transpose(1, 2)
+
+
+class Pairs(nn.Bilinear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x, x.flip(-1))
 
 
 class Standardised(nn.Module):
@@ -180,10 +232,19 @@ CASES = [
         (4, 6),
     ),
     Case("bare parameters", Bare, (4, 6)),
+    Case("scalar", Scalar, (6,)),
+    Case("scalar, 3-d", Scalar, (3, 6)),
+    Case("scalar derived", lambda: Scalar(torch.exp), (6,)),
     Case("tied weights", Tied, (6,), tokens=7),
     Case("positions", lambda: Positions(4), (4, 3)),
     Case("positions as many as records", lambda: Positions(B), (B, 3)),
     Case("products", Products, (4, 3)),
+    Case("time-major product", TimeMajorProduct, (4, B)),
+    *(
+        Case(f"learned queries, {way}", lambda way=way: LearnedQueries(way), (4, 3))  # type: ignore[misc]
+        for way in ("einsum", "einsum, queries first", "repeated", "attention", "heads")
+    ),
+    Case("bilinear", lambda: Pairs(4, 4, 3), (4,)),
 ]
 
 

@@ -54,3 +54,11 @@ def count(batch: Any) -> int:
             "first axis, with the same length; check the collate function."
         )
     return sizes.pop()
+
+
+def version(tensor: Tensor) -> int:
+    """How often a tensor was written in place.
+
+    Inference tensors do not count, and cannot be written outside of their mode.
+    """
+    return 0 if tensor.is_inference() else int(tensor._version)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from steppe import _validate
 from steppe._text import first_line
-from steppe.clipping.batches import count, each, rows
+from steppe.clipping.batches import count, each, rows, tensors_in, version
 from steppe.clipping.captured import Captured, Found, Packing, Strengths
 from steppe.clipping.clip import Anchors, Clip, Scaled
 from steppe.clipping.kernels import Kernels
@@ -74,10 +74,21 @@ class ClippedSum:
         self.clip = clip
         self.l2 = l2
         self.physical_batch = physical_batch
-        self.layouts = layouts
+        self._layouts = layouts
+        self._writes_batch: bool | None = None
         self.kernels = kernels or Kernels()
         anchors = None if public is None else Anchors(count(public), self._anchors(public))
         self.clipper = clip.begin(self.parameters, anchors)
+
+    @property
+    def layouts(self) -> list[Layouts] | None:
+        """Where the records lie in each operation; new ones come with a new mode of the model."""
+        return self._layouts
+
+    @layouts.setter
+    def layouts(self, layouts: list[Layouts] | None) -> None:
+        if layouts is not self._layouts:
+            self._layouts, self._writes_batch = layouts, None
 
     @property
     def numel(self) -> int:
@@ -255,23 +266,49 @@ class ClippedSum:
         """Run the objective on one physical batch and its backward pass to the activations."""
         objective = objective or self.objective
         records = count(batch) if records is None else records
-        alias = each(_marked, batch)
+        alias = self._for_model(batch)
+        before = _writes(alias)
         tracer = self.tracer(records)
         with torch.enable_grad():
             with tracer:
                 losses = objective(alias)
             check_losses(losses, records)
             tracer.require_whole()
+            self._note_writes(_writes(alias) != before)
             if tracer.uses:
+                for use in tracer.uses:
+                    use.slots = []  # left by a gradient that the objective took inside
                 torch.autograd.grad(losses, ANCHOR, torch.ones_like(losses), allow_unused=True)
         return tracer
 
+    def _for_model(self, batch: Any) -> Any:
+        """The batch under new names, marked as records; the caller's own tensors stay unmarked.
 
-def _marked(tensor: Tensor) -> Tensor:
-    """An alias that is known to be made from records; the caller's own tensor stays unmarked."""
-    alias = tensor.detach()
-    mark(alias)
-    return alias
+        A model that changes its input in place gets a copy, because a step may ask about the same
+        batch again. Whether it does shows in its first pass, so all others copy nothing in vain.
+        """
+        copies = self._writes_batch is not False
+
+        def alias(tensor: Tensor) -> Tensor:
+            found = tensor.detach().clone() if copies else tensor.detach()
+            mark(found)
+            return found
+
+        return each(alias, batch)
+
+    def _note_writes(self, written: bool) -> None:
+        """Remember whether the objective writes to its batch, and refuse one that begins to."""
+        if written and self._writes_batch is False:
+            raise UnsupportedModelError(
+                "batch=written: must be changed in place in every forward pass or in none, and was "
+                "for the first time after others; work on a copy (x = x.clone())."
+            )
+        self._writes_batch = written or bool(self._writes_batch)
+
+
+def _writes(batch: Any) -> list[int]:
+    """How often each tensor of a batch was written."""
+    return [version(tensor) for tensor in tensors_in(batch)]
 
 
 def in_hand(out: Buffer) -> Tensor:

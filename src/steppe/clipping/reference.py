@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steppe.clipping.batches import count, rows
+from steppe.clipping.batches import count, each, rows
 from steppe.clipping.captured import Strengths, strengths
 from steppe.clipping.clip import Clip
 
@@ -28,7 +28,8 @@ def record_gradients(
     """
     gradients = []
     for i in range(count(batch)):
-        loss = objective(rows(batch, slice(i, i + 1))).sum()
+        # A copy: the model may change its input in place.
+        loss = objective(each(torch.clone, rows(batch, slice(i, i + 1)))).sum()
         found = torch.autograd.grad(loss, parameters, allow_unused=True)
         gradients.append(
             torch.cat(

@@ -4,12 +4,14 @@ A per-record bound means nothing if one record's output depends on another. The 
 made-up record at a time, and leaves one out, and looks at what moves: in the losses and gradients
 (isolation), in every operation that uses a weight (where the records lie), in weights and buffers
 (nothing made from records may be written there). It compares the engine's gradients with autograd's
-own. No private value is read.
+own. It does so at the weights that training starts from and beside them, where nothing is hidden
+behind zeros. No private value is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -17,21 +19,17 @@ from torch import Tensor, nn
 
 from steppe._global_seeds import global_seeds_kept
 from steppe._text import first_line
-from steppe.clipping.batches import tensors_in
 from steppe.clipping.probing.agreement import (
     require_alone,
     require_no_company,
     require_right_gradients,
 )
-from steppe.clipping.probing.isolation import (
-    Locator,
-    first_mixing,
-    require_isolation,
-    require_repeatable,
-)
+from steppe.clipping.probing.isolation import Locator
 from steppe.clipping.probing.report import Report as Report
 from steppe.clipping.probing.report import Row as Row
 from steppe.clipping.probing.report import row
+from steppe.clipping.probing.rounds import one_round
+from steppe.clipping.probing.shift import SHIFTS, START, Shift, shifted
 from steppe.clipping.probing.sight import (
     Sight,
     Subject,
@@ -39,13 +37,14 @@ from steppe.clipping.probing.sight import (
     look,
     require_steady,
 )
+from steppe.clipping.probing.stand_in import require_inputs, squared_outputs
 from steppe.clipping.probing.synthetic import STYLES, Style, synthetic, with_other_record
 from steppe.clipping.tracing import Layouts
 from steppe.errors import SteppeError, UnsupportedModelError
 
 _RECORDS = 3
+_MORE = 5  # what does not move shows its record axis by growing
 _COMPANY = 11  # records that one is compared in and without: some code begins to mix at a few
-_ROUNDS = 4  # each with random numbers of its own: some models mix records only now and then
 _SEED = 20_170
 
 
@@ -74,39 +73,77 @@ def probe(
     subject = Subject(model, parameters, objective)
     generator = torch.Generator().manual_seed(_SEED)
     with global_seeds_kept():
-        style = _first_finite(subject, example, generator)
-        batch = synthetic(example, _RECORDS, generator, style)
-        first = look(subject, batch, _SEED)
+        style, first = _first_finite(subject, example, generator)
         attributes = _attributes_note(model)
         locator = Locator(first)
-        for seed in range(_SEED, _SEED + _ROUNDS):
+        place = START
+        # Each round has random numbers of its own: some models mix records only now and then.
+        for number, shift in enumerate((START, *SHIFTS)):
             batch = synthetic(example, _RECORDS, generator, style)
-            others = [with_other_record(batch, i, generator, style) for i in range(_RECORDS)]
-            _one_round(subject, batch, others, seed, locator)
-        require_steady(subject, batch, _SEED)
+            others = [
+                with_other_record(batch, i, generator, style, uniform=number % 2 == 1)
+                for i in range(_RECORDS)
+            ]
+            place = one_round(subject, batch, others, _SEED + number, locator, shift)
+        if locator.ambiguous:
+            more = synthetic(example, _MORE, generator, style)
+            with _any_number(_MORE):
+                locator.recount(look(subject, more, _SEED))
         layouts = locator.layouts()
-        require_right_gradients(subject, batch, layouts, _SEED)
-        require_alone(subject, batch, others, layouts, _SEED)
         company = synthetic(example, _COMPANY, generator, style)
-        note = require_no_company(subject, company, layouts, _SEED)
-    return _report(first, parameters, layouts, [note, attributes])
+        note = _require_agreement(subject, batch, others, company, layouts, place)
+    return _report(first, parameters, layouts, [note, attributes, _zeros_note(place)])
 
 
-def _one_round(
-    subject: Subject, batch: Any, others: list[Any], seed: int, locator: Locator
-) -> None:
-    """Replace every record in turn, on the same random numbers."""
-    base = look(subject, batch, seed)
-    for which, other in enumerate(others):
-        replaced = look(subject, other, seed)
+def _zeros_note(place: Shift | None) -> str | None:
+    if place is not None and not place.keep_zeros:
+        return None
+    return (
+        "the model does not run beside the weights that it starts from: what lies behind those "
+        "that are zero was not checked"
+    )
 
-        def culprit(other: Any = other, which: int = which) -> str:
-            before = look(subject, batch, seed, modules=True)
-            require_repeatable(base, before)
-            return first_mixing(before, look(subject, other, seed, modules=True), which)
 
-        require_isolation(base, replaced, which, culprit)
-        locator.narrow(base, replaced, which)
+def _require_agreement(
+    subject: Subject,
+    batch: Any,
+    others: list[Any],
+    company: Any,
+    layouts: list[Layouts],
+    place: Shift | None,
+) -> str | None:
+    """The checks of gradients, where autograd's own are finite.
+
+    Returns:
+        Why a check could be made in part only, or None.
+    """
+    for here in dict.fromkeys((place, START)):
+        with shifted(subject, here):
+            require_steady(subject, batch, _SEED)
+            if not require_right_gradients(subject, batch, layouts, _SEED):
+                continue
+            require_alone(subject, batch, others, layouts, _SEED)
+            with _any_number(_COMPANY):
+                return require_no_company(subject, company, layouts, _SEED)
+    raise UnsupportedModelError(
+        "gradients=not finite: must be numbers on inputs from N(0, 1) or [0, 1) with labels 0 and "
+        "1; check the scale of the initial weights, and roots and logarithms near zero."
+    )
+
+
+@contextmanager
+def _any_number(records: int) -> Iterator[None]:
+    """Refuse a model that fails for want of the number of records it was written for."""
+    try:
+        yield
+    except SteppeError:
+        raise
+    except Exception as error:  # whatever the model or the loss says
+        raise UnsupportedModelError(
+            f"records={records}: model and loss must take any number of them, because batches are "
+            f"drawn at random, and said: {first_line(error).rstrip('.')}; take the size of the "
+            "batch from its tensors."
+        ) from error
 
 
 def _report(
@@ -146,22 +183,25 @@ def inspect(model: nn.Module, *inputs: Tensor) -> Report:
         inputs: a batch of any number of records as the model takes it; only shapes and types are
             used.
 
+    Returns:
+        The layer table; an empty one where no weight is trained.
+
     Examples:
         >>> print(inspect(nn.Linear(3, 2), torch.zeros(1, 3)))  # doctest: +ELLIPSIS
         weights       operation  path    size  why
         weight, bias  linear     linear  8     ...
         memory: 0.00 MB a record
     """
-
-    def squares(batch: Any) -> Tensor:
-        outputs = [out for out in tensors_in(model(*batch)) if out.is_floating_point()]
-        return torch.stack([out.square().reshape(len(out), -1).sum(1) for out in outputs]).sum(0)
-
+    require_inputs(inputs)
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    return probe(model, parameters, squares, inputs)
+    if not parameters:
+        return Report([], [], (), 1)
+    return probe(model, parameters, squared_outputs(model), inputs)
 
 
-def _first_finite(subject: Subject, example: Any, generator: torch.Generator) -> Style:
+def _first_finite(
+    subject: Subject, example: Any, generator: torch.Generator
+) -> tuple[Style, Sight]:
     """How to make records up so that the losses are finite: NaN hides what depends on what."""
     failure: Exception | None = None
     for style in STYLES:
@@ -173,7 +213,7 @@ def _first_finite(subject: Subject, example: Any, generator: torch.Generator) ->
             failure = failure or error
             continue
         if bool(torch.isfinite(sight.losses).all()):
-            return style
+            return style, sight
     if failure is not None:
         raise UnsupportedModelError(
             f"model and loss={type(failure).__name__}: must run on made-up records, inputs from "

@@ -23,7 +23,7 @@ from steppe.clipping.probing.sight import Subject, unchanged
 from steppe.clipping.rules import RULES
 from steppe.clipping.slots import wide, wide_dtype
 from steppe.clipping.tracing import Layouts, Tracer, mark
-from steppe.errors import IsolationError, UnsupportedModelError
+from steppe.errors import IsolationError, SteppeError, UnsupportedModelError
 
 # float32 gradients of the same graph by two routes; a wrong rule is wrong by far more.
 _TOLERANCE = 2e-3
@@ -31,17 +31,25 @@ _TOLERANCE = 2e-3
 
 def require_right_gradients(
     subject: Subject, batch: Any, layouts: list[Layouts], seed: int
-) -> None:
-    """The engine's norms and sums against autograd's, on the same random numbers."""
+) -> bool:
+    """The engine's norms and sums against autograd's, on the same random numbers.
+
+    Returns:
+        False where autograd's own are not finite, and nothing can be compared.
+    """
     factors = torch.tensor([1.0, -0.5, 2.0])
     try:
         norms, total = _by_autograd(subject, batch, factors, seed)
+        if not bool(torch.isfinite(norms).all()):
+            return False
         found_norms, found_total = _by_engine(subject, batch, layouts, factors, seed)
-    except (RuntimeError, NotImplementedError) as error:
+    except SteppeError:
+        raise
+    except Exception as error:  # whatever torch or the model says
         raise UnsupportedModelError(
             "gradients=none: must be computable record by record, and torch says: "
-            f"{first_line(error)}; take checkpointed or compiled blocks out of the model, or "
-            "rewrite that layer."
+            f"{first_line(error).rstrip('.')}; take checkpointed, compiled or scripted blocks out "
+            "of the model, and keep records in torch tensors, not in arrays or lists."
         ) from error
     scales = _scales(norms)
     for i, (name, parameter) in enumerate(subject.parameters.items()):
@@ -55,6 +63,7 @@ def require_right_gradients(
                 f"{worst:.1e}; report the layer, and freeze it or write it with torch.nn layers "
                 "meanwhile."
             )
+    return True
 
 
 def require_alone(
@@ -94,7 +103,7 @@ def require_no_company(
         for part in (slice(1, None), slice(None, -1), slice(None, 3)):
             fewer = each(lambda tensor, part=part: tensor[part], batch)  # type: ignore[misc]
             found = _losses(subject, fewer, seed)
-            if not torch.allclose(found, losses[part], rtol=1e-3, atol=1e-5):
+            if not torch.allclose(found, losses[part], rtol=1e-3, atol=1e-5, equal_nan=True):
                 raise _in_company("it did")
             fewer_norms = _norms(subject, fewer, layouts, seed)
             _require_same(subject, norms[:, part], fewer_norms, "others were left out")
@@ -141,10 +150,13 @@ def _repeatable(subject: Subject, batch: Any, seed: int) -> bool:
 def _losses(subject: Subject, batch: Any, seed: int) -> Tensor:
     seed_everything(seed)
     with unchanged(subject.model), torch.enable_grad():
-        return subject.objective(batch).detach().float()
+        return subject.objective(each(torch.clone, batch)).detach().float()
 
 
 def _require_same(subject: Subject, wanted: Tensor, found: Tensor, when: str) -> None:
+    # A record whose gradient is not finite counts as zero. It may be so in both.
+    lost = ~torch.isfinite(wanted).all(0) & ~torch.isfinite(found).all(0)
+    wanted, found = wanted.masked_fill(lost, 0.0), found.masked_fill(lost, 0.0)
     off = ((found - wanted).abs() / _scales(wanted)).amax(1)
     for name, parameter, error in zip(
         subject.parameters, subject.parameters.values(), off.tolist(), strict=True
@@ -212,7 +224,7 @@ def _by_autograd(
     leaves = list(subject.parameters.values())
     norms = torch.zeros(len(leaves), len(factors), dtype=torch.float64)
     total = [torch.zeros_like(leaf, dtype=wide_dtype(leaf)) for leaf in leaves]
-    alias = each(lambda tensor: tensor.detach(), batch)
+    alias = each(torch.clone, batch)
     mark(alias)
     seed_everything(seed)
     with unchanged(subject.model), torch.enable_grad():

@@ -13,22 +13,21 @@ from steppe.clipping.tracing import Layouts, leaf_ids
 from steppe.errors import IsolationError, UnsupportedModelError
 
 
-def require_isolation(base: Sight, replaced: Sight, which: int, culprit: Callable[[], str]) -> None:
+def require_isolation(
+    base: Sight, replaced: Sight, which: int, culprit: Callable[[], str | None]
+) -> None:
     """Nothing that belongs to one record may move when another is replaced.
 
     Args:
         base: the run as it is.
         replaced: the run with record `which` replaced, on the same random numbers.
         which: the record.
-        culprit: finds the layer to name; runs the model again, so it is asked only in need.
+        culprit: finds the layer to name, or None for the loss; runs the model again, so it is
+            asked only in need.
     """
     rest = [i for i in range(len(base.losses)) if i != which]
     if not same(replaced.losses[rest], base.losses[rest]):
-        raise IsolationError(
-            f"layer={culprit()}: must treat every record alone, and another record's output moved "
-            "when one was replaced; use GroupNorm or LayerNorm in place of batch statistics "
-            "(steppe.fix(model)), and no operation across the batch."
-        )
+        raise _mixing(culprit())
     kept = [
         name
         for name, value in replaced.buffers.items()
@@ -42,6 +41,21 @@ def require_isolation(base: Sight, replaced: Sight, which: int, culprit: Callabl
         )
 
 
+def _mixing(layer: str | None) -> IsolationError:
+    if layer is None:
+        return IsolationError(
+            "loss=mixes records: must compare every record's output with its own target alone, and "
+            "another record's loss moved when one was replaced; give output and target one shape, "
+            "since (records, 1) beside (records,) makes all pairs of records, and take no mean or "
+            "maximum over the records."
+        )
+    return IsolationError(
+        f"layer={layer!r}: must treat every record alone, and another record's output moved "
+        "when one was replaced; use GroupNorm or LayerNorm in place of batch statistics "
+        "(steppe.fix(model)), and no operation across the batch."
+    )
+
+
 def require_repeatable(base: Sight, again: Sight) -> None:
     """The same records and the same seeds must give the same losses, or nothing can be told."""
     if not same(again.losses, base.losses):
@@ -52,15 +66,19 @@ def require_repeatable(base: Sight, again: Sight) -> None:
         )
 
 
-def first_mixing(base: Sight, replaced: Sight, which: int) -> str:
-    """The first module whose output has no place for the records that fits what moved."""
+def first_mixing(base: Sight, replaced: Sight, which: int) -> str | None:
+    """The first module whose output has no place for the records that fits what moved.
+
+    Returns:
+        Its name; None where the outputs of all modules keep the records apart.
+    """
     records = len(base.losses)
     for (name, before), (_, after) in zip(base.modules, replaced.modules, strict=False):
         place = _Place(before, records)
         place.narrow(before, after, which)
         if not place.possible:
-            return repr(name)
-    return "'the loss'"
+            return name
+    return None
 
 
 @dataclass
@@ -91,9 +109,9 @@ class _Place:
                 f"rows={tuple(after.shape)}: must be {self.shape} whatever the records hold; do "
                 "not pick or route rows by their values."
             )
-        changed = differs(before, after)
-        if not bool(changed.any()):
+        if same(before, after):
             return
+        changed = differs(before, after)
         self.moved.add(which)
         others = [i for i in range(self.records) if i != which]
         self.possible = [
@@ -101,6 +119,16 @@ class _Place:
             for layout in self.possible
             if not bool(layout.split(changed, self.records)[others].any())
         ]
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether what moved leaves more than one possibility."""
+        return len(self.possible) > 1 and len(self.moved) < self.records
+
+    def recount(self, shape: tuple[int, ...], records: int) -> None:
+        """Keep what explains the form of the same tensor for another number of records."""
+        if self.ambiguous:
+            self.possible = [layout for layout in self.possible if layout.fits(shape, records)]
 
 
 class Locator:
@@ -120,16 +148,43 @@ class Locator:
 
     def narrow(self, base: Sight, replaced: Sight, which: int) -> None:
         """Take note of what moved when record `which` was replaced."""
-        if _path(base) != self._path or _path(replaced) != self._path:
-            raise UnsupportedModelError(
-                "forward pass=varies: must use the same weights in the same order for all records "
-                "and random numbers; take out layers that are skipped or chosen at run time."
-            )
+        self._require_path(base, replaced)
         for position, sides in enumerate(self._places):
             for side, places in zip(("inputs", "outputs"), sides, strict=True):
                 before, after = getattr(base, side)[position], getattr(replaced, side)[position]
                 for place, a, b in zip(places, before, after, strict=True):
                     place.narrow(a, b, which)
+
+    def knows(self, sight: Sight) -> bool:
+        """Whether a run took the path of the first one."""
+        return _path(sight) == self._path
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether some tensor did not move enough to tell where its records lie.
+
+        Learned queries and the zeros that a sequence starts from never move.
+        """
+        places = (place for pair in self._places for places in pair for place in places)
+        return any(place.ambiguous for place in places)
+
+    def recount(self, sight: Sight) -> None:
+        """Take note of the forms in a run with another number of records.
+
+        The axis that grew with it is the one that holds the records.
+        """
+        self._require_path(sight)
+        for position, sides in enumerate(self._places):
+            for side, places in zip(("inputs", "outputs"), sides, strict=True):
+                for place, tensor in zip(places, getattr(sight, side)[position], strict=True):
+                    place.recount(tuple(tensor.shape), len(sight.losses))
+
+    def _require_path(self, *sights: Sight) -> None:
+        if not all(map(self.knows, sights)):
+            raise UnsupportedModelError(
+                "forward pass=varies: must use the same weights in the same order for all records "
+                "and random numbers; take out layers that are skipped or chosen at run time."
+            )
 
     def layouts(self) -> list[Layouts]:
         """One entry for each contact."""
@@ -147,12 +202,18 @@ class Locator:
 
     def _settled(self, operation: str, place: _Place) -> Layout:
         where = f"operation={operation!r} on {place.shape}"
-        if not place.possible:
+        if not place.possible and len(place.moved) > 1:
             raise IsolationError(
                 f"{where}: every row must belong to one record, and some rows moved with two; keep "
                 "the records apart until the loss."
             )
-        if len(place.possible) > 1 and len(place.moved) < self.records:
+        if not place.possible:
+            raise UnsupportedModelError(
+                f"{where}: must have an axis with rows of every record of the batch, and has none; "
+                "give the model all records at once in place of a loop over them, and make "
+                "constants with torch.zeros, not x.new_zeros."
+            )
+        if place.ambiguous:
             raise UnsupportedModelError(
                 f"{where}: must react to made-up records, or it cannot be told which rows belong "
                 "to which record, and it did not; check that the initial weights let inputs from "

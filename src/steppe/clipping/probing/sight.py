@@ -15,7 +15,7 @@ from torch.nn.modules.module import (
 )
 
 from steppe._global_seeds import seed_everything
-from steppe.clipping.batches import count, each, tensors_in
+from steppe.clipping.batches import count, each, tensors_in, version
 from steppe.clipping.engine import check_losses
 from steppe.clipping.rules import RULES
 from steppe.clipping.tracing import (
@@ -90,7 +90,7 @@ def look(subject: Subject, batch: Any, seed: int, modules: bool = False) -> Sigh
             sight.modules += [(name, tensor.detach().clone()) for tensor in tensors_in(output)]
 
     records = count(batch)
-    alias = each(lambda tensor: tensor.detach(), batch)
+    alias = each(torch.clone, batch)  # the model may change its input in place
     mark(alias)
     tracer = Tracer(records, RULES, watch=watch)
     handles = (
@@ -126,9 +126,9 @@ def require_steady(subject: Subject, batch: Any, seed: int) -> None:
     model = subject.model
     seed_everything(seed)
     with unchanged(model), torch.enable_grad():
-        subject.objective(batch)
-        first = {n: (b, b._version, b.clone()) for n, b in model.named_buffers()}
-        subject.objective(batch)
+        subject.objective(each(torch.clone, batch))
+        first = {n: (b, version(b), b.clone()) for n, b in model.named_buffers()}
+        subject.objective(each(torch.clone, batch))
         moved = [n for n, b in model.named_buffers() if n not in first or _moved(b, *first[n])]
     if moved:
         raise IsolationError(
@@ -152,7 +152,7 @@ def kept_attributes(model: nn.Module) -> list[str]:
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
     """Refuse writes to weights, and to buffers from records; put every value back."""
-    weights = {name: (p, p._version, p.detach().clone()) for name, p in model.named_parameters()}
+    weights = {name: (p, version(p), p.detach().clone()) for name, p in model.named_parameters()}
     buffers = {name: (b, b.clone()) for name, b in model.named_buffers()}
     try:
         yield
@@ -166,15 +166,15 @@ def unchanged(model: nn.Module) -> Iterator[None]:
         )
 
 
-def _changed(tensor: Tensor, version: int, value: Tensor) -> bool:
+def _changed(tensor: Tensor, before: int, value: Tensor) -> bool:
     """Whether a tensor was written; `.data` hides writes from the version."""
-    return tensor._version != version or not same(tensor.detach(), value)
+    return version(tensor) != before or not same(tensor.detach(), value)
 
 
-def _moved(now: Tensor, then: Tensor, version: int, value: Tensor) -> bool:
+def _moved(now: Tensor, then: Tensor, before: int, value: Tensor) -> bool:
     """Whether a pass changed a buffer. A write that leaves the value as it is counts too: it may
     move it once the weights have moved."""
-    return not same(now, value) or _changed(then, version, value)
+    return not same(now, value) or _changed(then, before, value)
 
 
 def differs(before: Tensor, after: Tensor) -> Tensor:
@@ -184,7 +184,10 @@ def differs(before: Tensor, after: Tensor) -> Tensor:
 
 def same(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors have the same shape and nowhere differ."""
-    return a.shape == b.shape and not bool(differs(a, b).any())
+    if a.shape != b.shape:
+        return False
+    # The first question is answered in one pass over weights that nobody wrote.
+    return (a.dtype == b.dtype and torch.equal(a, b)) or not bool(differs(a, b).any())
 
 
 @torch.no_grad()
@@ -194,9 +197,9 @@ def _put_weights_back(
     """The names of those that were written, in place or by another tensor."""
     now = dict(model.named_parameters())
     written = [name for name in now if name not in weights]
-    for name, (parameter, version, value) in weights.items():
+    for name, (parameter, before, value) in weights.items():
         unmark(parameter)
-        changed = _changed(parameter, version, value)
+        changed = _changed(parameter, before, value)
         if changed:
             if parameter.shape != value.shape:
                 parameter.data = value

@@ -67,9 +67,23 @@ def synthetic(
 
 
 def with_other_record(
-    batch: Any, which: int, generator: torch.Generator, style: Style = STYLES[0]
+    batch: Any,
+    which: int,
+    generator: torch.Generator,
+    style: Style = STYLES[0],
+    uniform: bool = False,
 ) -> Any:
-    """The same batch with one record replaced by another."""
+    """The same batch with one record replaced by another.
+
+    Args:
+        batch: a made-up batch.
+        which: the record to replace.
+        generator: the source of the values.
+        style: as for `synthetic`.
+        uniform: whether the integers of the new record are all the same. What looks only at which
+            of them there are, such as a maximum over a bag, takes no notice if each 0 becomes a 1
+            and each 1 a 0.
+    """
 
     def change(tensor: Tensor) -> Tensor:
         changed = tensor.clone()
@@ -78,8 +92,8 @@ def with_other_record(
             row = _numbers(row.shape, generator, style).to(changed)
         elif tensor.dtype == torch.bool:
             row = ~row if style.truth is None else row
-        else:
-            row = 1 - row
+        elif row.numel():
+            row = 1 - (row.flatten()[0].expand_as(row) if uniform else row)
         changed[which] = row
         return changed
 

@@ -7,6 +7,7 @@ position embeddings, scales), einsums and whatever a custom layer does with torc
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,13 +16,14 @@ from torch import Tensor
 from torch.func import vjp, vmap
 
 from steppe.clipping.layout import Layout
+from steppe.clipping.rules.einsum_axes import lined_up
 from steppe.clipping.slots import Kept, OwnRows, Slot
 from steppe.clipping.tracing import Contact, Gradients, Output, Use, is_marked
 
 # Operations whose arguments line up axis by axis. A shared tensor with B rows in the record axis,
 # such as a class token expanded to the batch, then gives row i to record i. Products of matrices
 # are not among them, since a weight may happen to have B rows; with three axes or more the first
-# ones line up again.
+# ones line up again. In an einsum the letters say what lines up.
 _ALIGNED = frozenset(
     {
         "add",
@@ -42,7 +44,8 @@ _ALIGNED = frozenset(
 )
 
 
-_BATCHED = frozenset({"bmm", "baddbmm", "matmul"})
+# Of these the axes before the last two line up.
+_BATCHED = frozenset({"bmm", "baddbmm", "matmul", "scaled_dot_product_attention"})
 
 
 def _substitute(value: Any, table: dict[int, Tensor]) -> Any:
@@ -140,11 +143,10 @@ class Fallback(Use):
             contact.input_layout(i).split(leaf.detach(), records) for i, leaf in enumerate(leaves)
         ]
         pulled = [contact.output_layout(i).split(grad, records) for i, grad in enumerate(grads)]
-        axis = contact.output_layout()
-        in_rows = [self._in_rows(shared, axis) for shared in self._shared]
+        own = [self._own_rows(shared) for shared in self._shared]
         weights = [
-            axis.split(shared.detach(), records) if rowed else shared.detach()
-            for shared, rowed in zip(self._shared, in_rows, strict=True)
+            shared.detach() if layout is None else layout.split(shared.detach(), records)
+            for shared, layout in zip(self._shared, own, strict=True)
         ]
 
         def one(weights: list[Tensor], rows: list[Tensor], pulled: list[Tensor]) -> Any:
@@ -156,22 +158,29 @@ class Fallback(Use):
 
             return vjp(operation, *weights)[1](tuple(pulled))
 
-        dims = ([0 if rowed else None for rowed in in_rows], 0, 0)
-        found = vmap(one, in_dims=dims, randomness="different")(weights, rows, pulled)
+        dims = ([None if layout is None else 0 for layout in own], 0, 0)
+        with warnings.catch_warnings():
+            # A slow operation is what `steppe.inspect` tells of, by the path that it shows.
+            warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+            found = vmap(one, in_dims=dims, randomness="different")(weights, rows, pulled)
         return [
-            OwnRows(axis, gradient, tuple(shared.shape)) if rowed else Kept(gradient)
-            for gradient, shared, rowed in zip(found, self._shared, in_rows, strict=True)
+            Kept(gradient) if layout is None else OwnRows(layout, gradient, tuple(shared.shape))
+            for gradient, shared, layout in zip(found, self._shared, own, strict=True)
         ]
 
-    def _in_rows(self, shared: Tensor, layout: Layout) -> bool:
-        """Whether the shared tensor has one row for each record (an expanded class token)."""
-        records = self.contact.records
+    def _own_rows(self, shared: Tensor) -> Layout | None:
+        """Where the shared tensor has its row for each record, such as a class token that was
+        expanded to the batch; None where all records meet all of it."""
+        records, layout = self.contact.records, self.contact.output_layout()
+        if self._name == "einsum":
+            return lined_up(self.contact.args, shared, layout, records)
         like = max((t for t in self.contact.inputs), key=lambda t: t.ndim)
-        batched = self._name in _BATCHED and shared.ndim >= 3
-        return (
+        batched = self._name in _BATCHED and layout.axis < shared.ndim - 2
+        fits = (
             (batched or self._name in _ALIGNED)
             and shared.ndim == like.ndim
             and layout.fits(tuple(shared.shape), records)
             and shared.shape[layout.axis] == like.shape[layout.axis]
             and not is_marked(shared)
         )
+        return layout if fits else None
