@@ -9,14 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from steppe.clipping.batches import each, tensors_in
+from steppe.clipping.probing.stand_in import squared_outputs
 from steppe.clipping.probing.synthetic import synthetic
 from steppe.clipping.tracing import mark
-from steppe.errors import MisuseError, UnsupportedModelError
+from steppe.errors import MisuseError
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-_SIZES = (5, 7)
 
 
 class RecordAxis:
@@ -79,36 +77,8 @@ def stand_in_objective(module: nn.Module, axis: RecordAxis) -> Callable[[Any], T
     probe uses the sum of the squared outputs in its place.
     """
 
-    axes: list[int | None] = []
-
-    def run(batch: Any) -> list[Tensor]:
+    def run(batch: Any) -> Any:
         args, kwargs = axis.swapped(batch)
-        return list(tensors_in(module(*args, **kwargs)))
+        return module(*args, **kwargs)
 
-    def losses(batch: Any) -> Tensor:
-        if not axes:
-            axes.extend(_record_axes(run, batch))
-        by_record = [
-            output.movedim(place, 0).flatten(1).square().sum(1)
-            for output, place in zip(run(batch), axes, strict=True)
-            if place is not None and output.is_floating_point()
-        ]
-        if not by_record:
-            raise UnsupportedModelError(
-                "output=no records: must contain a tensor with an entry for each record; return "
-                "the predictions too, or use steppe.make_private(objective=...)."
-            )
-        return torch.stack(by_record).sum(0)
-
-    return losses
-
-
-def _record_axes(run: Callable[[Any], list[Tensor]], batch: Any) -> list[int | None]:
-    """The axis of every output that grows with the number of records."""
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        few, more = (run(synthetic(batch, n, generator)) for n in _SIZES)
-    return [
-        next((i for i in range(a.ndim) if (a.shape[i], b.shape[i]) == _SIZES), None)
-        for a, b in zip(few, more, strict=True)
-    ]
+    return squared_outputs(run)

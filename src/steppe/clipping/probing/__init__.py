@@ -196,7 +196,7 @@ def inspect(model: nn.Module, *inputs: Tensor) -> Report:
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not parameters:
         return Report([], [], (), 1)
-    return probe(model, parameters, squared_outputs(model), inputs)
+    return probe(model, parameters, squared_outputs(lambda batch: model(*batch)), inputs)
 
 
 def _first_finite(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from steppe import _validate
 from steppe.clipping.batches import count, each, tensors_in
@@ -30,16 +30,19 @@ def require_inputs(inputs: tuple[Any, ...]) -> None:
     count(inputs)
 
 
-def squared_outputs(model: nn.Module) -> Callable[[Any], Tensor]:
-    """A loss for each record that depends on all that the model says about it.
+def squared_outputs(run: Callable[[Any], Any]) -> Callable[[Any], Tensor]:
+    """A loss for each record that depends on all that a model says about it.
 
     Outputs that do not lead with the record, such as the last state of a recurrent layer, are
     turned so that they do.
+
+    Args:
+        run: a batch with the record as first axis to the model's outputs, in any nest.
     """
     axes: list[int | None] = []
 
     def outputs(batch: Any) -> list[Tensor]:
-        return list(tensors_in(model(*batch)))
+        return list(tensors_in(run(batch)))
 
     def losses(batch: Any) -> Tensor:
         if not axes:
@@ -51,8 +54,8 @@ def squared_outputs(model: nn.Module) -> Callable[[Any], Tensor]:
         ]
         if not by_record:
             raise UnsupportedModelError(
-                "output=no records: must have an axis with an entry for each record; return the "
-                "predictions record by record, or use steppe.make_private(objective=...)."
+                "output=no records: must contain a tensor with an entry for each record; return "
+                "the predictions too, or use steppe.make_private(objective=...)."
             )
         return torch.stack(by_record).sum(0)
 
