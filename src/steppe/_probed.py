@@ -11,6 +11,7 @@ from steppe.clipping import ClippedSum
 from steppe.clipping.batches import each
 from steppe.clipping.physical import fitting_physical_batch
 from steppe.clipping.probing import Report, probe
+from steppe.clipping.probing.shift import padding_by_table
 from steppe.errors import MisuseError
 
 # Forms of a batch that are probed in a run. A probe takes up to seconds; and shapes without end are
@@ -88,11 +89,7 @@ class Probed:
 
     def padding_rows(self) -> dict[str, int]:
         """Rows of embedding tables that only ever stand for padding, by the table's name."""
-        padded = {
-            id(module.weight): module.padding_idx
-            for module in self._model.modules()
-            if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.padding_idx is not None
-        }
+        padded = padding_by_table(self._model)
         # A table that is also used as an output layer learns its padding row there.
         elsewhere = {
             name

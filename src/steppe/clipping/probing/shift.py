@@ -58,7 +58,7 @@ def shifted(subject: Subject, shift: Shift | None) -> Iterator[None]:
     if shift is None:
         yield
         return
-    padding = _padding(subject.model)
+    padding = padding_by_table(subject.model)
     generator = torch.Generator().manual_seed(shift.seed)
     moved = {
         id(parameter): (parameter, _moved(parameter, shift, generator, padding.get(id(parameter))))
@@ -100,7 +100,8 @@ def _usual(weight: Tensor) -> float:
     return 1.0 if weight.ndim < 2 else (weight.shape[0] / weight.numel()) ** 0.5
 
 
-def _padding(model: nn.Module) -> dict[int, int]:
+def padding_by_table(model: nn.Module) -> dict[int, int]:
+    """The row that stands for padding, by `id` of the embedding table."""
     return {
         id(module.weight): module.padding_idx
         for module in model.modules()
