@@ -125,6 +125,26 @@ def test_a_damaged_file_is_passed_over_and_named(
     assert path.name in complaint
 
 
+@pytest.mark.parametrize("suffix", ["json", "safetensors"])
+def test_damaged_checkpoints_take_no_place_of_whole_ones(tmp_path: Path, suffix: str) -> None:
+    kept = Checkpoints(tmp_path)
+    for step in (2, 4):
+        kept.save(checkpoint(step, value=step))
+    path = max(tmp_path.glob(f"*.{suffix}"))
+    path.write_bytes(path.read_bytes()[:-4])
+    kept.save(checkpoint(6, value=6))
+    newest = max(tmp_path.glob("*.json"))
+    newest.unlink()
+    found, complaints = kept.newest()
+    assert found is not None
+    assert found.step == 2
+    assert len(complaints) == 1
+    for step in (6, 8):
+        kept.save(checkpoint(step, value=step))
+    names = sorted(path.name[:9] for path in tmp_path.iterdir() if path.name[0] != ".")
+    assert names == ["000000006", "000000006", "000000008", "000000008"]
+
+
 def test_a_missing_file_of_tensors_is_named(tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path)
     kept.save(checkpoint(2))

@@ -118,15 +118,7 @@ class Checkpoints:
     def _load(self, path: Path) -> Checkpoint:
         from safetensors.torch import load
 
-        try:
-            facts = json.loads(path.read_bytes())
-            stated = facts.pop("sha256")
-        except (OSError, ValueError, KeyError, AttributeError, TypeError):
-            raise _damaged(path, "cannot be read") from None
-        if stated != _digest(facts):
-            raise _damaged(path, "does not have its hash: it was changed")
-        if facts["format"] != _FORMAT:
-            raise _damaged(path, f"is not of format {_FORMAT}")
+        facts = _facts(path)
         tensors = self.folder / facts["tensors"]["file"]
         try:
             data = tensors.read_bytes()
@@ -147,20 +139,41 @@ class Checkpoints:
         )
 
     def _forget_old_ones(self) -> None:
-        manifests = self._manifests()
-        for path in manifests[_KEPT:]:
-            path.unlink()
-        named = {_tensor_file(path) for path in manifests[:_KEPT]}
+        """Keep the newest two that look whole, and whatever is newer, damaged or not."""
+        whole, named = 0, set()
+        for path in self._manifests():
+            if whole == _KEPT:
+                path.unlink()
+                continue
+            try:
+                tensors = _facts(path)["tensors"]
+            except DataError:
+                continue
+            named.add(tensors["file"])
+            whole += self._size(tensors["file"]) == tensors["size"]  # hashes are the reader's work
         for path in self.folder.glob("[0-9]*.safetensors"):
             if path.name not in named:
                 path.unlink()
 
+    def _size(self, file: str) -> int | None:
+        try:
+            return (self.folder / file).stat().st_size
+        except OSError:
+            return None
 
-def _tensor_file(manifest: Path) -> str | None:
+
+def _facts(manifest: Path) -> dict[str, Any]:
+    """What a manifest says, if it is as it was written."""
     try:
-        return str(json.loads(manifest.read_bytes())["tensors"]["file"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        facts: dict[str, Any] = json.loads(manifest.read_bytes())
+        stated = facts.pop("sha256")
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        raise _damaged(manifest, "cannot be read") from None
+    if stated != _digest(facts):
+        raise _damaged(manifest, "does not have its hash: it was changed")
+    if facts["format"] != _FORMAT:
+        raise _damaged(manifest, f"is not of format {_FORMAT}")
+    return facts
 
 
 def _digest(facts: Mapping[str, Any]) -> str:
