@@ -17,7 +17,7 @@ _MEMORY_BARS = {
     "steppe-whole": MEMORY,
     "steppe-micro": MEMORY_IN_MICRO_BATCHES,
 }
-LEAST_MB = 0.1  # peaks are rounded to this, so a smaller one cannot be divided by
+LEAST_MB = 0.1  # below this a peak is a few pages, and no measure for another
 
 
 class Row(TypedDict):

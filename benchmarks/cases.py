@@ -29,7 +29,7 @@ class Case:
             that memory is not the question.
         physical: micro-batch of the engines that cannot choose one; None means the whole batch.
         in_quick: whether `--quick` measures it.
-        peers_in_quick: whether peers are fast enough here for a quick run.
+        rivals: the peers that come closest in a full run; `--quick` leaves the others out.
     """
 
     model: str
@@ -40,7 +40,7 @@ class Case:
     micro: int | None = None
     physical: int | None = None
     in_quick: bool = False
-    peers_in_quick: bool = True
+    rivals: tuple[str, ...] = ()
 
     def new_model(self) -> nn.Module:
         """A model with the same weights on every call."""
@@ -61,15 +61,32 @@ class Case:
 
 
 CASES = (
-    Case("a", 256, models.small_cnn, (1, 28, 28), 0.85, micro=32, in_quick=True),
+    Case(
+        "a",
+        256,
+        models.small_cnn,
+        (1, 28, 28),
+        0.85,
+        micro=32,
+        in_quick=True,
+        rivals=("opacus-hooks", "vmap"),
+    ),
     Case("a", 2048, models.small_cnn, (1, 28, 28), 0.85, micro=64, physical=256),
     Case("b", 256, models.cnn_tanh, (3, 32, 32), 0.85, micro=32),
     Case("c", 128, models.gn_resnet10, (1, 28, 28), 0.85, micro=32),
     Case("d", 64, models.wide_resnet_16_4, (3, 32, 32), 0.85, micro=32),
-    Case("e-logistic", 512, models.logistic_regression, (784,), 0.72, in_quick=True),
-    Case("e-mlp", 512, models.mlp, (784,), 0.72, in_quick=True),
-    Case("f", 16, models.NextWordLSTM, None, 0.62, in_quick=True),
-    Case("f", 64, models.NextWordLSTM, None, 0.80, in_quick=True, peers_in_quick=False),
+    Case(
+        "e-logistic",
+        512,
+        models.logistic_regression,
+        (784,),
+        0.72,
+        in_quick=True,
+        rivals=("opacus-ghost",),
+    ),
+    Case("e-mlp", 512, models.mlp, (784,), 0.72, in_quick=True, rivals=("opacus-ghost",)),
+    Case("f", 16, models.NextWordLSTM, None, 0.62, in_quick=True, rivals=("opacus-hooks",)),
+    Case("f", 64, models.NextWordLSTM, None, 0.80, in_quick=True),
     Case("g", 64, models.VisionTransformer, (3, 32, 32), 0.80, micro=32),
 )
 

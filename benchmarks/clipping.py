@@ -26,8 +26,6 @@ from steppe._validate import positive_integer
 
 RESULTS = Path(__file__).parent / "results" / "clipping.json"
 DEFAULT_CHUNK = 32
-# None of these is the best peer of a family that a quick run measures.
-NOT_IN_QUICK = ("opacus-functorch", "opacus-ew")
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,7 @@ def run(
         report = Report(command)
         applying = [name for name in names if engines.applies(name, case)]
         if effort.quick:
-            applying = [name for name in applying if _in_quick(name, case)]
+            applying = [n for n in applying if not _is_peer(n) or n in case.rivals]
         measure_case(case, applying, effort, report)
         report.bars = _judged([case], report)
         print(row_table(report.rows, report.physical_batches))
@@ -144,10 +142,6 @@ def _judged(cases: Sequence[Case], report: Report) -> list[Bar]:
         for failure in report.failures
         if not _is_peer(failure.engine)
     ]
-
-
-def _in_quick(engine: str, case: Case) -> bool:
-    return not _is_peer(engine) or (case.peers_in_quick and engine not in NOT_IN_QUICK)
 
 
 def _is_peer(engine: str) -> bool:

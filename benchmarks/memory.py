@@ -186,7 +186,7 @@ def main() -> None:
             steps[0]()
 
     found = {"start_mb": peak_mb(start) - level, "peak_mb": peak_mb(train) - level}
-    print(json.dumps({name: round(value, 1) for name, value in found.items()}))
+    print(json.dumps({name: round(value, 2) for name, value in found.items()}))
 
 
 if __name__ == "__main__":

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
 from benchmarks.cases import CASES, Case, mean_loss, record_losses, select
+from benchmarks.clipping import RESULTS
 from benchmarks.models import VOCABULARY
 from steppe.errors import ConfigurationError
 
@@ -48,7 +51,22 @@ def test_same_weights_and_batch_every_time(case: Case) -> None:
 
 
 def test_quick_takes_three_families() -> None:
-    assert {case.model[0] for case in select(None, quick=True)} == {"a", "e", "f"}
+    cases = select(None, quick=True)
+    assert {case.model[0] for case in cases} == {"a", "e", "f"}
+    assert {case.model for case in cases if case.rivals} == {"a", "e-logistic", "e-mlp", "f"}
+
+
+@EACH_CASE
+def test_rivals_are_the_best_peers_of_the_stored_run(case: Case) -> None:
+    stored = json.loads(RESULTS.read_text())["rows"]
+    ratios = {
+        row["engine"]: row["ratio"]
+        for row in stored
+        if (row["model"], row["batch"]) == (case.model, case.batch)
+    }
+    opacus = {name: ratio for name, ratio in ratios.items() if name.startswith("opacus")}
+    for rival in case.rivals:
+        assert rival == "vmap" or ratios[rival] == max(opacus.values())
 
 
 def test_unknown_model_is_named() -> None:
