@@ -186,7 +186,7 @@ def test_buffers_are_copied_unless_named_and_frozen_weights_left_alone() -> None
         ),
         (
             lambda m: SWA(m, average_buffers=["heard"]),
-            r"average_buffers='heard': is no buffer of the model; use one of: level, seen",
+            r"average_buffers='heard': is no buffer that the model stores; use one of: level, seen",
         ),
         (lambda m: SWA(m.requires_grad_(False)), r"model='Tied': has no trained parameter"),
         (lambda m: Averages([]), r"averages=\[\]: must not be empty"),

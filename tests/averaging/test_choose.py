@@ -76,6 +76,17 @@ def test_tuning_finds_the_accurate_average_of_either_kind() -> None:
     assert model.training
 
 
+@pytest.mark.parametrize("shape", [(4, 1), (1,), (8,)])
+def test_targets_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    model = nn.Linear(2, 2)
+    average = SWA(model)
+    average.update(model)
+    targets = torch.zeros(shape, dtype=torch.long)
+    for candidate in (average, OMV(model, [bits(model)])):
+        with pytest.raises(ConfigurationError, match=r"targets=.*: must be \(4,\), one cl"):
+            tune(model, {"one": candidate}, torch.ones(4, 2), targets, public=True)
+
+
 def test_the_best_checkpoint_weighs_most_in_the_exponential_average() -> None:
     model = nn.Linear(1, 1, bias=False)
     stored = [{"weight": torch.tensor([[value]])} for value in (10.0, 20.0, 30.0)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 from averaging_cases import bits, same_bits, walk
 from torch import Tensor, nn
 
-from steppe.averaging import OMV, OPA
+from steppe.averaging import EMA, OMV, OPA, SWA, Average, Combined, Window
+from steppe.averaging.layout import write_checkpoint
 from steppe.errors import ConfigurationError
 
 
@@ -118,3 +120,76 @@ def test_bad_input_is_refused() -> None:
         OPA(nn.Flatten(0), [{}]).labels(torch.ones(3, 4))
     with pytest.raises(ConfigurationError, match=r"together=0: must be a whole number"):
         OPA(model, [bits(model)], together=0)
+
+
+class Positioned(nn.Linear):
+    """A layer with a table that it makes itself and does not store."""
+
+    table: Tensor
+
+    def __init__(self) -> None:
+        super().__init__(3, 2)
+        self.register_buffer("table", torch.arange(2.0), persistent=False)
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [
+        (nn.Sequential(nn.Linear(3, 8)), r"checkpoints='2\.weight': is missing from a checkpoint"),
+        (
+            nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 7)),
+            r"'0\.weight': has shape \(5, 3\) in a checkpoint and \(8, 3\) in the model, so it ",
+        ),
+        (nn.Linear(3, 8), "checkpoints='weight': is in a checkpoint and not in the model"),
+    ],
+)
+def test_checkpoints_of_another_model_are_refused(stored: nn.Module, message: str) -> None:
+    model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+    for refused in (
+        lambda: OPA(model, [bits(stored)]).labels(torch.ones(1, 3)),
+        lambda: OMV(model, [bits(model), bits(stored)], together=2).labels(torch.ones(1, 3)),
+        lambda: write_checkpoint(model, bits(stored)),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            refused()
+
+
+def test_an_average_of_other_shapes_is_refused_where_torch_would_broadcast() -> None:
+    model = nn.Linear(3, 2, bias=False)
+    wide, narrow = {"weight": torch.ones(2, 3)}, {"weight": torch.ones(1, 3)}
+    for checkpoints in ([wide, narrow], [narrow]):
+        with pytest.raises(ConfigurationError, match=r"'weight': has shape \(1, 3\) in a check"):
+            Combined(model, checkpoints)
+
+
+def test_frozen_weights_and_tables_that_are_not_stored_may_be_missing() -> None:
+    model = nn.Sequential(nn.Linear(3, 3).requires_grad_(False), Positioned())
+    before = bits(model)
+    averages: list[Average] = [SWA(model), EMA(model, 0.5), Window(model, k=2)]
+    for average in averages:
+        average.update(model)
+        assert sorted(average.weights()) == ["1.bias", "1.weight"]
+        write_checkpoint(model, average.weights())
+    assert same_bits(bits(model), before)
+    own = [average.weights() for average in averages]
+    assert torch.equal(Combined(model, [before]).weights()["1.weight"], before["1.weight"])
+    assert OPA(model, own).outputs(torch.ones(2, 3)).count == 3
+    with pytest.raises(ConfigurationError, match=r"average_buffers='1\.table': is no buffer that"):
+        SWA(model, average_buffers=["1.table"])
+
+
+def test_tied_weights_may_come_under_either_name_or_both() -> None:
+    model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
+    model[1].weight = model[0].weight
+    new = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    for names in (("0.weight",), ("1.weight",), ("0.weight", "1.weight")):
+        nn.init.zeros_(model[0].weight)  # type: ignore[arg-type]
+        write_checkpoint(model, dict.fromkeys(names, new))
+        assert torch.equal(model.state_dict()["0.weight"], new)
+
+
+def test_a_checkpoint_that_diverged_has_no_vote() -> None:
+    model = nn.Linear(1, 2, bias=False)
+    good, bad = {"weight": torch.ones(2, 1)}, {"weight": torch.tensor([[math.nan], [1.0]])}
+    with pytest.raises(ConfigurationError, match="answers with numbers that are not finite; leave"):
+        OPA(model, [good, bad]).predict(torch.ones(3, 1))

@@ -111,6 +111,9 @@ def accuracy(
     else:
         with candidate.applied(model), evaluating(model):
             labels = torch.cat([model(part).argmax(dim=-1) for part in inputs.split(1024)])
+    if targets.shape != labels.shape:
+        rule = f"must be {tuple(labels.shape)}, one class for each input"
+        raise fail("targets", tuple(targets.shape), rule, "give class indices")
     return (labels == targets).double().mean().item()
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from steppe._validate import fail
 from steppe.averaging.average import AveragedWeights
 from steppe.averaging.ema import check_decay
-from steppe.averaging.layout import Layout, pick
+from steppe.averaging.layout import Layout
 
 
 class Combined(AveragedWeights):
@@ -50,13 +50,14 @@ class Combined(AveragedWeights):
         self._buffers: list[Tensor] = []
         self.covers = 0
         for checkpoint in checkpoints:
-            current = [pick(checkpoint, name).double() for name in self.layout.averaged]
+            now = self.layout.read(checkpoint)
+            current = [tensor.double() for tensor in now.averaged]
             self.covers += 1
             if self.covers == 1:
                 total = [tensor.clone() for tensor in current]
             else:
                 torch._foreach_lerp_(total, current, 1 / self.covers if past is None else 1 - past)
-            self._buffers = [pick(checkpoint, name) for name in self.layout.copied]
+            self._buffers = now.copied
         if not self.covers:
             raise fail("checkpoints", [], "must not be empty", "give at least one checkpoint")
         specs = self.layout.averaged.values()

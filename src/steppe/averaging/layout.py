@@ -6,7 +6,8 @@ The rule, for every average in this room:
   averaged, in float64 when they are float64 and in float32 otherwise;
 * frozen parameters are left alone, so that adapters on a large frozen model cost only themselves;
 * buffers are copied from the latest update, unless floating-point ones are named for averaging.
-  A whole number has no meaningful mean, so a buffer of counts is never averaged.
+  A whole number has no meaningful mean, so a buffer of counts is never averaged. Buffers that a
+  model does not store (`persistent=False`) are its own affair and left alone.
 
 Tied weights appear once, under their first name.
 """
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from steppe._validate import fail
+from steppe.errors import ConfigurationError
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,10 @@ class Spec:
 
 @dataclass(frozen=True)
 class Now:
-    """A model's tensors at one moment, in the order of a layout. Read only: they are the model's.
+    """Tensors at one moment, in the order of a layout. Read only: they are the model's.
 
     Args:
-        averaged: what is averaged, in the dtype of the accumulator.
+        averaged: what is averaged.
         copied: the buffers that are copied.
     """
 
@@ -87,7 +89,8 @@ class Layout:
             for name, parameter in model.named_parameters()
             if parameter.requires_grad
         }
-        buffers = dict(model.named_buffers())
+        stored = model.state_dict(keep_vars=True)
+        buffers = {name: buffer for name, buffer in model.named_buffers() if name in stored}
         for name in average_buffers:
             _check_buffer(name, buffers)
         named = set(average_buffers)
@@ -150,6 +153,13 @@ class Layout:
         for name, value in zip([*self.averaged, *self.copied], [*averaged, *copied], strict=True):
             tensors[name].copy_(value)
 
+    def read(self, checkpoint: Mapping[str, Tensor]) -> Now:
+        """A checkpoint's tensors in this layout, as they are stored."""
+        return Now(
+            [_pick(checkpoint, name, spec) for name, spec in self.averaged.items()],
+            [_pick(checkpoint, name, spec) for name, spec in self.copied.items()],
+        )
+
     @contextmanager
     def restored(self, model: nn.Module) -> Iterator[None]:
         """Put every tensor of the layout back, bit for bit, at the end of the block."""
@@ -199,20 +209,43 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
 @torch.no_grad()
 def write_checkpoint(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Copy a checkpoint into the model that it came from."""
-    own = named_tensors(model)
-    for name, value in sorted(weights.items()):
-        if name not in own or own[name].shape != value.shape:
-            rule = "is a tensor of another model"
-            raise fail("checkpoint", name, rule, "use the model that was stored")
+    require_of(model, weights)
+    own = model.state_dict()
+    for name, value in weights.items():
         own[name].copy_(value)
 
 
-def pick(checkpoint: Mapping[str, Tensor], name: str) -> Tensor:
+def require_of(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> None:
+    """Refuse a checkpoint of another model. Frozen weights may be missing, nothing else."""
+    own = model.state_dict(keep_vars=True)
+    seen: set[int] = set()
+    for name, value in checkpoint.items():
+        if not isinstance(own.get(name), Tensor):
+            raise _other_model(name, "is in a checkpoint and not in the model")
+        _require_shape(name, value, own[name].shape)
+        seen.add(id(own[name]))
+    for name, tensor in own.items():
+        frozen = isinstance(tensor, nn.Parameter) and not tensor.requires_grad
+        if isinstance(tensor, Tensor) and id(tensor) not in seen and not frozen:
+            raise _other_model(name, "is missing from a checkpoint")
+
+
+def _pick(checkpoint: Mapping[str, Tensor], name: str, spec: Spec) -> Tensor:
     """One tensor of a checkpoint, or the reason why it is not there."""
     if name not in checkpoint:
-        rule = "is missing from a checkpoint, which belongs to another model"
-        raise fail("checkpoints", name, rule, "use the model that was stored")
+        raise _other_model(name, "is missing from a checkpoint")
+    _require_shape(name, checkpoint[name], spec.shape)
     return checkpoint[name].detach()
+
+
+def _require_shape(name: str, found: Tensor, wanted: Sequence[int]) -> None:
+    if tuple(found.shape) != tuple(wanted):
+        shapes = f"{tuple(found.shape)} in a checkpoint and {tuple(wanted)} in the model"
+        raise _other_model(name, f"has shape {shapes}")
+
+
+def _other_model(name: str, rule: str) -> ConfigurationError:
+    return fail("checkpoints", name, f"{rule}, so it is another model's", "use the one stored")
 
 
 def _accumulator(name: str, tensor: Tensor) -> Spec:
@@ -226,7 +259,8 @@ def _accumulator(name: str, tensor: Tensor) -> Spec:
 def _check_buffer(name: str, buffers: dict[str, Tensor]) -> None:
     if name not in buffers:
         listed = ", ".join(buffers) or "none"
-        raise fail("average_buffers", name, "is no buffer of the model", f"use one of: {listed}")
+        rule = "is no buffer that the model stores"
+        raise fail("average_buffers", name, rule, f"use one of: {listed}")
     if not buffers[name].is_floating_point():
         rule = f"has dtype {buffers[name].dtype}, and a mean of whole numbers means nothing"
         raise fail("average_buffers", name, rule, "leave it out: it is copied from the last update")

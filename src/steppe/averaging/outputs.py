@@ -14,6 +14,7 @@ from torch.func import functional_call, vmap
 
 from steppe._modes import evaluating
 from steppe._validate import fail, positive_integer
+from steppe.averaging.layout import require_of
 from steppe.averaging.uncertainty import Prediction, prediction
 
 # Something that gives the same checkpoints each time it is walked through.
@@ -99,7 +100,7 @@ class Ensemble(ABC):
         """
         found: Outputs | None = None
         with evaluating(self.model):
-            for group in _groups(self.checkpoints, self.together, inputs.device):
+            for group in self._groups(inputs.device):
                 parts = [self._ask(group, part) for part in inputs.split(self.batch_size)]
                 for probabilities in torch.cat(parts, dim=1):
                     found = _add(found, probabilities)
@@ -125,6 +126,13 @@ class Ensemble(ABC):
     @abstractmethod
     def _choose(self, found: Outputs) -> Tensor: ...
 
+    def _groups(self, device: torch.device) -> Iterator[list[dict[str, Tensor]]]:
+        iterator = iter(self.checkpoints)
+        while group := list(islice(iterator, self.together)):
+            for checkpoint in group:
+                require_of(self.model, checkpoint)
+            yield [{name: t.to(device) for name, t in one.items()} for one in group]
+
     def _ask(self, group: list[dict[str, Tensor]], inputs: Tensor) -> Tensor:
         """Probabilities in float64: checkpoints × inputs × classes."""
         if len(group) == 1:
@@ -139,6 +147,9 @@ class Ensemble(ABC):
         if logits.dim() != 3:
             rule = f"answers with shape {tuple(logits.shape[1:])} to {len(inputs)} inputs"
             raise fail("model", type(self.model).__name__, rule, "give one logit for each class")
+        if not bool(logits.isfinite().all()):
+            rule = "answers with numbers that are not finite"
+            raise fail("checkpoint", "a model", rule, "leave out checkpoints that diverged")
         return logits.double().softmax(dim=-1)
 
 
@@ -198,13 +209,3 @@ def _add(found: Outputs | None, probabilities: Tensor) -> Outputs:
     chosen = probabilities.argmax(dim=-1, keepdim=True)
     found.votes.scatter_add_(-1, chosen, torch.ones_like(chosen))
     return found
-
-
-def _groups(
-    checkpoints: CheckpointSource, size: int, device: torch.device
-) -> Iterator[list[dict[str, Tensor]]]:
-    iterator = iter(checkpoints)
-    while group := [
-        {name: tensor.to(device) for name, tensor in one.items()} for one in islice(iterator, size)
-    ]:
-        yield group

@@ -15,7 +15,8 @@ class PolynomialDecay(Running):
 
     γ = 0 is the mean of all updates; the larger γ, the more the late ones count. After T updates
     update i has a weight proportional to Γ(i + γ)/Γ(i), which is about i^γ: half of the weight
-    lies in the last share 1 − 2^(−1/(γ + 1)) of the run, however long it is.
+    lies in the last share 1 − 2^(−1/(γ + 1)) of the run, however long it is. Of weights in float32
+    it misses drifts below 3e-8 T/(γ + 1) of a weight.
 
     Args:
         model: the model to average.

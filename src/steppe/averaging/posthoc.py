@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from steppe._validate import fail, non_negative, positive_integer
 from steppe.averaging.average import AveragedWeights
-from steppe.averaging.layout import Layout, pick
+from steppe.averaging.layout import Layout
 from steppe.averaging.polynomial import PolynomialDecay
 from steppe.averaging.profiles import ema_profile, power_profile
 from steppe.averaging.store import CheckpointStore
@@ -160,11 +160,11 @@ class Reconstruction(AveragedWeights):
         newest = max(snapshots, key=lambda snapshot: snapshot.step)
         self._buffers: list[Tensor] = []
         for coefficient, snapshot in zip(coefficients.tolist(), snapshots, strict=True):
-            tensors = snapshot.load()
-            for name, total in zip(self.layout.averaged, totals, strict=True):
-                total += coefficient * pick(tensors, name).double()
+            now = self.layout.read(snapshot.load())
+            for tensor, total in zip(now.averaged, totals, strict=True):
+                total += coefficient * tensor.double()
             if snapshot is newest:
-                self._buffers = [pick(tensors, name) for name in self.layout.copied]
+                self._buffers = now.copied
         specs = self.layout.averaged.values()
         self._means = [t.to(s.device, s.dtype) for t, s in zip(totals, specs, strict=True)]
 

@@ -46,7 +46,10 @@ class Ring:
 
     @property
     def rounding(self) -> float:
-        """The largest relative error of a stored number: half a unit in its last place."""
+        """The largest relative error of a stored number: half a unit in its last place.
+
+        For numbers of the usual size: below 6e-5 float16 is off by up to 3e-8 instead.
+        """
         return torch.finfo(self.rows.dtype).eps / 2
 
     def write(self, slot: int, values: Sequence[Tensor]) -> None:

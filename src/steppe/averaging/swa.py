@@ -17,7 +17,8 @@ class SWA(Running):
     With W updates of warm-up, update i counts when i ≥ W and i − W is a multiple of the cycle: the
     weights at the end of the warm-up are the first to count, and the initial weights never do. The
     mean of the last k of T updates is `SWA(model, warmup=T - k + 1)`, which needs one copy where
-    `Window` needs k.
+    `Window` needs k. Of weights in float32 a mean of n updates misses drifts below 3e-8 n of a
+    weight: a longer cycle serves runs of many thousand steps.
 
     Args:
         model: the model to average.
