@@ -48,7 +48,7 @@ def test_public_choices() -> None:
     assert best_checkpoints([0.3, 0.9, 0.3, 0.1], k=3, public=True) == [0, 2, 1]
     with pytest.raises(ConfigurationError, match=r"k=3: is more than the 2 checkpoints scored"):
         best_checkpoints([0.3, 0.9], k=3, public=True)
-    with pytest.raises(ConfigurationError, match=r"scores='a': has a score that is not finite"):
+    with pytest.raises(ConfigurationError, match=r"scores='a': has no finite number for a score"):
         choose({"a": math.nan}, public=True)
     with pytest.raises(ConfigurationError, match=r"scores=\{\}: must not be empty"):
         choose({}, public=True)
@@ -169,5 +169,7 @@ def test_a_private_choice_says_what_it_cost() -> None:
         private_choice({1: 0.25}, 1, 0)
     with pytest.raises(ConfigurationError, match=r"sensitivity=-1: must be finite and above 0"):
         private_choice({1: 0.25}, -1, 1)
-    with pytest.raises(ConfigurationError, match=r"scores='x': has a score that is not finite"):
+    with pytest.raises(ConfigurationError, match=r"scores='x': has no finite number for a score"):
         private_choice({"x": math.inf}, 1, 1)
+    with pytest.raises(ConfigurationError, match=r"scores='x': has no finite number for a score"):
+        private_choice({"x": "many"}, 1, 1)  # type: ignore[dict-item]

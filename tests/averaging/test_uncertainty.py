@@ -108,6 +108,14 @@ def test_the_best_number_minimises_the_bound(time: float, burn_in: float, mixing
     assert best_number(time, burn_in, mixing) == best
 
 
+def test_the_bound_refuses_what_has_none() -> None:
+    with pytest.raises(ConfigurationError, match=r"k=0: must be a whole number of at least 1"):
+        error_bound(0, 10.0, 1.0, 1.0)
+    with pytest.raises(ConfigurationError, match=r"mixing=0: must be finite and above 0"):
+        error_bound(2, 10.0, 1.0, 0)
+    assert error_bound(2, 1.0, 1e6, 1.0) == math.inf
+
+
 def test_checkpoints_of_a_stationary_chain_estimate_its_variance() -> None:
     """Theorem 3.1 on the quadratic: spaced checkpoints are right on average, close ones low."""
     rng = np.random.default_rng(0)

@@ -194,8 +194,11 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: GEP(40).begin(Case().parameters, Anchors(99, list)), r"bases=40: must not.* 39 weig"),  # type: ignore[arg-type]
     (lambda: GEP(5).begin(Case().parameters), r"public=None: GEP finds its subspace with public"),
     (lambda: Flat().begin({}, Anchors(3, list)), r"public='3 records': this clip learns nothing"),  # type: ignore[arg-type]
-    (lambda: Quantile(start=1e-3, low=1e-35), "Quantile.low=1e-35: must be at least 1e-30"),
-    (lambda: GEP(6, 2, residual_bound=1e-42), "GEP.residual_bound=1e-42: must be at least 1e-30"),
+    (lambda: Quantile(start=1e-3, low=1e-35), "Quantile.low=1e-35: must lie between 1e-30"),
+    (lambda: Quantile(start=1e38, high=1e39), r"Quantile\.start=1e\+38: must lie between 1e-30"),
+    (lambda: Quantile(high=1e39), r"Quantile\.high=1e\+39: must lie between 1e-30 and 1e30"),
+    (lambda: GEP(6, 2, residual_bound=1e-42), "GEP.residual_bound=1e-42: must lie between"),
+    (lambda: GEP(6, 2, embedding_bound=1e39), r"GEP\.embedding_bound=1e\+39: must lie between"),
 ]
 
 

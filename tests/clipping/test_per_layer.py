@@ -27,8 +27,9 @@ SIZES = {name: weight.numel() for name, weight in WEIGHTS.items()}
         ("size", {"body.0": 16 / 28, "body.1": 10 / 28, "head": 2 / 28}),
         ({"body": 3, "head": 1}, {"body": 0.75, "head": 0.25}),
         ({"body.1.bias": 1, "": 1}, {"": 0.5, "body.1.bias": 0.5}),
+        ({"body": 1.5e308, "head": 0.5e308}, {"body": 0.75, "head": 0.25}),
     ],
-    ids=["equal", "size", "prefixes", "one weight"],
+    ids=["equal", "size", "prefixes", "one weight", "sum beyond floats"],
 )
 def test_squares_of_the_bounds_add_up(budget: object, squares: dict[str, float]) -> None:
     clip = PerLayer(2.0, budget)  # type: ignore[arg-type]

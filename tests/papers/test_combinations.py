@@ -6,13 +6,17 @@ import json
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional as F
 
 from steppe.clipping import Flat, Quantile
 from steppe.papers import Run, combinations
 from steppe.papers.dp_sat import measured, recipe
 from steppe.papers.dp_sat.accuracy import FASHION, RADIUS
 from steppe.papers.pictures import Pictures
+from steppe.plan import Plan
 from steppe.points import SAT
+from steppe.private import make_private
 
 SETTINGS = combinations.COMBINATIONS.settings
 
@@ -41,7 +45,18 @@ def test_all_combinations_spend_the_same() -> None:
     assert all(plan.epsilon_spent() <= 3.0 for plan in plans)
 
 
-def test_a_moving_clip_keeps_the_length_of_a_step() -> None:
+def test_a_moving_clip_turns_the_learning_rate() -> None:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=2.0)
+    plan = Plan(delta=1e-3, noise_multiplier=1.0, population=40, batch_size=10, steps=3)
+    data = (torch.randn(40, 4), torch.randint(2, (40,)))
+    private = make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+    for bound, rate in ((0.1, 2.0), (0.4, 0.5), (0.01, 20.0)):
+        measured._keep_step_length(private, SETTINGS["quantile"], bound)
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(rate)
+
+
+def test_a_moving_clip_moves_and_is_stored() -> None:
     small = {"population": 200, "batch": 50, "epochs": 3}
     runs = []
     for name in ("DP-SGD", "SAT + L2 + quantile"):

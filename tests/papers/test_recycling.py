@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -196,3 +197,6 @@ def test_theorem_3_1_bias_shrinks_with_the_gap() -> None:
 def test_every_setting_can_be_stored() -> None:
     names = [experiment.name for experiment in recycling.EXPERIMENTS]
     assert len(set(names)) == len(names)
+    for experiment in recycling.EXPERIMENTS:
+        for constants in experiment.settings.values():
+            assert json.loads(json.dumps(constants)) == constants

@@ -229,9 +229,11 @@ def test_a_closure_is_called_with_gradients_on() -> None:
         ({"noise_std": [(0, 1.0)]}, r"steps of noise_std=0: must be a whole number"),
         ({"lr": -1.0}, r"lr=-1.0: must be finite and not negative"),
         ({"eps": math.inf}, r"eps=inf: must be finite"),
-        ({"floor": 0.0}, r"floor=0.0: must be finite and above 0; 0.1 stands"),
+        ({"floor": 0.0}, r"floor=0.0: must be finite and above 0; a common choice"),
         ({"betas": (0.9, 1.0)}, r"betas=\(0.9, 1.0\): must lie in \[0, 1\)"),
-        ({"betas": (math.nan, 0.9)}, r"betas=\(nan, 0.9\): must lie in \[0, 1\)"),
+        ({"betas": (math.nan, 0.9)}, r"betas=nan: must not be NaN"),
+        ({"betas": ("a", "b")}, r"betas='a': must be a real number; use \(0.9, 0.999\)"),
+        ({"lr": "fast"}, r"lr='fast': must be a real number"),
     ],
 )
 def test_bad_settings_are_refused(wrong: dict[str, Any], message: str) -> None:

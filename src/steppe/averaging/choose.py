@@ -6,7 +6,8 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Generic, TypeVar
+from numbers import Real
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -196,8 +197,8 @@ def _require_public(public: bool, way: str) -> None:
         raise fail("public", public, rule, f"give public=True if it is so, or use {way}")
 
 
-def _finite(name: object, score: float) -> float:
-    if not math.isfinite(score):
+def _finite(name: object, score: Any) -> float:
+    if not isinstance(score, Real) or not math.isfinite(score):
         # The value is withheld: it may come from private records.
-        raise fail("scores", name, "has a score that is not finite", "leave this candidate out")
+        raise fail("scores", name, "has no finite number for a score", "leave this candidate out")
     return float(score)

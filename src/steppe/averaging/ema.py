@@ -49,6 +49,9 @@ class EMA(Running):
     ) -> None:
         super().__init__(model, average_buffers)
         self.decay = check_decay(decay)
+        if not isinstance(warmup, bool):
+            rule = "must be True or False: the decay alone says how long it lasts"
+            raise fail("warmup", warmup, rule, "use True")
         self.warmup = warmup
 
     def _weight(self, update: int, count: int) -> float:

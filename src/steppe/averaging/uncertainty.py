@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from steppe._validate import fail, non_negative, open_unit, positive
+from steppe._validate import fail, non_negative, open_unit, positive, positive_integer
 from steppe.averaging.layout import named_tensors, write_checkpoint
 
 
@@ -164,7 +164,10 @@ def error_bound(k: int, time: float, burn_in: float, mixing: float) -> float:
         burn_in: c₁ of §A.1, the time that forgetting the start takes.
         mixing: c₂ of §A.1, the time in which dependence falls by a factor e.
     """
-    return 1 / k + 3 * math.exp(-(time / k - burn_in) / mixing)
+    k, time = positive_integer("k", k), positive("time", time)
+    burn_in, mixing = non_negative("burn_in", burn_in), positive("mixing", mixing)
+    exponent = (burn_in - time / k) / mixing
+    return 1 / k + 3 * math.exp(exponent) if exponent < 700 else math.inf  # exp ends there
 
 
 def best_number(time: float, burn_in: float, mixing: float) -> int:

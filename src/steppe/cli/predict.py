@@ -70,7 +70,7 @@ def add(commands: Any) -> None:
     new.add_argument(
         "--public",
         action="store_true",
-        help="the data are public or held out: keep calibration and widths for the report",
+        help="the data are public: keep calibration and widths for the report",
     )
     parsing.add_json(new)
 

@@ -129,10 +129,11 @@ class Scaled:
 
 
 def movable_bound(name: str, value: float) -> float:
-    """A bound that gradients are divided by: its inverse must be a float32 number."""
+    """A bound that gradients are divided by: a float32 number, and so is its inverse."""
     value = _validate.positive(name, value)
-    if value < 1e-30:
-        raise _validate.fail(name, value, "must be at least 1e-30", "a common choice is 1e-3 to 1")
+    if not 1e-30 <= value <= 1e30:
+        rule = "must lie between 1e-30 and 1e30"
+        raise _validate.fail(name, value, rule, "a common choice is 1e-3 to 1")
     return value
 
 

@@ -103,8 +103,9 @@ class PerLayer:
             }
         else:
             shares = dict(self.budget)  # type: ignore[arg-type]  # pairs, since __post_init__
-        total = math.fsum(shares.values())
-        return {layer: self.bound * math.sqrt(shares[layer] / total) for layer in layers}
+        largest = max(shares.values())  # shares may be of any size, and their sum too large
+        total = math.fsum(share / largest for share in shares.values())
+        return {layer: self.bound * math.sqrt(shares[layer] / largest / total) for layer in layers}
 
 
 class Layered(Scaled):

@@ -65,7 +65,7 @@ class Quantile:
             ("learning_rate", _validate.positive),
             ("start", movable_bound),
             ("low", movable_bound),
-            ("high", _validate.positive),
+            ("high", movable_bound),
             ("count_share", _validate.open_unit),
         ):
             number = check(f"Quantile.{name}", getattr(self, name))

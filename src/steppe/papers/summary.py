@@ -62,7 +62,8 @@ def mean(runs: Sequence[Run], setting: str, column: str) -> Interval | None:
 def difference(runs: Sequence[Run], setting: str, baseline: str, column: str) -> Interval | None:
     """The mean difference to another setting over the seeds that both have.
 
-    Seeds decide first weights, sampling and noise, so that pairs differ by the setting alone.
+    Seeds decide first weights, sampling and noise. Pairs differ by the setting, and by the draws
+    that follow a step which asks for more noise than the other one's; intervals hold either way.
     """
     ours, theirs = values(runs, setting, column), values(runs, baseline, column)
     return interval([ours[seed] - theirs[seed] for seed in sorted({*ours} & {*theirs})])
