@@ -32,7 +32,9 @@ class Probed:
     """
 
     def __init__(self, model: nn.Module, engine: ClippedSum, example: Any) -> None:
-        self._model, self._engine, self._example = model, engine, example
+        self._model, self._engine = model, engine
+        # Data lie on the host, and a loop moves its batches to where the weights are.
+        self._example = each(lambda tensor: tensor.to(engine.device), example)
         self._chooses = engine.physical_batch is None
         self._reports: dict[tuple[object, object], Report] = {}
 

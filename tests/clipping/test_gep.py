@@ -16,6 +16,7 @@ from steppe.clipping.clip import Anchors
 from steppe.clipping.gep import Projected
 from steppe.clipping.subspace import chunks, spanned
 
+CPU = torch.device("cpu")
 WEIGHTS = {"w": nn.Parameter(torch.zeros(30, 2))}
 
 
@@ -50,7 +51,7 @@ def test_more_iterations_come_closer_to_the_largest_directions() -> None:
     missed = []
     for iterations in (1, 2, 6):
         (bases,) = spanned(
-            lambda: iter([matrix]), [(60, 5)], iterations, torch.Generator().manual_seed(0)
+            lambda: iter([matrix]), [(60, 5)], iterations, torch.Generator().manual_seed(0), CPU
         )
         missed.append(float((right[:5] - right[:5] @ bases @ bases.t()).norm()))
     assert missed[0] > missed[1] > missed[2]
@@ -116,7 +117,7 @@ def test_public_records_that_are_not_finite_are_left_out() -> None:
     kept = torch.cat([matrix[:3], matrix[4:]])
     sizes = [(60, 5)]
     wanted, found = (
-        spanned(lambda m=m: iter([m]), sizes, 1, torch.Generator().manual_seed(0))[0]  # type: ignore[misc]
+        spanned(lambda m=m: iter([m]), sizes, 1, torch.Generator().manual_seed(0), CPU)[0]  # type: ignore[misc]
         for m in (kept, spoilt)
     )
     assert torch.allclose(wanted @ wanted.t(), found @ found.t(), atol=1e-4)
@@ -218,7 +219,7 @@ def private(**options: Any) -> steppe.Private:
         clip=options.pop("clip", GEP(3, 1)),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    data = (torch.randn(30, 4), torch.randint(3, (30,)))
+    data = options.pop("data", None) or (torch.randn(30, 4), torch.randint(3, (30,)))
     return steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy, **options)
 
 
@@ -235,6 +236,33 @@ def test_public_records_are_checked_before_any_budget_is_spent() -> None:
         private(public=(torch.randn(5, 7), torch.zeros(5).long()))
     with pytest.raises(ValueError, match="batch sizes="):
         private(public=(torch.randn(5, 4), torch.zeros(4).long()))
+
+
+@pytest.mark.parametrize("given", ["the same", "a view", "the labels", "a list"])
+def test_private_records_are_not_public(given: str) -> None:
+    inputs, labels = data = torch.randn(30, 4), torch.randint(3, (30,))
+    public = {
+        "the same": data,
+        "a view": (inputs[::3], torch.zeros(10).long()),
+        "the labels": (torch.randn(30, 4), labels),
+        "a list": [inputs[:10], labels[:10]],
+    }[given]
+    with pytest.raises(ValueError, match=r"are the private records, and what a clip learns from"):
+        private(data=data, public=public)
+    arrays = tuple(part.numpy()[:20] for part in data)
+    with pytest.raises(ValueError, match=r"are the private records, and what a clip learns from"):
+        private(data=arrays, public=(inputs[10:], labels[10:]))
+    private(data=arrays, public=(inputs[20:], labels[20:]))
+
+
+def test_the_statement_says_that_public_records_were_looked_at() -> None:
+    promised = private(public=(torch.randn(5, 4), torch.zeros(5).long())).statement()
+    assert promised.public_records == 5
+    assert "The clip also looked at 5 records handed over as public" in str(promised)
+    assert promised.to_dict()["public_records"] == 5
+    none = private(clip=steppe.Flat(1.0)).statement()
+    assert none.to_dict()["public_records"] == 0
+    assert "handed over as public" not in str(none)
 
 
 def test_the_physical_batch_leaves_room_for_written_out_gradients() -> None:

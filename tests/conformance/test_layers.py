@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
-from steppe.clipping import ClippedSum, Flat, probe
+from steppe.clipping import ClippedSum, Flat, Kernels, probe
 from steppe.clipping.reference import clipped_sum, record_gradients
 
 B = 5
@@ -92,7 +92,7 @@ class Positions(nn.Module):
         self.positions = nn.Embedding(length, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x * self.positions(torch.arange(x.shape[1]))
+        return x * self.positions(torch.arange(x.shape[1], device=x.device))
 
 
 class Products(nn.Module):
@@ -329,6 +329,32 @@ def test_non_finite_record_counts_zero_and_changes_nothing(case: Case, poison: f
     engine.add_(clean, (torch.cat([x[:2], x[3:]]),))
     assert torch.isfinite(out).all()
     assert torch.allclose(out, clean, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("poison", [0.5, float("nan")], ids=["finite", "poisoned"])
+def test_everything_is_made_where_the_weights_are(case: Case, poison: float) -> None:
+    """With another default device, a tensor made without naming its place cannot meet the others.
+
+    It stands for weights on an accelerator, which the machines of these tests do not have.
+    """
+    parameters, objective, batch = build(case, torch.float32)
+    x = batch[0].clone()
+    if not case.tokens:
+        x[2] = poison
+    options: dict[str, Any] = {"l2": 0.3, "physical_batch": 3, "kernels": Kernels(measure=False)}
+
+    def summed(layouts: Any) -> Tensor:
+        engine = ClippedSum(parameters, objective, Flat(0.1), layouts=layouts, **options)
+        out = torch.zeros(engine.numel, device=engine.device)
+        engine.add_(out, (x,))
+        engine.add_(out, (x[:0],))
+        return out
+
+    usual = summed(probe_layouts(case, parameters, objective, batch))
+    with torch.device("meta"):
+        found = summed(probe_layouts(case, parameters, objective, batch))
+    assert torch.equal(found, usual)
 
 
 def record_norms(objective: Any, parameters: dict[str, Tensor], batch: Any) -> Tensor:

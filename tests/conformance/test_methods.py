@@ -29,6 +29,7 @@ from steppe.clipping import Clip
 from steppe.noise import Source
 
 RECORDS, FEATURES, CLASSES, STEPS, BATCH = 24, 3, 3, 6, 8.0
+HOST = torch.device("cpu")
 SIGMA, RADIUS, L2, SHIFT = 1.5, 0.3, 0.05, 0.2
 LOOSE, TIGHT = steppe.Flat(16.0), steppe.Flat(0.01)  # more and less than any gradient here
 
@@ -282,17 +283,18 @@ class Silent(steppe.SeededSource):
 
 def network() -> nn.Module:
     torch.manual_seed(5)
-    return nn.Sequential(nn.Linear(FEATURES, 4), nn.Tanh(), nn.Linear(4, CLASSES)).double()
+    with HOST:
+        return nn.Sequential(nn.Linear(FEATURES, 4), nn.Tanh(), nn.Linear(4, CLASSES)).double()
 
 
-def records() -> tuple[Tensor, Tensor]:
-    torch.manual_seed(6)
-    return torch.randn(RECORDS, FEATURES).double(), torch.randint(CLASSES, (RECORDS,))
+def records(seed: int = 6, count: int = RECORDS) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(seed)
+    with HOST:
+        return torch.randn(count, FEATURES).double(), torch.randint(CLASSES, (count,))
 
 
 def public_records() -> tuple[Tensor, Tensor]:
-    torch.manual_seed(7)
-    return torch.randn(9, FEATURES).double(), torch.randint(CLASSES, (9,))
+    return records(seed=7, count=9)
 
 
 def private_run(
@@ -311,7 +313,8 @@ def private_run(
     if plan.views > 1:
         options["augment"] = Shifts()
     if plan.sampling.groups > 1:
-        options["groups"] = torch.arange(RECORDS).split(RECORDS // plan.sampling.groups)
+        rows = torch.arange(RECORDS, device=HOST)
+        options["groups"] = rows.split(RECORDS // plan.sampling.groups)
     return steppe.make_private(model, moving, data or records(), plan, **options)
 
 
@@ -398,6 +401,16 @@ def test_pieces_of_a_batch_are_the_batch(method: Method) -> None:
             private.accumulate(part)
         private.step()
     torch.testing.assert_close(flat(private.model), whole, **close)
+
+
+@every_method
+def test_everything_is_made_where_the_weights_are(method: Method) -> None:
+    """As in `test_layers`: another default device stands for weights on an accelerator."""
+    plan = method.plan()
+    usual = finish(private_run(plan, steppe.SeededSource(3)))
+    with torch.device("meta"):
+        found = finish(private_run(plan, steppe.SeededSource(3)))
+    assert torch.equal(found, usual)
 
 
 @every_method

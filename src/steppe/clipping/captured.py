@@ -16,7 +16,7 @@ from torch import Tensor
 from steppe import _validate
 from steppe.clipping import prefixes
 from steppe.clipping.grams import GUARD
-from steppe.clipping.slots import Slot, matrix_of, squared_rows, wide, wide_dtype
+from steppe.clipping.slots import NOBODY, Slot, matrix_of, squared_rows, wide, wide_dtype
 
 Found = list[tuple[Tensor, Slot]]
 """Trained weights that a batch used, each with its records' gradients."""
@@ -44,6 +44,7 @@ class Packing:
             self.slices[id(parameter)] = (start, start + parameter.numel())
             start += parameter.numel()
         self.numel = start
+        self.device = next(iter(self.parameters.values())).device
         self._sizes = [parameter.numel() for parameter in self.parameters.values()]
         self.pulls: Pulls = [
             (self.parameters[name], strength)
@@ -111,12 +112,9 @@ def _usable(factors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """`representable` factors, and the places of those that are 0: records that are not finite."""
     factors = factors.to(dtype)
     if factors.shape[0] == 0 or float(factors.min()) >= _SMALLEST:
-        return factors, _NOBODY
+        return factors, NOBODY
     bad = torch.nonzero(factors < _SMALLEST).flatten()
     return factors.index_fill(0, bad, 0.0), bad
-
-
-_NOBODY = torch.zeros(0, dtype=torch.long)
 
 
 class Captured:
@@ -165,7 +163,9 @@ class Captured:
         Guarantees:
             Not below the true value by more than rounding; not finite where the gradient is not.
         """
-        parts = [slot.squared_norms() for _, slot in self.found] or [torch.zeros(self.records)]
+        parts = [slot.squared_norms() for _, slot in self.found] or [
+            torch.zeros(self.records, device=self.packing.device)
+        ]
         # Many small terms: add them in float64. Not in place, since a slot may keep its norms.
         squared = parts[0].double()
         for part in parts[1:]:
@@ -205,7 +205,7 @@ class Captured:
             if out.dtype == wide_dtype(leaf):
                 slot.add_(out[start:end], weights, bad)
             else:  # float64 weights beside float32 ones
-                part = torch.zeros(end - start, dtype=wide_dtype(leaf))
+                part = torch.zeros(end - start, dtype=wide_dtype(leaf), device=out.device)
                 slot.add_(part, weights.to(part.dtype), bad)
                 out[start:end] += part
         if self.pulls:
@@ -216,7 +216,9 @@ class Captured:
 
     def written_out(self, dtype: torch.dtype) -> Tensor:
         """All gradients as one `(records, weights)` matrix, for clips that look at directions."""
-        matrix = torch.zeros(self.records, self.packing.numel, dtype=dtype)
+        matrix = torch.zeros(
+            self.records, self.packing.numel, dtype=dtype, device=self.packing.device
+        )
         for leaf, slot in self.found:
             start, end = self.packing.slices[id(leaf)]
             matrix[:, start:end] = matrix_of(wide(slot.written_out()))

@@ -69,7 +69,6 @@ class ClippedSum:
     ) -> None:
         self.packing = Packing(parameters, l2)
         self.parameters = self.packing.parameters
-        self._first = next(iter(self.parameters.values()))
         self.objective = objective
         self.clip = clip
         self.l2 = l2
@@ -77,7 +76,8 @@ class ClippedSum:
         self._layouts = layouts
         self._writes_batch: bool | None = None
         self.kernels = kernels or Kernels()
-        anchors = None if public is None else Anchors(count(public), self._anchors(public))
+        self.public_records = 0 if public is None else count(public)
+        anchors = None if public is None else Anchors(self.public_records, self._anchors(public))
         self.clipper = clip.begin(self.parameters, anchors)
 
     @property
@@ -159,7 +159,9 @@ class ClippedSum:
             self.add_slots_(out, self.slots(piece, size), size)
             for piece, size in self._pieces(batch)
         ]
-        return norms[0] if len(norms) == 1 else torch.cat(norms) if norms else torch.zeros(0)
+        if not norms:
+            return torch.zeros(0, device=self.device)
+        return norms[0] if len(norms) == 1 else torch.cat(norms)
 
     def _pieces(self, batch: Any) -> Iterator[tuple[Any, int]]:
         """The physical batches, each with its number of records; none for an empty batch."""
@@ -197,17 +199,18 @@ class ClippedSum:
     @property
     def in_mixed_precision(self) -> bool:
         """Whether autocast is on where the weights are."""
-        return torch.is_autocast_enabled(self._device)
+        return torch.is_autocast_enabled(self.device.type)
 
     @property
-    def _device(self) -> str:
-        return self._first.device.type
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.packing.device
 
     def _own_precision(self) -> AbstractContextManager[Any]:
         """Where mixed precision around a step ends: its products are too coarse to clip by."""
         if not self.in_mixed_precision:
             return _AS_IT_IS  # entering autocast takes longer than a small layer
-        return torch.autocast(self._device, enabled=False)
+        return torch.autocast(self.device.type, enabled=False)
 
     def _anchors(self, public: Any) -> Callable[[], Iterator[Tensor]]:
         """Gradients of public records, a physical batch at a time, by the objective given now."""

@@ -105,7 +105,7 @@ class GEP:
                 "public records, since they span no more",
                 "use fewer bases, more groups or more public records",
             )
-        return Projected(self, sizes, anchors)
+        return Projected(self, sizes, anchors, next(iter(parameters.values())).device)
 
 
 class Projected:
@@ -115,12 +115,19 @@ class Projected:
         clip: the public constants.
         sizes: (weights, bases) of every chunk.
         anchors: the public records' gradients.
+        device: where the weights are.
     """
 
     writes_out = True
 
-    def __init__(self, clip: GEP, sizes: Sequence[tuple[int, int]], anchors: Anchors) -> None:
-        self.clip, self._sizes, self._anchors = clip, list(sizes), anchors
+    def __init__(
+        self,
+        clip: GEP,
+        sizes: Sequence[tuple[int, int]],
+        anchors: Anchors,
+        device: torch.device,
+    ) -> None:
+        self.clip, self._sizes, self._anchors, self._device = clip, list(sizes), anchors, device
         self._weights = sum(weights for weights, _ in sizes)
         self._residual = 0 if clip.biased else self._weights
         self.width = self._residual + clip.bases
@@ -134,9 +141,9 @@ class Projected:
             # Which directions a search starts from is public; a number of its own for each search
             # makes a run that was taken up again find the same ones.
             generator = torch.Generator().manual_seed(self._queries)
-            iterations = self.clip.power_iterations
+            iterations, read = self.clip.power_iterations, self._anchors.gradients
             with torch.no_grad():
-                self._bases = spanned(self._anchors.gradients, self._sizes, iterations, generator)
+                self._bases = spanned(read, self._sizes, iterations, generator, self._device)
         return self._bases
 
     def prepare(self) -> None:

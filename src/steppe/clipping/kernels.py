@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from steppe import _validate
-from steppe.clipping.slots import Slot
+from steppe.clipping.slots import NOBODY, Slot
 
 # Candidates that need this many times the multiplications of the best are not worth timing.
 _HOPELESS = 6.0
@@ -131,5 +131,5 @@ def _seconds(candidate: Candidate, numel: int, dtype: torch.dtype) -> float:
     begin = time.thread_time()
     slot = candidate.make()
     factors = torch.ones_like(slot.squared_norms(), dtype=dtype)
-    slot.add_(torch.zeros(numel, dtype=dtype), factors, torch.zeros(0, dtype=torch.long))
+    slot.add_(factors.new_zeros(numel), factors, NOBODY)
     return time.thread_time() - begin

@@ -118,7 +118,9 @@ class Layered(Scaled):
         bounds: Mapping[str, float],
     ) -> None:
         super().__init__(count_weights(parameters), self._factors)
-        self._bounds = torch.tensor(list(bounds.values()), dtype=torch.float64)[:, None]
+        device = next(iter(parameters.values())).device
+        each = torch.tensor(list(bounds.values()), dtype=torch.float64, device=device)
+        self._bounds = each[:, None]
         self._layer_of = {
             id(parameters[name]): number
             for number, names in enumerate(layers.values())
@@ -143,7 +145,7 @@ class Layered(Scaled):
     def encode(self, gradients: Tensor) -> Tensor:
         """Every layer's part times its own factor, row by row."""
         parts = gradients.split([size for _, size in self._columns], dim=1)
-        squared = torch.zeros(len(self._bounds), len(gradients), dtype=torch.float64)
+        squared = self._bounds.new_zeros(len(self._bounds), len(gradients))
         for (layer, _), part in zip(self._columns, parts, strict=True):
             squared[layer] += row_norms(part).square()
         factors = representable(self._factors(squared.sqrt()), gradients.dtype)

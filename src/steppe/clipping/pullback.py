@@ -70,7 +70,7 @@ def _through_lookup(made: Any, table: Tensor, slot: Slot) -> Slot:
     rows = Rows(
         gradients.reshape(-1, gradients.shape[-1]),
         indices.repeat(records),
-        torch.arange(records).repeat_interleave(len(indices)),
+        torch.arange(records, device=indices.device).repeat_interleave(len(indices)),
         records,
         tuple(table.shape),
     )

@@ -125,7 +125,7 @@ class OwnRows(Kept):
         records = len(self.gradients)
         full = self.gradients.new_zeros((records, *self.shape))
         views = self.layout.split(full.movedim(0, -1), records)
-        which = torch.arange(records)
+        which = torch.arange(records, device=full.device)
         # views: (record as row, ..., record as owner); fill the diagonal.
         views.movedim(-1, 1)[which, which] = self.gradients
         return full
@@ -285,6 +285,9 @@ def wide(tensor: Tensor) -> Tensor:
 
 
 _WIDE = (torch.float32, torch.float64)
+NOBODY = torch.zeros(0, dtype=torch.long, device="cpu")
+"""Places of records that are left out, where there are none."""
+
 # Rows so short are summed in float64, where no square of a float32 underflows, in less time than it
 # takes to correct a float32 sum. A bound on the length alone: it must not depend on the records.
 _SHORT = 16

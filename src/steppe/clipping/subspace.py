@@ -46,6 +46,7 @@ def spanned(
     sizes: Sequence[tuple[int, int]],
     iterations: int,
     generator: torch.Generator,
+    device: torch.device,
 ) -> list[Tensor]:
     """Orthonormal directions of every chunk, nearly those of the largest singular values.
 
@@ -54,7 +55,8 @@ def spanned(
             record whose gradient is not finite is left out.
         sizes: (weights, bases) of every chunk.
         iterations: passes over the records.
-        generator: where the search starts from.
+        generator: where the search starts from; on the host, so that it starts alike everywhere.
+        device: where the gradients are.
 
     Returns:
         A `(weights, bases)` matrix for each chunk.
@@ -63,7 +65,10 @@ def spanned(
         No more than one of the yielded matrices is held at a time. The directions are finite and
         orthonormal whatever the gradients are, and do not depend on the unit they come in.
     """
-    found = [torch.randn(weights, bases, generator=generator) for weights, bases in sizes]
+    found = [
+        torch.randn(weights, bases, generator=generator, device="cpu").to(device)
+        for weights, bases in sizes
+    ]
     for _ in range(iterations):
         images = [_Image(bases) for bases in found]
         for matrix in gradients():

@@ -119,7 +119,8 @@ def _as_tensor(name: str, column: Any) -> torch.Tensor:
 def _has_rows(dtype: torch.dtype) -> bool:
     """Whether torch can take rows of this type; unsigned integers above 8 bits it cannot."""
     try:
-        torch.empty(1, dtype=dtype).index_select(0, torch.zeros(1, dtype=torch.long))
+        first = torch.zeros(1, dtype=torch.long, device="cpu")
+        torch.empty(1, dtype=dtype, device="cpu").index_select(0, first)
     except (RuntimeError, NotImplementedError):
         return False
     return True

@@ -107,7 +107,8 @@ class Periodic(Sampler):
                 for group, threshold in zip(rows, thresholds, strict=True)
                 if threshold and len(group)
             ]
-            return torch.cat([torch.zeros(0, dtype=torch.int64), *taken]).sort().values
+            nobody = torch.zeros(0, dtype=torch.int64, device="cpu")
+            return torch.cat([nobody, *taken]).sort().values
 
         return draw
 

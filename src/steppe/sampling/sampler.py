@@ -83,13 +83,13 @@ def members(groups: Sequence[Any] | None, count: int, records: int) -> tuple[Ten
         raise fail("groups", given, rule, "pass them as steppe.data.by_parity makes them")
     rows = []
     for position, group in enumerate(groups):
-        found = torch.as_tensor(group)
+        found = torch.as_tensor(group, device="cpu")
         if found.ndim != 1 or found.is_floating_point() or found.dtype == torch.bool:
             rule = "must be a flat array of whole row numbers"
             raise fail(f"groups[{position}]", found.dtype, rule, "use torch.nonzero on a mask")
         rows.append(found.to(torch.int64).sort().values)
     together = torch.cat(rows).sort().values
-    if not torch.equal(together, torch.arange(records)):
+    if not torch.equal(together, torch.arange(records, device="cpu")):
         rule = f"must hold each of the {records} rows exactly once, in one group or another"
         raise fail("groups", f"{len(together)} rows", rule, "leave no record out and none twice")
     return tuple(rows)

@@ -21,7 +21,7 @@ from steppe.clipping.flat import Flat
 from steppe.clipping.kernels import Kernels
 from steppe.clipping.probing.sight import Subject, unchanged
 from steppe.clipping.rules import RULES
-from steppe.clipping.slots import wide, wide_dtype
+from steppe.clipping.slots import NOBODY, wide, wide_dtype
 from steppe.clipping.tracing import Layouts, Tracer, mark
 from steppe.errors import IsolationError, SteppeError, UnsupportedModelError
 
@@ -37,7 +37,7 @@ def require_right_gradients(
     Returns:
         False where autograd's own are not finite, and nothing can be compared.
     """
-    factors = torch.tensor([1.0, -0.5, 2.0])
+    factors = torch.tensor([1.0, -0.5, 2.0], device=subject.device)
     try:
         norms, total = _by_autograd(subject, batch, factors, seed)
         if not bool(torch.isfinite(norms).all()):
@@ -189,7 +189,7 @@ def _engine(subject: Subject, layouts: list[Layouts]) -> ClippedSum:
 def _norms(subject: Subject, batch: Any, layouts: list[Layouts], seed: int) -> Tensor:
     """‖Gᵢ‖ by weight and record, as the engine sees it."""
     place = {id(leaf): i for i, leaf in enumerate(subject.parameters.values())}
-    norms = torch.zeros(len(place), count(batch), dtype=torch.float64)
+    norms = torch.zeros(len(place), count(batch), dtype=torch.float64, device=subject.device)
     seed_everything(seed)
     with torch.no_grad(), unchanged(subject.model):
         for leaf, slot in _engine(subject, layouts).slots(batch):
@@ -203,17 +203,16 @@ def _by_engine(
     """Norms (weight, record) and Σᵢ factorᵢ gᵢ, the engine's way."""
     leaves = list(subject.parameters.values())
     place = {id(leaf): i for i, leaf in enumerate(leaves)}
-    norms = torch.zeros(len(leaves), len(factors), dtype=torch.float64)
+    norms = factors.new_zeros(len(leaves), len(factors), dtype=torch.float64)
     # Of the weight's shape, not of its strides: slots add to flat buffers, also for weights in
     # channels-last order.
-    total = [torch.zeros(leaf.shape, dtype=wide_dtype(leaf)) for leaf in leaves]
-    nobody = torch.zeros(0, dtype=torch.long)
+    total = [leaf.new_zeros(leaf.shape, dtype=wide_dtype(leaf)) for leaf in leaves]
     seed_everything(seed)
     with torch.no_grad(), unchanged(subject.model):
         for leaf, slot in _engine(subject, layouts).slots(batch):
             i = place[id(leaf)]
             norms[i] = slot.squared_norms().double().sqrt()
-            slot.add_(total[i].view(-1), factors.to(total[i].dtype), nobody)
+            slot.add_(total[i].view(-1), factors.to(total[i].dtype), NOBODY)
     return norms, total
 
 
@@ -222,7 +221,7 @@ def _by_autograd(
 ) -> tuple[Tensor, list[Tensor]]:
     """The same from one plain graph and one backward pass for each record."""
     leaves = list(subject.parameters.values())
-    norms = torch.zeros(len(leaves), len(factors), dtype=torch.float64)
+    norms = factors.new_zeros(len(leaves), len(factors), dtype=torch.float64)
     total = [torch.zeros_like(leaf, dtype=wide_dtype(leaf)) for leaf in leaves]
     alias = each(torch.clone, batch)
     mark(alias)

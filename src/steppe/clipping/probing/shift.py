@@ -78,8 +78,8 @@ def shifted(subject: Subject, shift: Shift | None) -> Iterator[None]:
 def _moved(weight: Tensor, shift: Shift, generator: torch.Generator, padding: int | None) -> Tensor:
     """The weight with a random number added everywhere, in its own strides."""
     values = weight.detach().clone()
-    noise = torch.empty(weight.shape).uniform_(-_SIZE, _SIZE, generator=generator).to(weight.device)
-    noise *= shift.sign
+    drawn = torch.empty(weight.shape, device="cpu").uniform_(-_SIZE, _SIZE, generator=generator)
+    noise = drawn.to(weight.device) * shift.sign
     size = max(_root_mean_square(values), _usual(weight))
     if shift.keep_signs:
         noise *= torch.where(values == 0, 0.0 if shift.keep_zeros else size, values.abs())

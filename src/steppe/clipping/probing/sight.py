@@ -39,6 +39,11 @@ class Subject:
     parameters: Mapping[str, Tensor]
     objective: Objective
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(iter(self.parameters.values())).device
+
 
 @dataclass
 class Sight:
@@ -57,7 +62,7 @@ class Sight:
     outputs: list[tuple[Tensor, ...]] = field(default_factory=list)
     modules: list[tuple[str, Tensor]] = field(default_factory=list)
     buffers: dict[str, Tensor] = field(default_factory=dict)
-    losses: Tensor = field(default_factory=lambda: torch.zeros(0))
+    losses: Tensor = field(default_factory=lambda: torch.zeros(0, device="cpu"))
 
 
 def look(subject: Subject, batch: Any, seed: int, modules: bool = False) -> Sight:

@@ -67,14 +67,12 @@ def _record_axes(outputs: Callable[[Any], list[Tensor]], batch: Any) -> list[int
     """The axis of every output that grows with the number of records."""
     few = count(batch)
     more = few + 2
-    # The same records, some of them twice: whatever the model demands of its inputs holds.
-    shapes = [
-        [
-            tensor.shape
-            for tensor in outputs(each(lambda t, n=n: t[torch.arange(n) % few], batch))  # type: ignore[misc]
-        ]
-        for n in (few, more)
-    ]
+
+    def repeated(n: int) -> Any:
+        # The same records, some of them twice: whatever the model demands of its inputs holds.
+        return each(lambda tensor: tensor[torch.arange(n, device=tensor.device) % few], batch)
+
+    shapes = [[tensor.shape for tensor in outputs(repeated(n))] for n in (few, more)]
     return [
         next((i for i, sizes in enumerate(zip(*pair, strict=False)) if sizes == (few, more)), None)
         for pair in zip(*shapes, strict=True)

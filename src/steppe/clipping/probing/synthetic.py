@@ -60,7 +60,7 @@ def synthetic(
         elif tensor.dtype == torch.bool:
             values = _truths(shape, generator, style)
         else:
-            values = torch.randint(0, 2, shape, generator=generator)
+            values = torch.randint(0, 2, shape, generator=generator, device="cpu")
         return values.to(device=tensor.device, dtype=tensor.dtype)
 
     return each(make, example)
@@ -102,10 +102,10 @@ def with_other_record(
 
 def _numbers(shape: Sequence[int], generator: torch.Generator, style: Style) -> Tensor:
     draw = torch.rand if style.positive else torch.randn
-    return draw(tuple(shape), generator=generator)
+    return draw(tuple(shape), generator=generator, device="cpu")
 
 
 def _truths(shape: Sequence[int], generator: torch.Generator, style: Style) -> Tensor:
     if style.truth is not None:
-        return torch.full(tuple(shape), style.truth)
-    return torch.rand(tuple(shape), generator=generator) < 0.5
+        return torch.full(tuple(shape), style.truth, device="cpu")
+    return torch.rand(tuple(shape), generator=generator, device="cpu") < 0.5

@@ -128,8 +128,8 @@ class Patches:
         self._direct = geometry.pointwise and max(geometry.stride) == 1
         if not self._direct:
             dtype = wide_dtype(x)
-            self._padded = torch.zeros(shape, dtype=dtype)
-            self._patches = torch.empty((*shape[:2], *geometry.kernel, *positions), dtype=dtype)
+            self._padded = x.new_zeros(shape, dtype=dtype)
+            self._patches = x.new_empty((*shape[:2], *geometry.kernel, *positions), dtype=dtype)
 
     def of(self, x: Tensor) -> Tensor:
         """`(n, C, *kernel, *positions)`, valid until the next call."""

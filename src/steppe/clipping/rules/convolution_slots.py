@@ -79,7 +79,7 @@ class ConvolutionWeight(Slot):
         x, g, rows = self.x, self.g, self.rows
         if rows > 1:
             factors = factors.repeat_interleave(rows)
-            bad = (bad[:, None] * rows + torch.arange(rows)).flatten()
+            bad = (bad[:, None] * rows + torch.arange(rows, device=bad.device)).flatten()
         x, g = blank(x, bad), blank(g, bad)
         each = factors.view(-1, *[1] * (x.ndim - 1))
         size = self.scaled

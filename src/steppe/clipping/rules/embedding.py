@@ -38,7 +38,8 @@ class Embedding(Use):
             contact, layout = self.contact, self.contact.input_layout()
             rows = layout.records_first(indices, contact.records).reshape(contact.records, -1)
             grad_rows = layout.records_first(g, contact.records).reshape(-1, g.shape[-1])
-            records = torch.arange(contact.records).repeat_interleave(rows.shape[1])
+            each = torch.arange(contact.records, device=rows.device)
+            records = each.repeat_interleave(rows.shape[1])
             slot = Rows(
                 grad_rows, rows.flatten(), records, contact.records, tuple(self.weight.shape)
             )
@@ -75,8 +76,8 @@ class EmbeddingBag(Use):
             for name in ("input", "offsets", "per_sample_weights")
         )
         if indices.ndim == 2:
-            offsets = torch.arange(0, indices.numel(), max(indices.shape[1], 1))
-            offsets = offsets[: len(indices)].to(indices.dtype)
+            each = torch.arange(len(indices), dtype=indices.dtype, device=indices.device)
+            offsets = each * indices.shape[1]
         flat = indices.reshape(-1)
         y, _, sizes, largest = torch.ops.aten._embedding_bag(
             self.weight.detach(),
@@ -112,9 +113,10 @@ class EmbeddingBag(Use):
     def _owners(self, bags: int) -> Tensor:
         """The record that owns each bag."""
         contact = self.contact
-        owners = torch.empty(bags, dtype=torch.long)
+        owners = torch.empty(bags, dtype=torch.long, device=self.weight.device)
         rows = contact.output_layout().split(owners, contact.records)
-        rows.copy_(torch.arange(contact.records)[:, None].expand_as(rows))
+        each = torch.arange(contact.records, device=owners.device)
+        rows.copy_(each[:, None].expand_as(rows))
         return owners
 
     def _rows(
@@ -145,7 +147,8 @@ class EmbeddingBag(Use):
 
 def _bags(offsets: Tensor, total: int) -> Tensor:
     """The bag of each index, where bag b begins at offsets[b]."""
-    return torch.searchsorted(offsets.contiguous(), torch.arange(total).to(offsets), right=True) - 1
+    places = torch.arange(total, dtype=offsets.dtype, device=offsets.device)
+    return torch.searchsorted(offsets.contiguous(), places, right=True) - 1
 
 
 def _check(call: dict[str, Any], name: str) -> None:
