@@ -13,6 +13,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import steppe
 from silent import Silent
+from steppe._probed import Probed, form_of
+from steppe.clipping import ClippedSum, Flat
 from steppe.errors import (
     BudgetExhausted,
     ConfigurationError,
@@ -964,3 +966,13 @@ def test_arguments_of_the_wrong_kind_are_named(change: dict[str, Any], message: 
     given = {"model": model, "optimizer": optimizer, "data": data, "plan": plan}
     with pytest.raises(ConfigurationError, match=message):
         steppe.make_private(**(given | {"loss": F.cross_entropy} | change))
+
+
+def test_made_up_records_lie_where_the_weights_are() -> None:
+    """Data stay on the host, and the loop moves its batches."""
+    model = nn.Linear(3, 2, device="meta")
+    engine = ClippedSum(dict(model.named_parameters()), lambda batch: model(batch[0]), Flat(1.0))
+    probed = Probed(model, engine, (torch.zeros(0, 3), {"y": torch.zeros(0, dtype=torch.long)}))
+    assert form_of(probed._example) == form_of(
+        (torch.zeros(0, 3, device="meta"), {"y": torch.zeros(0, dtype=torch.long, device="meta")})
+    )

@@ -41,31 +41,76 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+class Lock:
+    """The kernel's lock on a file: for one holder, and gone with the process, however that ends.
+
+    Args:
+        path: the file, made when it does not exist.
+
+    Raises:
+        BlockingIOError: somebody else holds it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        import fcntl  # only writers need it, so that a store can be read where there is no flock
+
+        self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        _OPEN.add(self)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            self._close()
+            raise
+
+    @property
+    def held(self) -> bool:
+        """Whether this process has it. A forked one does not."""
+        return self._descriptor is not None
+
+    def release(self) -> None:
+        """Give it back, if it is held."""
+        import fcntl
+
+        if self._descriptor is not None:
+            with suppress(OSError):
+                # Closing is not enough while a process that was just forked has the file too.
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            self._close()
+
+    def _close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor = None
+        _OPEN.discard(self)
+
+
+_OPEN: set[Lock] = set()
+
+
+def _after_fork_in_child() -> None:
+    # A forked process has the same open files. The worker of a loader would hold the locks of a
+    # run that was killed until it notices.
+    for lock in tuple(_OPEN):
+        lock._close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 @contextmanager
 def single_writer(folder: Path) -> Iterator[None]:
     """Hold the folder's lock inside the block; readers never need it."""
-    import fcntl  # only writers need it, so that a store can be read where there is no flock
-
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise MisuseError(
-                f"folder={str(folder)!r}: another writer is at work here; "
-                "give each run a folder of its own."
-            ) from None
+        lock = Lock(folder / ".lock")
+    except BlockingIOError:
+        raise MisuseError(
+            f"folder={str(folder)!r}: another writer is at work here; "
+            "give each run a folder of its own."
+        ) from None
+    try:
         for leftover in folder.glob(f"{_WRITING}*"):
             leftover.unlink()  # of a writer that was killed: the lock says that none is at work
         yield
     finally:
-        unlock(descriptor)
-
-
-def unlock(descriptor: int) -> None:
-    """Give a lock back. Closing is not enough: forked processes hold the same open file."""
-    import fcntl
-
-    with suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-    os.close(descriptor)
+        lock.release()

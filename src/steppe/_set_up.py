@@ -14,6 +14,7 @@ from steppe import _validate
 from steppe.clipping import Kernels, objective_of
 from steppe.errors import ConfigurationError
 from steppe.plan import Plan
+from steppe.sampling import Records, share_records
 
 # Optimizers that cannot take private steps, and why.
 _UNFIT: dict[type[Optimizer], str] = {
@@ -105,6 +106,17 @@ def _require_real(parameters: dict[str, Tensor]) -> None:
                 "must be able to have a gradient",
                 "build the model outside the block",
             )
+
+
+def refuse_private_as_public(rows: Records, public: Any) -> None:
+    """Refuse private records in the place of public ones, as far as `share_records` can tell."""
+    if public is not None and share_records(rows, public):
+        raise _validate.fail(
+            "public",
+            _kind(public),
+            "are the private records, and what a clip learns from public ones gets no noise",
+            "give records that need no protection, or use a clip that needs none",
+        )
 
 
 def losses_of(

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def rounded_up(value: float, digits: int = 3) -> str:
+def rounded_up(value: float | None, digits: int = 3) -> str:
     """A bound, rounded so that what is printed is a bound too.
 
-    >>> rounded_up(1.99951), rounded_up(2.0), rounded_up(float("inf"))
-    ('2.000', '2.000', '∞')
+    >>> rounded_up(1.99951), rounded_up(2.0), rounded_up(float("inf")), rounded_up(None)
+    ('2.000', '2.000', '∞', 'none')
     """
+    if value is None:
+        return "none"
     if not math.isfinite(value):
         return "∞"
     scale = 10.0**digits

@@ -14,7 +14,13 @@ from torch.optim import Optimizer
 from steppe import _validate
 from steppe._around_step import OwnSteps, refuse_modes, require_movement, require_untouched
 from steppe._probed import Probed
-from steppe._set_up import losses_of, require_kinds, require_plain_steps, trained_parameters
+from steppe._set_up import (
+    losses_of,
+    refuse_private_as_public,
+    require_kinds,
+    require_plain_steps,
+    trained_parameters,
+)
 from steppe.accounting import Statement
 from steppe.clipping import ClippedSum, Kernels
 from steppe.clipping.batches import count
@@ -67,13 +73,15 @@ def make_private(
         groups: for samplers that treat groups of records differently (`Periodic`): the rows of
             each group, every record in exactly one.
         public: a batch of records that need no protection, for clips that learn from them (`GEP`).
+            The statement says how many.
 
     Returns:
         An object that yields batches and takes steps.
 
     Guarantees:
         Model, optimizer, loss and plan are checked on made-up records before any budget is spent.
-        Private steps must be the only ones: a gradient of your own beside them is refused.
+        Private steps must be the only ones: a gradient of your own beside them is refused. So are
+        public records in the memory of the private ones; that they are no copies is yours to know.
 
     Examples:
         >>> from torch.nn import functional as F
@@ -116,6 +124,7 @@ def make_private(
         kernels=kernels,
         public=public,
     )
+    refuse_private_as_public(rows, public)
     refuse_modes(engine)
     return Private(model, optimizer, rows, plan, engine, noise, groups)
 
@@ -147,7 +156,8 @@ class Private:
         self.model, self.optimizer, self.plan, self.engine = model, optimizer, plan, engine
         self.groups = groups
         self._not_private_reason = source.not_private_reason
-        self._probed = Probed(model, engine, rows.take(torch.zeros(0, dtype=torch.long)))
+        example = rows.take(torch.zeros(0, dtype=torch.long, device="cpu"))
+        self._probed = Probed(model, engine, example)
         self._parts: list[Any] = []
         self._offered = (-1, 0)  # the step of the batch that was handed out last, and its records
         self._probed.expect(())
@@ -262,7 +272,8 @@ class Private:
     def statement(self) -> Statement:
         """What the whole plan promises; NOT PRIVATE where the randomness was seeded."""
         promised = self.plan.statement(self._not_private_reason)
-        return replace(promised, also_read=self._rows.also_read)
+        public = self.engine.public_records
+        return replace(promised, also_read=self._rows.also_read, public_records=public)
 
     def report(self) -> Report:
         """What the probe found: the layer table, unused weights, memory per record."""

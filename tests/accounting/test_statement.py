@@ -71,6 +71,13 @@ def test_where_the_population_came_from(statement: Statement) -> None:
     assert "was read once, the data's length, which this relation makes public" in str(public)
 
 
+def test_public_records_are_counted(statement: Statement) -> None:
+    assert "handed over as public" not in str(statement)
+    one = str(replace(statement, public_records=1))
+    assert "The clip also looked at 1 record handed over as public, which ε does not" in one
+    assert "the guarantee is for patients that are not among them." in one
+
+
 def test_defence_on_and_a_delta_that_is_too_large(statement: Statement) -> None:
     assert "Floating-point defence on" in str(replace(statement, rounded_noise=True))
     assert "too large" in str(replace(statement, population=10**6))

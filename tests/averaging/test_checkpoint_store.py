@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from averaging_cases import Tied, bits, same_bits, walk
+from safetensors import safe_open
 from torch import nn
 
 from steppe import _files as files_module
@@ -110,9 +111,7 @@ def test_another_plan_or_model_is_refused(tmp_path: Path) -> None:
         ConfigurationError, match=r"'embed.weight': is \['float64', 3, 2\] here and"
     ):
         store.append(Tied(torch.float64), step=3)
-    with pytest.raises(
-        ConfigurationError, match=r"checkpoint='embed.weight': is a tensor of anoth"
-    ):
+    with pytest.raises(ConfigurationError, match=r"checkpoints='embed.weight': is in a checkp"):
         store.restore(nn.Linear(1, 1))
     assert len(list(CheckpointStore(tmp_path).last(2))) == 2
 
@@ -230,3 +229,28 @@ def test_no_pickle_and_no_environment_reach_the_files(tmp_path: Path) -> None:
             "step": described["__metadata__"]["step"],
         }
         assert os.fspath(tmp_path) not in json.dumps(described)
+
+
+def test_a_store_says_why_it_protects_nothing(tmp_path: Path) -> None:
+    filled(tmp_path, range(1, 3))
+    assert CheckpointStore(tmp_path).not_private_reason is None
+    seeded = CheckpointStore(tmp_path, "plan-a", not_private_reason="a seed")
+    entry = seeded.append(Tied(), step=3)
+    assert entry.epsilon is None
+    # From then on, also where a later part of the run has noise that nobody knows.
+    later = CheckpointStore(tmp_path, "plan-a")
+    assert later.not_private_reason == "a seed"
+    for one in (entry, later.append(Tied(), step=4)):
+        with safe_open(tmp_path / one.file, "pt") as file:
+            assert file.metadata()["not_private_reason"] == "a seed"
+    later.rewind(1)
+    assert CheckpointStore(tmp_path).not_private_reason == "a seed"
+
+
+def test_an_index_without_a_reason_can_be_read_and_added_to(tmp_path: Path) -> None:
+    store = filled(tmp_path, range(1, 3))
+    index = json.loads((tmp_path / "index.json").read_text())
+    del index["not_private_reason"]
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    assert store.not_private_reason is None
+    assert store.append(Tied(), step=3).step == 3

@@ -138,9 +138,9 @@ class Positioned(nn.Linear):
         (nn.Sequential(nn.Linear(3, 8)), r"checkpoints='2\.weight': is missing from a checkpoint"),
         (
             nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 7)),
-            r"'0\.weight': has shape \(5, 3\) in a checkpoint and \(8, 3\) in the model, so it ",
+            r"'0\.bias': has shape \(5,\) in a checkpoint and \(8,\) in the model, so it is ano",
         ),
-        (nn.Linear(3, 8), "checkpoints='weight': is in a checkpoint and not in the model"),
+        (nn.Linear(3, 8), "checkpoints='bias': is in a checkpoint and not in the model"),
     ],
 )
 def test_checkpoints_of_another_model_are_refused(stored: nn.Module, message: str) -> None:

@@ -77,6 +77,36 @@ def test_searches_find_the_last_number_within_the_budget() -> None:
     assert 1 <= 10**7 / far < 1.0002  # large answers are right to four digits
 
 
+@pytest.mark.parametrize("least", [1, 2, 7, 64, 100, 5_000])
+def test_searches_begin_where_a_cost_is_known(least: int) -> None:
+    def cost(value: int) -> float:
+        if value < least:
+            raise ConfigurationError(f"steps={10**9 // value}: are too many")
+        return value
+
+    for wanted in (least, least + 1, min(3 * least, 10**4), 10**4):
+        assert missing._largest(cost, wanted + 0.5, "batch_size", 10**4) == wanted
+    with pytest.raises(ConfigurationError, match=f"is exceeded even with batch_size={least}, whi"):
+        missing._largest(cost, least - 0.5, "batch_size", 10**4)
+
+
+def test_what_no_size_mends_is_said_as_it_is() -> None:
+    def cost(value: int) -> float:
+        raise ConfigurationError(f"delta=1e-13 with {value}: is too small")
+
+    with pytest.raises(ConfigurationError, match="delta=1e-13 with 1: is too small"):
+        missing._largest(cost, 1.0, "batch_size", 1000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("population", "delta"), [(10**7, "1e-8"), (10**6, "1e-9")])
+def test_batches_of_one_need_not_be_accountable(shell: Shell, population: int, delta: str) -> None:
+    line = f"budget --population {population} --epochs 20 --epsilon 2 --noise-multiplier 1"
+    found = shell.json(f"{line} --delta {delta}")
+    assert 1.999 < found["epsilon"] <= 2.0
+    assert found["batch_size"] > 1000
+
+
 def test_a_budget_that_no_population_meets() -> None:
     with pytest.raises(ConfigurationError, match=r"is exceeded even with population=90, which"):
         missing._smallest(lambda n: 1.0, 0.5, "population", 10, 90)

@@ -35,6 +35,24 @@ def test_an_average_is_the_mean_of_the_checkpoints(shell: Shell, project: Path) 
         np.testing.assert_allclose(value.numpy(), mean.numpy(), atol=1e-6)
 
 
+def test_what_comes_of_a_seeded_run_is_stamped(shell: Shell, project: Path) -> None:
+    from safetensors import safe_open
+
+    from steppe.noise import SeededSource
+    from steppe.training import config
+
+    made = config.read("run.toml").trainer("seeded", source=SeededSource(0), progress=False)
+    reason = made.fit().statement.not_private_reason
+    shell.ok("average seeded SWA")
+    with safe_open("seeded/averages/SWA_cycle=1_warmup=0_of_6_stored.safetensors", "pt") as file:
+        assert file.metadata()["not_private_reason"] == reason
+    again = shell.json("resume seeded")
+    assert (again["epsilon"], again["private"]) == (None, False)
+    shell.ok("report seeded")
+    assert "NOT PRIVATE" in (project / "seeded" / "report.html").read_text()
+    shell.ok("report run seeded --out both.html")
+
+
 def test_one_of_each_kind_without_arguments(shell: Shell, project: Path) -> None:
     names = [row["model"] for row in shell.json("average run")["table"]]
     assert [name.partition("(")[0] for name in names] == [

@@ -194,6 +194,23 @@ def test_plan(shell: Shell, project: Path) -> None:
     assert needs["peak_bytes"] > 2**20
 
 
+def test_plan_of_records_of_ones_own(shell: Shell, project: Path) -> None:
+    (project / "cli_test_rows.py").write_text(
+        "import torch\n\n\ndef make():\n"
+        "    rows = [[(torch.randn(6), i % 2) for i in range(n)] for n in (1000, 50)]\n"
+        "    return tuple(rows)\n"
+    )
+    text = (project / "run.toml").read_text().replace("own.npz", "cli_test_rows:make")
+    (project / "own.toml").write_text(
+        text.replace("classes = 2", "classes = 2\npublic = 30")
+        + "\n[plan.clip]\nname = 'GEP'\nbases = 3\ngroups = 1\n"
+    )
+    result = shell.json("plan own.toml")
+    assert result["statement"]["public_records"] == 30
+    assert "30 records handed over as public" in result["statement"]["items"]["data accesses"]
+    assert result["forecast"]["seconds"] > 0
+
+
 def test_features_to_come_are_in_the_forecast(shell: Shell, project: Path) -> None:
     generator = np.random.default_rng(0)
     for name, count in (("few", 300), ("many", 30_300)):

@@ -215,9 +215,16 @@ class Mapped:
 
 FACTORY = """
 import numpy as np
+from steppe.data import Dataset, MappedDataset, Split
 from test_own_data import Mapped, X, Y
+from torch.utils.data import Subset
+SAME = Mapped()
 def pair(): return X, Y
-def four(): return X, Y, X[:1], Y[:1]
+def four(): return X, Y, X[:1].copy(), Y[:1].copy()
+def four_again(): return X, Y, X[:1], Y[:1].copy()
+def again(): return SAME, SAME
+def built(): return Dataset("built", Split(X, Y), Split(X, Y), 3, "", "")
+def wrapped(): return MappedDataset("wrapped", SAME, Subset(SAME, [1]), 3)
 def mapped(): return Mapped()
 def two(): return Mapped(), Mapped()
 def wrong(): return 5
@@ -242,6 +249,9 @@ def test_a_factory_may_return_arrays_or_data_sets(
     assert mapped.records() == (mapped.train, None)
     assert data.read("test_factory_records:two", classes=3).classes == 3
 
+    for name in ("four_again", "again", "built", "wrapped"):
+        with pytest.raises(ConfigurationError, match="gives private records for the test part too"):
+            data.read(f"test_factory_records:{name}", classes=3)
     with pytest.raises(DataError, match="gave a int, which is no data set"):
         data.read("test_factory_records:wrong", classes=3)
     with pytest.raises(ConfigurationError, match="raised KeyError"):

@@ -156,6 +156,31 @@ def test_a_closed_writer_leaves_no_lock_with_processes_that_were_forked(path: Pa
     child.join()
 
 
+def test_a_forked_process_has_no_lock_and_does_not_write(path: Path) -> None:
+    writer = Writer(path)
+    context = multiprocessing.get_context("fork")
+    said = context.SimpleQueue()
+
+    def child() -> None:
+        try:
+            writer.append({"kind": "child"})
+            said.put("written")
+        except MisuseError as error:
+            said.put(str(error))
+        writer.close()  # which is not its to give back
+
+    process = context.Process(target=child)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert "was closed; open the run again" in said.get()
+    with pytest.raises(MisuseError, match="another run writes to it"):
+        Writer(path)
+    writer.append({"kind": "test", "value": 4})
+    writer.close()
+    assert len(read(path).records) == 5
+
+
 def _hold(path: Path, ready: object, release: object) -> None:
     writer = Writer(path)
     writer.append({"kind": "child"})

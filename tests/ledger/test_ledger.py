@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from steppe import CappedPoisson, Plan, accounting
-from steppe.errors import BudgetExhausted, ConfigurationError, DataError
+from steppe.errors import BudgetExhausted, ConfigurationError, DataError, SteppeError
 from steppe.ledger import Anchor, Ledger
 from steppe.ledger.chain import Writer
 from steppe.ledger.runs import Books, Run
@@ -122,6 +123,60 @@ def test_seeded_noise_protects_nothing(ledger: Ledger) -> None:
         assert ledger.epsilon(1e-5) < 10.0  # no step of it was begun yet
         account.cover(1)
     assert ledger.epsilon(1e-5) == math.inf
+
+
+def test_a_budget_is_not_for_runs_with_known_noise(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl", epsilon=9.0, delta=1e-5)
+    message = r"not_private_reason='seeded': makes epsilon infinite, and the ledger allows 9;"
+    with pytest.raises(ConfigurationError, match=message):
+        ledger.begin(plan(), DATA, block=8, not_private_reason="seeded")
+    run = charge(ledger, 1)
+    size = ledger.path.stat().st_size
+    again = {"block": 8, "anchor": Anchor(), "not_private_reason": "seeded"}
+    for one in (ledger, Ledger(ledger.path)):  # also where the budget is not mentioned again
+        with pytest.raises(ConfigurationError, match=message):
+            one.begin(plan(), DATA, block=8, not_private_reason="seeded")
+        with pytest.raises(ConfigurationError, match=message):
+            one.resume(run, plan(), DATA, **again)  # type: ignore[arg-type]
+    assert ledger.path.stat().st_size == size
+    assert ledger.epsilon(1e-5) == plan().epsilon_spent(8)
+
+
+@pytest.mark.parametrize(
+    ("budget", "block", "reason", "message"),
+    [
+        (0.1, 8, None, "is what this run and all before it would cost"),
+        (20.0, 0, None, "block=0"),
+        (20.0, 8, "seeded", "makes epsilon infinite"),
+    ],
+)
+def test_a_first_run_that_is_refused_settles_nothing(
+    tmp_path: Path, budget: float, block: int, reason: str | None, message: str
+) -> None:
+    path = tmp_path / "ledger.jsonl"
+    refused = plan(adjacency="replace-one", unit="user")
+    with pytest.raises(SteppeError, match=message):
+        Ledger(path, epsilon=budget, delta=1e-5).begin(
+            refused, {"name": "others"}, block=block, not_private_reason=reason
+        )
+    # Other data, neighbours, unit and budget: none of them was written down.
+    charge(Ledger(path, epsilon=9.0, delta=1e-5), 1)
+
+
+def test_a_run_at_whose_delta_nothing_could_be_added_up_is_refused(ledger: Ledger) -> None:
+    small, usual = (plan(steps=1200, noise_multiplier=3.0, delta=delta) for delta in (1e-12, 1e-5))
+    with ledger.begin(small, DATA, block=600) as account:
+        account.cover(1)
+        run = account.run.id
+    size = ledger.path.stat().st_size
+    with pytest.raises(ConfigurationError, match=r"delta=1e-12: is below 1.1e-12, the smallest at"):
+        ledger.begin(replace(small, steps=1800), DATA, block=600)
+    assert ledger.path.stat().st_size == size
+    charge(ledger, 1200, block=1200, of=usual)
+    # What was begun goes on all the same: it is paid for in part, and has an ε of its own.
+    with ledger.resume(run, small, DATA, block=600, anchor=Anchor()) as account:
+        account.cover(1200)
+    assert math.isfinite(ledger.epsilon(1e-5))
 
 
 def test_an_orderly_end_gives_back_what_was_not_begun(ledger: Ledger) -> None:

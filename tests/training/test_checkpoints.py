@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,15 @@ def test_the_newest_of_two_comes_back(tmp_path: Path) -> None:
     assert torch.equal(found.state["weight"], torch.full((3,), 8.0))
     names = sorted(path.name[:9] for path in tmp_path.iterdir() if path.name[0] != ".")
     assert names == ["000000006", "000000006", "000000008", "000000008"]
+
+
+def test_a_checkpoint_says_why_it_protects_nothing(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path)
+    kept.save(replace(checkpoint(2), not_private_reason="a seed"))
+    found, _ = kept.newest()
+    assert found is not None
+    assert found.not_private_reason == "a seed"
+    assert json.loads((tmp_path / "000000002.json").read_text())["not_private_reason"] == "a seed"
 
 
 def test_a_step_may_be_saved_again(tmp_path: Path) -> None:

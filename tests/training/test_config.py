@@ -344,7 +344,8 @@ def test_methods_by_name_train(
 def test_public_records_serve_as_anchors_and_are_not_evaluated_on(table: Path) -> None:
     made = config(table, data={"place": str(table), "classes": 2, "public": 20}).assemble()
     given = made.options
-    assert (len(given["public"][0]), len(given["evaluate"][0])) == (20, 40)
+    assert (len(given["public"][0]), len(given["evaluate"])) == (20, 40)
+    assert torch.equal(given["public"][0], given["evaluate"].dataset.tensors[0][:20])
     with pytest.raises(ConfigurationError, match=r"data\.public=60: must leave records"):
         config(table, data={"place": str(table), "classes": 2, "public": 60}).assemble()
 

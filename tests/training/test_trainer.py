@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import re
 import shutil
 import signal
 from dataclasses import replace
@@ -14,12 +15,14 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, Subset, TensorDataset
 from training_cases import STEPS, pairs, plan, trainer
 
-from steppe import SAT, Plan, SeededSource
+from steppe import GEP, SAT, Plan, SeededSource
 from steppe.averaging import (
     EMA,
     OPA,
@@ -31,6 +34,7 @@ from steppe.averaging import (
 )
 from steppe.clipping import Automatic
 from steppe.errors import (
+    BudgetExhausted,
     ConfigurationError,
     DataError,
     MisuseError,
@@ -56,6 +60,15 @@ def fail_at(step: int, error: Exception) -> Any:
     def fail(moment: Moment) -> None:
         if moment.step == step:
             raise error
+
+    return fail
+
+
+def raising(error: Exception) -> Any:
+    """A function that can only fail."""
+
+    def fail(*_: Any) -> None:
+        raise error
 
     return fail
 
@@ -221,13 +234,40 @@ def test_remains_of_another_run_are_not_stumbled_over(tmp_path: Path) -> None:
         trainer(tmp_path / "run").fit()
 
 
-def test_a_seeded_run_is_stamped(tmp_path: Path) -> None:
-    outcome = trainer(tmp_path / "run", source=SeededSource(0)).fit()
-    assert str(outcome).startswith("NOT PRIVATE: the randomness comes from a seed")
-    assert json.loads((tmp_path / "run" / "result.json").read_text())["not_private_reason"]
-    assert json.loads((tmp_path / "run" / "statement.json").read_text())["epsilon"] is None
-    (run,) = Ledger(tmp_path / "run" / "ledger.jsonl").runs().values()
-    assert run.not_private_reason
+def test_a_seeded_run_is_stamped_wherever_it_leaves_something(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    outcome = trainer(run, source=SeededSource(0)).fit()
+    reason = SeededSource.not_private_reason
+    lines = str(outcome).splitlines()
+    assert lines[0] == f"NOT PRIVATE: {reason}"
+    assert lines[-2].startswith(f"ε = none at δ = 0.0001, {STEPS} steps")
+    assert outcome.epsilon is None
+    result, statement, index = (
+        json.loads((run / name).read_text())
+        for name in ("result.json", "statement.json", "store/index.json")
+    )
+    for found in (result, statement, index):
+        assert found["not_private_reason"] == reason
+    assert result["epsilon"] is result["ledger"]["epsilon"] is statement["epsilon"] is None
+    assert {entry["epsilon"] for entry in index["entries"]} == {None}
+    log = read_log(run / "log.jsonl")
+    assert log[0]["text"] == f"NOT PRIVATE: {reason}"
+    assert {line["epsilon"] for line in log} == {None}
+    for path in (run / "checkpoints").glob("*.json"):
+        assert json.loads(path.read_text())["not_private_reason"] == reason
+    weights = [run / "model.safetensors", *(run / "averages").iterdir()]
+    weights += (run / "store").glob("*.safetensors")
+    assert len(weights) == 3 + STEPS // 4
+    for path in weights:
+        with safe_open(path, "pt") as file:
+            assert file.metadata()["not_private_reason"] == reason, path
+    (known,) = Ledger(run / "ledger.jsonl").runs().values()
+    assert known.not_private_reason == reason
+
+
+def test_an_interrupted_seeded_run_prints_no_epsilon(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted, match="stopped after step 7 of 24 at ε = none; nothing is"):
+        trainer(tmp_path / "run", source=SeededSource(0), callbacks=[stop_at(7)]).fit()
 
 
 # ---------------------------------------------------------------- Ctrl-C
@@ -478,7 +518,8 @@ def test_a_run_is_void_if_any_part_of_it_was_seeded(
     assert Ledger(tmp_path / "run" / "ledger.jsonl").epsilon(1e-4) == math.inf
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["not_private_reason"]
-    assert result["ledger"]["epsilon"] is None
+    assert result["epsilon"] is result["ledger"]["epsilon"] is None
+    assert CheckpointStore(tmp_path / "run" / "store").not_private_reason
     assert json.loads((tmp_path / "run" / "statement.json").read_text())["epsilon"] is None
 
 
@@ -523,6 +564,45 @@ def test_runs_on_one_ledger_add_up(tmp_path: Path) -> None:
     result = json.loads((tmp_path / "two" / "result.json").read_text())
     assert result["ledger"]["runs"] == 2
     assert result["ledger"]["epsilon"] == Ledger(shared).epsilon(1e-4) > outcome.epsilon
+
+
+def test_a_run_that_its_ledger_refuses_leaves_no_trace(tmp_path: Path) -> None:
+    shared = Ledger(tmp_path / "ledger.jsonl", epsilon=1.1 * plan().epsilon_spent(), delta=1e-4)
+    loud = trainer(tmp_path / "run", ledger=shared, plan=plan(noise_multiplier=0.6))
+    with pytest.raises(BudgetExhausted):
+        loud.fit()
+    with pytest.raises(ConfigurationError, match="makes epsilon infinite"):
+        trainer(tmp_path / "run", ledger=shared, source=SeededSource(0)).fit()
+    assert not shared.path.exists()
+    assert not (tmp_path / "run" / "config.json").exists()
+    assert trainer(tmp_path / "run", ledger=shared).fit().steps == STEPS
+
+
+def test_a_run_whose_files_cannot_be_written_has_charged_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "ledger.jsonl"
+    own = trainer(tmp_path / "run", ledger=shared)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(own.folder), "begin", raising(OSError(errno.ENOSPC, "no room")))
+        with pytest.raises(StorageError):
+            own.fit()
+    assert [run.charged for run in Ledger(shared).runs().values()] == [0]
+    outcome = trainer(tmp_path / "run", ledger=shared).fit()
+    assert Ledger(shared).epsilon(1e-4) == outcome.epsilon
+
+
+def test_a_finished_run_has_its_result_whatever_the_ledger_adds_up_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = ConfigurationError("delta=1e-12: is below 1.1e-12")
+    monkeypatch.setattr(Ledger, "epsilon", raising(error))
+    outcome = trainer(tmp_path / "run").fit()
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["epsilon"] == outcome.epsilon == plan().epsilon_spent()
+    assert result["ledger"] is None
+    notes = [line["text"] for line in read_log(tmp_path / "run" / "log.jsonl") if "text" in line]
+    assert notes == [f"there is no sum of all runs in the ledger: ConfigurationError: {error}"]
 
 
 # ---------------------------------------------------------------- full disk
@@ -798,27 +878,96 @@ def test_a_run_on_a_plateau_can_be_resumed(tmp_path: Path) -> None:
     assert begun().resume().steps == STEPS
 
 
-@pytest.mark.parametrize("given", ["the same", "a view", "a data set"])
+@pytest.mark.parametrize(
+    "given", ["the same", "a view", "a data set", "every second", "arrays", "a loader", "a subset"]
+)
 def test_private_records_are_not_for_evaluation(tmp_path: Path, given: str) -> None:
     x, y = data = pairs(400)
     evaluate = {
         "the same": data,
         "a view": (x[50:60], y[50:60]),
-        "a data set": torch.utils.data.TensorDataset(x, y),
+        "a data set": TensorDataset(x, y),
+        "every second": (x[::2], y[::2]),
+        "arrays": (x.numpy(), y.numpy()),
+        "a loader": DataLoader(TensorDataset(x, y)),
+        "a subset": Subset(TensorDataset(x, y), range(7)),
     }[given]
     with pytest.raises(ConfigurationError, match="are the private records, and scores on them"):
         trainer(tmp_path / "run", data=data, evaluate=evaluate)
     together = pairs(500)
     train, test = tuple(t[:400] for t in together), tuple(t[400:] for t in together)
     trainer(tmp_path / "run", data=train, evaluate=test)
+    ours, theirs = torch.utils.data.random_split(TensorDataset(*together), [400, 100])
+    trainer(tmp_path / "run", data=ours, evaluate=theirs)
 
 
-def test_private_pairs_never_reach_the_files(tmp_path: Path) -> None:
-    """The private labels are all 7, which no file of the run may show but as a shape."""
-    inputs, _ = pairs(400)
-    data = (inputs, torch.full((400,), 7))
-    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 9))
-    trainer(tmp_path / "run", data=data, model=model, evaluate=pairs(50)).fit()
-    needle = inputs[0, :3].numpy().tobytes()
-    for path in (tmp_path / "run").rglob("*"):
-        assert path.is_dir() or needle not in path.read_bytes()
+def test_public_records_are_in_the_statement_and_the_settings(tmp_path: Path) -> None:
+    def made(public: Any, **changes: Any) -> Trainer:
+        clip = GEP(3, 1)
+        return trainer(tmp_path / "run", plan=plan(clip=clip), public=public, **changes)
+
+    inputs, _ = data = pairs(400)
+    with pytest.raises(ConfigurationError, match="public='tuple': are the private records"):
+        made((inputs[:30], torch.zeros(30).long()), data=data)
+    with pytest.raises(Interrupted):
+        made(pairs(30, seed=2), callbacks=[stop_at(7)]).fit()
+    statement = json.loads((tmp_path / "run" / "statement.json").read_text())
+    assert statement["public_records"] == 30
+    words = "The clip also looked at 30 records handed over as public, which ε does not protect"
+    assert words in statement["items"]["data accesses"]
+    with pytest.raises(ConfigurationError, match="public_records=40: is not what the run began"):
+        made(pairs(40, seed=2)).resume()
+    assert made(pairs(30, seed=2)).resume().steps == STEPS
+
+
+def apart_from_weights(run: Path) -> dict[str, Any]:
+    """What the files of a run say; of weights, times and ids, and hashes of these, their form."""
+    found: dict[str, Any] = {}
+    for path in (path for path in run.rglob("*") if path.is_file()):
+        name = re.sub(r"-[0-9a-f]{16}\.", ".", path.relative_to(run).as_posix())
+        if path.suffix == ".safetensors":
+            with safe_open(path, "pt") as file:
+                shapes = {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
+                found[name] = [file.metadata(), shapes]
+        elif path.suffix in (".json", ".jsonl"):
+            text = path.read_text()
+            values = map(json.loads, text.splitlines() if path.suffix == ".jsonl" else [text])
+            # How often the log says how fast a run is depends on how fast it is.
+            found[name] = [known(value) for value in values if value.get("kind") != "progress"]
+        else:
+            found[name] = path.read_bytes()
+    return found
+
+
+def known(value: Any) -> Any:
+    """JSON with the mere type of what differs between any two runs."""
+    varies = ("seconds", "time", "run", "hash", "head", "sha256", "file")
+    if isinstance(value, dict):
+        return {k: type(v) if k in varies else known(v) for k, v in value.items()}
+    return [known(item) for item in value] if isinstance(value, list) else value
+
+
+def test_nothing_about_private_records_reaches_the_files(tmp_path: Path) -> None:
+    """Runs on other records leave the same files, apart from weights; a leak would show there."""
+
+    def constant(_: nn.Module) -> dict[str, float]:
+        return {"accuracy": 0.5, "loss": 1.0}  # scores of the weights are public, and would vary
+
+    runs = {tmp_path / "one": pairs(400, seed=2), tmp_path / "two": pairs(400, seed=3)}
+    models = {run: trainer(run, data=data, evaluate=constant) for run, data in runs.items()}
+    for run, (inputs, _) in runs.items():
+        models[run].fit()
+        needle = inputs[0, :3].numpy().tobytes()
+        assert not any(needle in path.read_bytes() for path in run.rglob("*") if path.is_file())
+    one, two = map(apart_from_weights, runs)
+    assert len(one) > 20
+    assert one == two
+    for leak in (  # and the comparison can fail
+        lambda model, inputs, labels: labels.tolist(),
+        lambda model, inputs, labels: inputs[0].tolist(),
+        lambda model, inputs, labels: F.cross_entropy(model(inputs), labels).item(),
+    ):
+        for run, data in runs.items():
+            (run / "plugin.json").write_text(json.dumps({"seen": leak(models[run].model, *data)}))
+        one, two = map(apart_from_weights, runs)
+        assert one != two

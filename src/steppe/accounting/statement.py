@@ -51,6 +51,7 @@ class Statement:
         digest: the plan's fingerprint.
         not_private_reason: why nothing above holds, if so.
         also_read: what else was read from the data before the run, outside the account.
+        public_records: how many records were handed over as public, for the clip to look at.
     """
 
     epsilon: float
@@ -71,6 +72,7 @@ class Statement:
     not_private_reason: str | None = None
     groups: tuple[Segments, ...] = ()
     also_read: tuple[str, ...] = ()
+    public_records: int = 0
 
     @classmethod
     def of(cls, runs: Sequence[Segments], delta: float, adjacency: str, **facts: Any) -> Statement:
@@ -136,7 +138,7 @@ class Statement:
                 "few records at set-up where a custom function collates them; the labels where "
                 "classes were declared; the size of the first batch and the time that kernels take "
                 "on it. "
-                f"{self._also_read_text}{self._population_text}{self._groups_text}"
+                f"{self._also_read_text}{self._population_text}{self._public_text}{self._groups_text}"
             ),
             "release": (
                 "The weights after every step, so all checkpoints, the optimizer's state, and "
@@ -171,6 +173,7 @@ class Statement:
             "unit": self.unit,
             "population": self.population,
             "population_source": self.population_source,
+            "public_records": self.public_records,
             "rate": self.rate,
             "cap": self.cap,
             "steps": self.steps,
@@ -215,6 +218,16 @@ class Statement:
             else "and that one number is not protected by ε"
         )
         return f"The population {self.population} was read once, the data's length, {shielded}."
+
+    @property
+    def _public_text(self) -> str:
+        if not self.public_records:
+            return ""
+        count = "1 record" if self.public_records == 1 else f"{self.public_records} records"
+        return (
+            f" The clip also looked at {count} handed over as public, which "
+            f"ε does not protect: the guarantee is for {self.unit}s that are not among them."
+        )
 
     @property
     def _groups_text(self) -> str:

@@ -50,8 +50,12 @@ class EMA(Running):
         super().__init__(model, average_buffers)
         self.decay = check_decay(decay)
         if not isinstance(warmup, bool):
-            rule = "must be True or False: the decay alone says how long it lasts"
-            raise fail("warmup", warmup, rule, "use True")
+            raise fail(
+                "warmup",
+                warmup,
+                "must be True or False: the decay alone says how long it lasts",
+                "use True",
+            )
         self.warmup = warmup
 
     def _weight(self, update: int, count: int) -> float:

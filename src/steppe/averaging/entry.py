@@ -14,7 +14,7 @@ class Entry:
 
     Args:
         step: how many private steps had been taken.
-        epsilon: ε spent until then, or None where it was not given.
+        epsilon: ε spent until then, or None where it was not given or nothing is promised.
         kind: "model", or the name of something derived from it.
         file: its name in the folder.
         sha256: of the whole file.
@@ -27,6 +27,16 @@ class Entry:
     file: str
     sha256: str
     size: int
+
+
+def stamp(not_private_reason: str | None) -> dict[str, str]:
+    """What the metadata of a file of weights say about noise that protects nothing.
+
+    Examples:
+        >>> stamp("the noise is known"), stamp(None)
+        ({'not_private_reason': 'the noise is known'}, {})
+    """
+    return {} if not_private_reason is None else {"not_private_reason": not_private_reason}
 
 
 @dataclass(frozen=True)

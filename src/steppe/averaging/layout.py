@@ -219,7 +219,7 @@ def require_of(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> None:
     """Refuse a checkpoint of another model. Frozen weights may be missing, nothing else."""
     own = model.state_dict(keep_vars=True)
     seen: set[int] = set()
-    for name, value in checkpoint.items():
+    for name, value in sorted(checkpoint.items()):
         if not isinstance(own.get(name), Tensor):
             raise _other_model(name, "is in a checkpoint and not in the model")
         _require_shape(name, value, own[name].shape)

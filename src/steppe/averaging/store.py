@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from steppe._files import single_writer, sync_folder, write_atomically
 from steppe._validate import fail, non_negative, one_of, positive_integer
-from steppe.averaging.entry import Entry, Keep
+from steppe.averaging.entry import Entry, Keep, stamp
 from steppe.averaging.layout import named_tensors, write_checkpoint
 from steppe.errors import DataError
 
@@ -34,6 +34,8 @@ class CheckpointStore:
         plan: digest of the run's plan (`plan.digest()`); a store of another plan is refused. None
             reads any store, and writes only to one that has no plan either.
         keep: which checkpoints stay.
+        not_private_reason: why the noise in what will be appended protects nothing, or None. Index
+            and files say so, the index from then on.
 
     Guarantees:
         Holds what the private steps released and nothing else. Every file is checked against its
@@ -50,13 +52,23 @@ class CheckpointStore:
     """
 
     def __init__(
-        self, folder: str | Path, plan: str | None = None, keep: Keep | None = None
+        self,
+        folder: str | Path,
+        plan: str | None = None,
+        keep: Keep | None = None,
+        not_private_reason: str | None = None,
     ) -> None:
         self.folder = Path(folder)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.plan = plan
         self.keep = keep or Keep()
+        self._reason = not_private_reason
         self._read_index()
+
+    @property
+    def not_private_reason(self) -> str | None:
+        """Why checkpoints in this store protect nothing, or None."""
+        return self._reason or self._read_index()["not_private_reason"]
 
     def append(
         self,
@@ -70,7 +82,7 @@ class CheckpointStore:
         Args:
             weights: a model, or tensors by name.
             step: how many private steps have been taken; must exceed the newest of this kind.
-            epsilon: ε spent so far.
+            epsilon: ε spent so far; None where nothing is promised.
             kind: "model", or a name for something derived from it.
 
         Returns:
@@ -90,9 +102,15 @@ class CheckpointStore:
             if step <= newest:
                 rule = f"must come after step {newest}, which is stored already"
                 raise fail("step", step, rule, "call rewind(step) first when a run is resumed")
+            reason = self._reason or index["not_private_reason"]
             data = save(
                 {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
-                metadata={"step": str(step), "kind": kind, "plan": self.plan or ""},
+                metadata={
+                    "step": str(step),
+                    "kind": kind,
+                    "plan": self.plan or "",
+                    **stamp(reason),
+                },
             )
             digest = hashlib.sha256(data).hexdigest()
             entry = Entry(
@@ -101,6 +119,7 @@ class CheckpointStore:
             write_atomically(self.folder / entry.file, data)
             index["shapes"][kind] = _shapes(tensors)
             index["plan"] = self.plan
+            index["not_private_reason"] = reason
             self._write_index(index, [*_entries(index), entry])
         return entry
 
@@ -179,7 +198,7 @@ class CheckpointStore:
         try:
             index: dict[str, Any] = json.loads(path.read_text())
         except FileNotFoundError:
-            return {"format": FORMAT, "plan": self.plan, "shapes": {}, "entries": []}
+            index = {"format": FORMAT, "plan": self.plan, "shapes": {}, "entries": []}
         except (ValueError, OSError):
             raise _damage(path, "cannot be read as an index") from None
         if not isinstance(index, dict) or index.get("format") != FORMAT:
@@ -187,7 +206,8 @@ class CheckpointStore:
         if self.plan is not None and index["entries"] and index["plan"] != self.plan:
             rule = f"the store belongs to the plan {index['plan']}"
             raise fail("plan", self.plan, rule, "use a folder of its own for each plan")
-        return index
+        # An index from before there were reasons in it promises what its entries say.
+        return {"not_private_reason": None, **index}
 
     def _write_index(self, index: dict[str, Any], entries: Sequence[Entry]) -> None:
         kept = []

@@ -18,7 +18,7 @@ from steppe.plan import Plan
 from steppe.private import make_private
 from steppe.sampling import Poisson, records
 from steppe.training.assembly import Assembly
-from steppe.training.loading import features
+from steppe.training.loading import as_columns, features
 from steppe.training.losses import loss_of
 
 # The first step also finds out which kernels are fastest; the quickest of the others counts.
@@ -70,7 +70,8 @@ def forecast(assembly: Assembly, plan: Plan) -> Forecast:
     size = max(1, round(plan.batch_size))
     form = records(assembly.loaded.train).take(torch.zeros(0, dtype=torch.long))
     generator = torch.Generator().manual_seed(_SEED)
-    made_up = features(assembly.model, synthetic(form, size, generator), progress=False)
+    made_up = as_columns(synthetic(form, size, generator))
+    made_up = features(assembly.model, made_up, progress=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # nobody's records are at stake
         trial = replace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 from steppe import _validate
@@ -44,6 +45,7 @@ def complete(known: dict[str, Any], missing: str) -> Plan:
     budget = _validate.positive("epsilon", known["epsilon"], "a common range is 0.5 to 8")
     rest = {name: value for name, value in known.items() if name != "epsilon"}
 
+    @cache
     def cost(value: int) -> float:
         with warnings.catch_warnings():
             # What is tried on the way is not what is used.
@@ -65,38 +67,59 @@ def complete(known: dict[str, Any], missing: str) -> Plan:
 
 
 def _largest(cost: Callable[[int], float], budget: float, name: str, most: int) -> int:
-    """The largest number from 1 to `most` within the budget, where more costs more."""
-    if (least := cost(1)) > budget:
-        raise _exceeded(budget, name, 1, least)
-    good = 1
+    """The largest number up to `most` within the budget, where more costs more."""
+    affordable = partial(_affordable, cost, budget)
+    bad, good = _accountable(cost, most)
+    if bad and not affordable(good):  # what lies between them may cost less
+        good = _between(partial(_affordable, cost, math.inf), good, bad)
+    if (least := cost(good)) > budget:
+        raise _exceeded(budget, name, good, least)
     while good < most:
         ahead = min(good * _STRIDE, most)
-        if not _affordable(cost, ahead, budget):
-            return _between(cost, budget, good, ahead)
+        if not affordable(ahead):
+            return _between(affordable, good, ahead)
         good = ahead
     return good
 
 
+def _accountable(cost: Callable[[int], float], most: int) -> tuple[int, int]:
+    """Two numbers from 0 to `most`, of which the first has no cost and the second has one.
+
+    A small batch may have none: over a length in epochs it means more steps than can be accounted,
+    or more than a small δ allows.
+    """
+    bad, good = 0, 1
+    try:
+        cost(good)
+    except ConfigurationError:
+        while not _affordable(cost, math.inf, good):
+            if good == most:
+                raise  # it is not the size that is wrong
+            bad, good = good, min(good * _STRIDE, most)
+    return bad, good
+
+
 def _smallest(cost: Callable[[int], float], budget: float, name: str, least: int, most: int) -> int:
     """The smallest number from `least` to `most` within the budget, where more costs less."""
+    affordable = partial(_affordable, cost, budget)
     bad = least
-    if _affordable(cost, bad, budget):
+    if affordable(bad):
         return bad
     while bad < most:
         ahead = min(bad * _STRIDE, most)
-        if _affordable(cost, ahead, budget):
-            return _between(cost, budget, ahead, bad)
+        if affordable(ahead):
+            return _between(affordable, ahead, bad)
         bad = ahead
     raise _exceeded(budget, name, most, cost(most))
 
 
-def _between(cost: Callable[[int], float], budget: float, good: int, bad: int) -> int:
-    """The last number within the budget on the way from one that is to one that is not."""
+def _between(does: Callable[[int], bool], good: int, bad: int) -> int:
+    """The last number that will do, on the way from one that does to one that does not."""
     while abs(good - bad) > 1 and max(good / bad, bad / good) > _CLOSE:
         middle = math.isqrt(good * bad)
         if middle in (good, bad):
             middle = (good + bad) // 2
-        if _affordable(cost, middle, budget):
+        if does(middle):
             good = middle
         else:
             bad = middle
@@ -112,7 +135,7 @@ def _exceeded(budget: float, name: str, value: int, least: float) -> Configurati
     )
 
 
-def _affordable(cost: Callable[[int], float], value: int, budget: float) -> bool:
+def _affordable(cost: Callable[[int], float], budget: float, value: int) -> bool:
     try:
         return cost(value) <= budget
     except ConfigurationError:  # too long a run to be accounted, or too large a batch

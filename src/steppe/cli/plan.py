@@ -30,12 +30,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the statement, the event and the forecast."""
     from steppe.cli.forecast import forecast
     from steppe.cli.outcomes import chosen, chosen_text
+    from steppe.clipping.batches import count
     from steppe.training import read
 
     config = read(arguments.config)
     assembly = config.assemble()
     plan = assembly.known_plan
-    statement = replace(plan.statement(), also_read=assembly.loaded.also_read)
+    loaded = assembly.loaded
+    public = 0 if loaded.public is None else count(loaded.public)
+    statement = replace(plan.statement(), also_read=loaded.also_read, public_records=public)
     choices = chosen(assembly.resolved, assembly.reasons)
     needs = forecast(assembly, plan)
     if arguments.json:

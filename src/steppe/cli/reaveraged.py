@@ -104,7 +104,8 @@ class Reaveraged:
     ) -> dict[str, Any]:
         stored = self._stored
         about = {"model": name, "plan": stored.plan_digest}
-        write_weights(stored.folder.average(name), average.weights(), about)
+        reason = stored.store.not_private_reason
+        write_weights(stored.folder.average(name), average.weights(), about, reason)
         with average.applied(stored.trained):
             return row(name, evaluation.scores(stored.trained))
 

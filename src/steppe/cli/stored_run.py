@@ -28,6 +28,7 @@ from steppe.training.loading import (
     trained_part,
 )
 from steppe.training.losses import for_classes, loss_of
+from steppe.training.own_records import own_records
 from steppe.training.toml import read_toml
 
 Pairs = tuple[Tensor, Tensor]
@@ -157,7 +158,8 @@ class StoredRun:
             return self.pairs(unlabelled)[0], None
         if suffix == ".csv":
             given["target"] = table["target"]
-        labelled = read(place, classes=self.classes, **given).records()[0]
+        found = read(place, classes=self.classes, **given).records()[0]
+        labelled = own_records(place, found)
         if isinstance(labelled, TensorDataset):
             self._require_scale_of_pictures(place, labelled.tensors[0])
         return self.pairs(labelled)

@@ -130,8 +130,12 @@ class MappedDataset:
     classes: int | None
 
     def records(self) -> tuple[Any, Any | None]:
-        """The two parts as training and evaluation take them."""
-        return self.train, self.test
+        """The two parts as training and evaluation take them; None for a test part without records.
+
+        The length of the test part is asked for.
+        """
+        has_test = self.test is not None and len(self.test) > 0
+        return self.train, self.test if has_test else None
 
 
 def digest(arrays: Arrays) -> str:

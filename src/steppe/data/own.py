@@ -17,6 +17,7 @@ from steppe.data.dataset import Dataset, MappedDataset, Split
 from steppe.data.scaling import Bounds, from_records, read_off
 from steppe.data.table import Encoding, column_names, different_texts, read_table
 from steppe.errors import DataError
+from steppe.sampling import share_records
 
 _NAMES = "must be a number, or a list of different names"
 _KINDS = "give an .npz or .csv file, a folder of .npy files, or module:factory"
@@ -199,21 +200,34 @@ def _may_miss(missing: str | None) -> bool:
 
 def _made(place: str, classes: int | Sequence[str] | None) -> Dataset | MappedDataset:
     made = made_by(place, "place")
-    if isinstance(made, (Dataset, MappedDataset)):
+    if isinstance(made, Dataset):
+        _require_apart(place, (made.train.x, made.train.y), (made.test.x, made.test.y))
+        return made
+    if isinstance(made, MappedDataset):
+        _require_apart(place, made.train, made.test)
         return made
     parts = made if isinstance(made, tuple) else (made,)
     if len(parts) in (2, 4) and all(_is_array(part) for part in parts):
         arrays = dict(zip(NAMES, map(np.asarray, parts), strict=False))
+        _require_apart(place, *(tuple(arrays.values())[start : start + 2] for start in (0, 2)))
         return _dataset(place, arrays, _count(classes), None, missing=False)
     if len(parts) in (1, 2) and all(
         hasattr(part, "__len__") and hasattr(part, "__getitem__") for part in parts
     ):
         count = None if classes is None else _count(classes)
-        return MappedDataset(place, parts[0], parts[1] if len(parts) == 2 else None, count)
+        test = parts[1] if len(parts) == 2 else None
+        _require_apart(place, parts[0], test)
+        return MappedDataset(place, parts[0], test, count)
     raise DataError(
         f"place={place!r}: gave a {type(made).__name__}, which is no data set; return (x, y), "
         "(x_train, y_train, x_test, y_test), or data sets with __len__ and __getitem__."
     )
+
+
+def _require_apart(place: str, train: Any, test: Any) -> None:
+    if share_records(train, test):
+        rule = "gives private records for the test part too, and scores on them would be shown"
+        raise _validate.fail("place", place, rule, "give other records")
 
 
 def _is_array(part: Any) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
+from typing import Any
 
 from steppe import _validate
 from steppe.errors import BudgetExhausted, SteppeError
@@ -101,6 +104,11 @@ def announcement(plan: Plan, charged: int, block: int) -> Record | None:
     if last == charged:
         return None
     return {"last": last, "cost": to_json(minus(cost(plan, last), cost(plan, charged)))}
+
+
+def opening(kind: str, run: str, about: Mapping[str, Any], following: Record | None) -> Record:
+    """The record that a run begins, or goes on, with this charge as its next."""
+    return {"kind": kind, "run": run, **about, "time": round(time.time(), 3), "next": following}
 
 
 def pause_quietly(account: Account, begun: int) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from steppe._files import sync_folder, unlock, write_atomically
+from steppe._files import Lock, sync_folder, write_atomically
 from steppe.errors import DataError, MisuseError, StorageError
 
 Record = dict[str, Any]
@@ -108,14 +108,15 @@ class Writer:
 
     Guarantees:
         When `append` returns, the line is on the disk. When it fails, the chain is as before. The
-        lock is the kernel's: it goes with the process, however that ends.
+        lock is the kernel's: it goes with the process, however that ends. A forked process neither
+        holds it nor writes.
     """
 
     def __init__(self, path: Path) -> None:
         _make_folder(path.parent)
         self.path = path = path.resolve()  # two names of one file must meet at one lock
         # Beside the file and not on it, so that the file may be replaced under the lock.
-        self._lock: int | None = None
+        self._lock: Lock | None = None
         self._file: int | None = None
         try:
             self._lock = _locked(path.with_name(f"{path.name}.lock"), path)
@@ -158,7 +159,7 @@ class Writer:
         if self._file is not None:
             os.close(self._file)
         if self._lock is not None:
-            unlock(self._lock)
+            self._lock.release()
         self._file = self._lock = None
 
     def _advance(self, size: int, digest: str) -> None:
@@ -166,7 +167,7 @@ class Writer:
 
     def _opened(self) -> int:
         """The open file, after a check that nobody else touched it."""
-        if self._lock is None:
+        if self._lock is None or not self._lock.held:
             raise MisuseError(f"ledger={str(self.path)!r}: was closed; open the run again.")
         if self._file is None:
             try:
@@ -231,19 +232,13 @@ def _make_folder(folder: Path) -> None:
         raise storage_error(folder, error) from error
 
 
-def _locked(lock: Path, path: Path) -> int:
-    import fcntl
-
+def _locked(lock: Path, path: Path) -> Lock:
     try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise storage_error(lock, error) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return Lock(lock)
     except BlockingIOError:
-        os.close(descriptor)
         raise MisuseError(
             f"ledger={str(path)!r}: another run writes to it; wait for its end, since two writers "
             "could both spend what is left."
         ) from None
-    return descriptor
+    except OSError as error:
+        raise storage_error(lock, error) from error

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import secrets
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from steppe import _validate, accounting
+from steppe import _validate
 from steppe.accounting.pld import check_delta
 from steppe.errors import BudgetExhausted, DataError
-from steppe.ledger.account import Account, announcement, cost, enter
+from steppe.ledger.account import Account, announcement, cost, enter, opening
 from steppe.ledger.chain import Anchor, Reading, Record, Writer, read
 from steppe.ledger.runs import Books, Cost, Run, minus
 from steppe.plan import Plan
@@ -31,8 +30,9 @@ class Ledger:
 
     Args:
         path: the file; made by the first run.
-        epsilon: a budget for all runs together; a run that does not fit is refused before its
-            first step. It is written into a new ledger and holds from then on.
+        epsilon: a budget for all runs together; a run that does not fit, or whose noise is known,
+            is refused before its first step. The first run that is not refused writes it into the
+            ledger, where it holds from then on.
         delta: the δ of that budget.
 
     Guarantees:
@@ -81,7 +81,7 @@ class Ledger:
                 "known; give the file that runs wrote, or begin one."
             )
         books, _ = self._books(read(self.path))
-        return _epsilon(books, delta)
+        return books.epsilon(delta)
 
     def runs(self) -> dict[str, Run]:
         """Every run in the ledger, by its id, in the order in which they began."""
@@ -108,16 +108,17 @@ class Ledger:
                 ledger; `steppe.training` adds the population and the shape of a record.
             block: steps charged at a time; a crash costs at most so many that were not taken.
             run: an id that no other run has; None makes one.
-            not_private_reason: what `source.not_private_reason` says.
+            not_private_reason: what `source.not_private_reason` says; None if there is a budget.
 
         Returns:
             The account, which holds the ledger's lock until it is closed.
         """
         with self._writing() as (writer, books):
-            if books.header is None:
-                header = self._header(plan, data)
-                enter(writer, books, header)
-            self._check(books, plan, data, cost(plan, plan.total_steps))
+            header = books.header or self._header(plan, data)
+            whole = cost(plan, plan.total_steps)
+            asked = replace(books, header=header)
+            self._check(asked, plan, data, whole, not_private_reason)
+            _require_accountable(asked, plan, whole)
             run = run or secrets.token_hex(8)
             if run in books.runs:
                 raise _validate.fail("run", run, "is in the ledger already", "use resume()")
@@ -129,7 +130,11 @@ class Ledger:
                 "data": dict(data),
                 "not_private_reason": not_private_reason,
             }
-            return _account(writer, books, "run", run, about, plan, block)
+            first = opening("run", run, about, announcement(plan, 0, block))
+            if books.header is None:  # only now: a run that is refused settles nothing for others
+                enter(writer, books, header)
+            enter(writer, books, first)
+            return Account(writer, books, run, plan, block)
 
     def resume(
         self,
@@ -183,9 +188,11 @@ class Ledger:
                     "resume with the same data, or begin a new run",
                 )
             rest = minus(cost(plan, plan.total_steps), cost(plan, found.charged))
-            self._check(books, plan, data, rest)
+            self._check(books, plan, data, rest, found.not_private_reason or not_private_reason)
             about = {"not_private_reason": not_private_reason}
-            return _account(writer, books, "resume", run, about, plan, block)
+            following = announcement(plan, found.charged, block)
+            enter(writer, books, opening("resume", run, about, following))
+            return Account(writer, books, run, plan, block)
 
     @contextmanager
     def _writing(self) -> Iterator[tuple[Writer, Books]]:
@@ -231,7 +238,14 @@ class Ledger:
             "budget": self._budget,
         }
 
-    def _check(self, books: Books, plan: Plan, data: Mapping[str, Any], rest: Cost) -> None:
+    def _check(
+        self,
+        books: Books,
+        plan: Plan,
+        data: Mapping[str, Any],
+        rest: Cost,
+        not_private_reason: str | None,
+    ) -> None:
         """Refuse what cannot be added up with what is there, or does not fit any more."""
         header = books.header or {}
         if header.get("format") != _FORMAT:
@@ -259,7 +273,14 @@ class Ledger:
                 "leave it out: the ledger's own holds",
             )
         if budget is not None:
-            together = _epsilon(books, budget["delta"], rest)
+            if not_private_reason is not None:  # one step of it would use up any budget for good
+                raise _validate.fail(
+                    "not_private_reason",
+                    not_private_reason,
+                    f"makes epsilon infinite, and the ledger allows {budget['epsilon']:g}",
+                    "give a run with known noise a ledger of its own",
+                )
+            together = books.epsilon(budget["delta"], rest)
             if together > budget["epsilon"]:
                 raise BudgetExhausted(
                     f"epsilon={together:.4f}: is what this run and all before it would cost "
@@ -268,31 +289,13 @@ class Ledger:
                 )
 
 
-def _account(
-    writer: Writer,
-    books: Books,
-    kind: str,
-    run: str,
-    about: Mapping[str, Any],
-    plan: Plan,
-    block: int,
-) -> Account:
-    """Write that a run goes on from here, and hand out what it pays by."""
-    charged = books.runs[run].charged if run in books.runs else 0
-    record = {
-        "kind": kind,
-        "run": run,
-        **about,
-        "time": round(time.time(), 3),
-        "next": announcement(plan, charged, block),
-    }
-    enter(writer, books, record)
-    return Account(writer, books, run, plan, block)
-
-
-def _epsilon(books: Books, delta: float, further: Cost = ()) -> float:
-    if any(run.not_private_reason is not None and run.charged for run in books.runs.values()):
-        return math.inf  # who knows the seed can take the noise away
-    adjacency = books.header["adjacency"] if books.header is not None else "add-remove"
-    runs = books.worst_runs(further)
-    return max((accounting.epsilon(run, delta, adjacency) for run in runs), default=0.0)
+def _require_accountable(books: Books, plan: Plan, whole: Cost) -> None:
+    """Refuse a new run at whose δ no ε of all runs could be computed when it has ended."""
+    limit = books.smallest_delta(whole)
+    if plan.delta < limit:
+        raise _validate.fail(
+            "delta",
+            plan.delta,
+            f"is below {limit:g}, the smallest at which this run and all before it can be added up",
+            "plan with that delta, or give this run a ledger of its own",
+        )

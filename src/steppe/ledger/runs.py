@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from steppe import accounting
 from steppe.accounting import Segment, Segments
+from steppe.accounting.pld import checked, smallest_delta
 from steppe.accounting.segment import merged
 from steppe.ledger.chain import Record
 
@@ -105,6 +108,23 @@ class Books:
         if run is None or run.announced is None:
             return {"kind": "repair", "run": None}
         return {"kind": "repair", "run": run.id, **run.announced}
+
+    @property
+    def adjacency(self) -> str:
+        """Which data sets are neighbours."""
+        return self.header["adjacency"] if self.header is not None else "add-remove"
+
+    def epsilon(self, delta: float, further: Cost = ()) -> float:
+        """ε of everything charged, and of a further run, at this δ."""
+        if any(run.not_private_reason is not None and run.charged for run in self.runs.values()):
+            return math.inf  # who knows the seed can take the noise away
+        runs = self.worst_runs(further)
+        return max(accounting.epsilon(run, delta, self.adjacency) for run in runs)
+
+    def smallest_delta(self, further: Cost) -> float:
+        """The smallest δ at which there is an ε of everything charged and of a further run."""
+        runs = self.worst_runs(further)
+        return max(smallest_delta(checked(run, self.adjacency)) for run in runs)
 
     def worst_runs(self, further: Cost = ()) -> set[Segments]:
         """Everything charged, in each combination of groups that a record may belong to.

@@ -17,9 +17,11 @@ class Records(ABC):
 
     Attributes:
         also_read: what was read off the records beforehand, for the privacy statement.
+        given: what they were made from; None where that is not known.
     """
 
     also_read: tuple[str, ...] = ()
+    given: Any = None
 
     @abstractmethod
     def __len__(self) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import torch
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
+from steppe.sampling._bases import bases
 from steppe.sampling._records import bad_data, require_numbered
 
 
@@ -22,11 +24,13 @@ def refuse_repeats(data: Any) -> None:
     """
     if not isinstance(data, (Subset, ConcatDataset)):
         return
-    numbering = _Numbering()
-    held = numbering.of(data)
-    seen = torch.zeros(numbering.total, dtype=torch.bool)
-    seen[held] = True
-    if int(seen.sum()) != len(held):
+    held: dict[object, list[torch.Tensor]] = defaultdict(list)
+    for base, rows in bases(data):
+        require_numbered(base)
+        # Two TensorDatasets around the same tensors are one.
+        key = tuple(map(id, base.tensors)) if type(base) is TensorDataset else id(base)
+        held[key].append(torch.arange(len(base), device="cpu") if rows is None else rows)
+    if any(int(torch.cat(parts).bincount(minlength=1).max()) > 1 for parts in held.values()):
         what = "indices" if isinstance(data, Subset) else "data sets"
         raise bad_data(
             "data",
@@ -34,54 +38,3 @@ def refuse_repeats(data: Any) -> None:
             "must hold every record once, a record with k copies is protected k times less",
             f"remove the repeated {what}",
         )
-
-
-def subset_rows(data: Subset[Any]) -> torch.Tensor:
-    """The indices of a subset as int64 row numbers from 0, in their order.
-
-    Args:
-        data: Its indices may be a list, a range, an array or a tensor; −1 is the last record.
-    """
-    require_numbered(data.dataset)
-    size = len(data.dataset)  # type: ignore[arg-type]
-    if len(data.indices) == 0:
-        return torch.empty(0, dtype=torch.int64)
-    try:
-        given = torch.as_tensor(data.indices, device="cpu")
-    except (TypeError, ValueError, RuntimeError):
-        given = torch.empty(())
-    if given.ndim != 1 or given.is_floating_point() or given.is_complex():
-        raise bad_data(
-            "data", "Subset", "must have whole numbers as its indices", "give a list of int"
-        )
-    rows = given.long()
-    if bool(((rows < -size) | (rows >= size)).any()):
-        raise bad_data(
-            "data",
-            "Subset",
-            f"must have indices that its data set of {size} records has",
-            "remove the others",
-        )
-    return rows % size
-
-
-class _Numbering:
-    """One number for every record of every data set underneath."""
-
-    def __init__(self) -> None:
-        self._starts: dict[object, int] = {}
-        self.total = 0
-
-    def of(self, data: Any) -> torch.Tensor:
-        """The numbers of the records that `data` gives, in its order."""
-        if isinstance(data, Subset):
-            return self.of(data.dataset)[subset_rows(data)]
-        if isinstance(data, ConcatDataset):
-            return torch.cat([self.of(part) for part in data.datasets])
-        require_numbered(data)
-        # Two TensorDatasets around the same tensors are one.
-        key = tuple(map(id, data.tensors)) if type(data) is TensorDataset else id(data)
-        if key not in self._starts:
-            self._starts[key] = self.total
-            self.total += len(data)
-        return torch.arange(len(data)) + self._starts[key]

@@ -19,8 +19,9 @@ from torch.utils.data import (
 )
 
 from steppe.errors import DataError
+from steppe.sampling._bases import subset_rows
 from steppe.sampling._records import Records, bad_data, no_records, require_numbered
-from steppe.sampling._repeats import refuse_repeats, subset_rows
+from steppe.sampling._repeats import refuse_repeats
 from steppe.sampling.columns import ColumnRecords, SubsetRecords
 from steppe.sampling.mapped import FETCH_OPTIONS, MappedRecords
 
@@ -62,7 +63,7 @@ def records(data: Any) -> Records:
         found = _from_dataset(data, {})
     if len(found) == 0:
         raise no_records()
-    found.also_read = _also_read(data)
+    found.also_read, found.given = _also_read(data), data
     return found
 
 

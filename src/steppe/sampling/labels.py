@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -23,9 +24,7 @@ def check_labels(rows: Records, classes: int) -> None:
         classes: the declared number of classes.
     """
     classes = positive_integer("classes", classes)
-    for start in range(0, len(rows), _AT_ONCE):
-        batch = rows.take(torch.arange(start, min(start + _AT_ONCE, len(rows))))
-        label = _labels_of(batch)
+    for label in labels(rows):
         whole = not (label.is_floating_point() or label.is_complex())
         if not whole or bool(((label < 0) | (label >= classes)).any()):
             raise bad_data(
@@ -34,6 +33,17 @@ def check_labels(rows: Records, classes: int) -> None:
                 f"must be whole numbers from 0 to {classes - 1}",
                 "recode them, or declare the right number of classes",
             )
+
+
+def labels(rows: Records) -> Iterator[torch.Tensor]:
+    """The labels of all records in their order, some at a time.
+
+    Args:
+        rows: the data; the last part of a record is its label.
+    """
+    for start in range(0, len(rows), _AT_ONCE):
+        end = min(start + _AT_ONCE, len(rows))
+        yield _labels_of(rows.take(torch.arange(start, end, device="cpu")))
 
 
 def _labels_of(batch: Any) -> torch.Tensor:
@@ -48,6 +58,6 @@ def _labels_of(batch: Any) -> torch.Tensor:
     raise bad_data(
         "data",
         found,
-        "must end in one tensor of labels where classes are declared",
-        "give (inputs, labels), or leave `classes` out",
+        "must end in one tensor of labels where classes are declared or make groups",
+        "give (inputs, labels), or leave `classes` and `groups` out",
     )

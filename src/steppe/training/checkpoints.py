@@ -32,6 +32,7 @@ class Checkpoint:
         seconds: how long the run had trained.
         lost: steps that were charged and never became part of these weights.
         state: everything the next step depends on but randomness, which is always fresh.
+        not_private_reason: why the noise in these weights protects nothing, or None.
     """
 
     step: int
@@ -41,6 +42,7 @@ class Checkpoint:
     seconds: float
     lost: int
     state: Mapping[str, Any]
+    not_private_reason: str | None = None
 
     def require_of(self, run: str, settings: str) -> None:
         """Refuse the checkpoint of another run, or of another configuration."""
@@ -84,6 +86,7 @@ class Checkpoints:
             "anchor": {"length": checkpoint.anchor.length, "head": checkpoint.anchor.head},
             "seconds": checkpoint.seconds,
             "lost": checkpoint.lost,
+            "not_private_reason": checkpoint.not_private_reason,
             "tensors": {"file": file, "sha256": digest, "size": len(data)},
             "state": state,
         }
@@ -136,6 +139,7 @@ class Checkpoints:
             seconds=facts["seconds"],
             lost=facts["lost"],
             state=unpack(facts["state"], load(data)),
+            not_private_reason=facts.get("not_private_reason"),
         )
 
     def _forget_old_ones(self) -> None:

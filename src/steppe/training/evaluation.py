@@ -7,15 +7,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
 
 from steppe import _validate
 from steppe._modes import evaluating
 from steppe._text import first_line
 from steppe.averaging import Outputs
-from steppe.clipping.batches import count, tensors_in
+from steppe.clipping.batches import count
 from steppe.errors import DataError, SteppeError
-from steppe.sampling import Records, records
+from steppe.sampling import Records, records, share_records
 
 Scores = dict[str, float]
 _AT_ONCE = 1024
@@ -120,26 +119,14 @@ class Evaluation:
 
 
 def refuse_training_data(data: Any, evaluate: Any) -> None:
-    """Refuse to score on the private records themselves, as far as memory tells."""
-    ours, given = list(_whole_tensors(data)), list(_whole_tensors(evaluate))
-    if (evaluate is data and data is not None) or any(_overlap(a, b) for a in ours for b in given):
+    """Refuse to score on the private records themselves, as far as `share_records` can tell."""
+    if evaluate is not None and share_records(data, evaluate):
         raise _validate.fail(
             "evaluate",
             type(evaluate).__name__,
             "are the private records, and scores on them would be stored and shown",
             "give other records; a function of the model may score whatever you answer for",
         )
-
-
-def _whole_tensors(data: Any) -> Iterator[Tensor]:
-    found = data.tensors if isinstance(data, TensorDataset) else data
-    return (t for t in tensors_in(found) if t.is_contiguous() and t.numel())
-
-
-def _overlap(one: Tensor, other: Tensor) -> bool:
-    """Whether two contiguous tensors lie in the same memory."""
-    ends = (t.data_ptr() + t.numel() * t.element_size() for t in (one, other))
-    return max(one.data_ptr(), other.data_ptr()) < min(ends)
 
 
 def mean_output_scores(found: Outputs, targets: Tensor) -> Scores:

@@ -11,18 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.data import Subset
 
 from steppe import _validate, models
 from steppe._user_code import made_by
 from steppe.clipping import fix
-from steppe.data import Dataset, by_parity, load
+from steppe.data import Dataset, MappedDataset, by_parity, load
 from steppe.data import read as read_data
 from steppe.data.scaling import FROM_RECORDS, read_off
 from steppe.models.scattering import ScatteringLinear
-from steppe.sampling import records
+from steppe.sampling import labels, records
 from steppe.training import naming
+from steppe.training.own_records import own_code, own_records
 
 _OF_READ = ("classes", "target", "columns", "bounds", "categories", "missing", "test")
 DATA_KEYS = ("name", "place", *_OF_READ, "bounds_from", "groups", "public")
@@ -55,9 +57,19 @@ class Loaded:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one record's input: its structure, not its content."""
-        tensors = getattr(self.train, "tensors", None)
-        first = tensors[0][:0] if tensors is not None else self.train[0][0][None]
-        return tuple(first.shape[1:])
+        example = records(self.train).take(torch.zeros(0, dtype=torch.long, device="cpu"))
+        found = type(example).__name__
+        if isinstance(example, tuple | list) and len(example) == 2:
+            inputs = example[0]
+            if isinstance(inputs, Tensor) and inputs.ndim > 1:
+                return tuple(inputs.shape[1:])
+            found = f"{'number' if isinstance(inputs, Tensor) else type(inputs).__name__} as input"
+        raise _validate.fail(
+            "data",
+            found,
+            "must be pairs of a tensor and a label, for models that are known by name",
+            "return (torch.tensor([...]), label) for a record, or name a model.factory",
+        )
 
     @property
     def columns(self) -> bool:
@@ -82,23 +94,40 @@ def load_data(table: dict[str, Any], reasons: dict[str, str] | None = None) -> L
         found: Any = load(table["name"])
     else:
         found = _read_own(table, {} if reasons is None else reasons)
-    train, evaluate = found.records()
-    groups = public = None
+    own = isinstance(found, MappedDataset)
+    with own_code(found.name) if own else contextlib.nullcontext():
+        train, evaluate = found.records()
+    public = None
+    if "public" in table:
+        public, evaluate = _split_off(table["public"], found.name, evaluate)
+    if own:
+        train = own_records(found.name, train)
+        evaluate = None if evaluate is None else own_records(found.name, evaluate)
+    groups = None
     if "groups" in table:
         _validate.one_of("data.groups", table["groups"], ("parity",))
-        groups = by_parity(found.train.y)
-    if "public" in table:
-        count = _validate.positive_integer("data.public", table["public"])
-        if evaluate is None or count >= len(evaluate):
-            rule = "must leave records of the test part for evaluation"
-            raise _validate.fail("data.public", count, rule, "give fewer, or more test records")
-        public, evaluate = evaluate[:count], evaluate[count:]
+        groups = by_parity(torch.cat(list(labels(records(train)))))
     published = "name" in table
     name = found.name if published else Path(found.name).name
     also_read = getattr(found, "also_read", ())
     if not also_read and "bounds_from" in table:  # by the run that wrote this table
         also_read = read_off(table.get("bounds"))
     return Loaded(name, published, train, evaluate, public, groups, found.classes, also_read)
+
+
+def _split_off(given: Any, place: str, test: Any) -> tuple[Any, Any]:
+    """The first records of the test part, as a batch, and the others."""
+    count = _validate.positive_integer("data.public", given)
+    if test is None or count >= len(test):
+        rule = "must leave records of the test part for evaluation"
+        raise _validate.fail("data.public", count, rule, "give fewer, or more test records")
+    public = records(own_records(place, test)).take(torch.arange(count, device="cpu"))
+    return as_columns(public), Subset(test, range(count, len(test)))
+
+
+def as_columns(batch: Any) -> Any:
+    """A batch in a form that data may have: torch makes lists of pairs, which may mean records."""
+    return tuple(batch) if isinstance(batch, list) else batch
 
 
 def _read_own(table: dict[str, Any], reasons: dict[str, str]) -> Any:

@@ -28,9 +28,9 @@ class Log:
             self._file.write(b"\n")  # a writer that was killed left half a line
 
     def write(
-        self, kind: str, step: int, epsilon: float, seconds: float, fields: Mapping[str, Any]
+        self, kind: str, step: int, epsilon: float | None, seconds: float, fields: Mapping[str, Any]
     ) -> None:
-        """Add a line."""
+        """Add a line; `epsilon` is null where nothing is promised."""
         line = {"kind": kind, "step": step, "epsilon": epsilon, "seconds": round(seconds, 3)}
         text = json.dumps({**line, **fields}, ensure_ascii=False)
         self._file.write(text.encode() + b"\n")

@@ -22,7 +22,7 @@ from steppe.training.interrupt import Interrupted, StopRequest
 from steppe.training.kept import LAST
 from steppe.training.log import Log
 from steppe.training.moment import Moment
-from steppe.training.outcome import Outcome, row
+from steppe.training.outcome import Outcome, promised, row
 from steppe.training.progress import Bar
 
 if TYPE_CHECKING:
@@ -67,9 +67,10 @@ class Loop:
             Log(trainer.folder.log) as self._log,
             Bar(trainer.progress, trainer.plan.total_steps, private.steps_done) as self._bar,
         ):
+            if self._reason is not None:
+                self._say(f"NOT PRIVATE: {self._reason}")
             for text in notes:
-                self._write("note", {"text": text})
-                self._bar.say(text)
+                self._say(text)
             try:
                 over = self._steps(stop)
                 self.save()
@@ -105,6 +106,7 @@ class Loop:
                     "kept": trainer.kept.state_dict(),
                     "private": self._private.state_dict(),
                 },
+                not_private_reason=self._reason,
             )
         )
         self._saved = step
@@ -136,13 +138,13 @@ class Loop:
         trainer.schedule.step()
         every = trainer.store_every
         if self._store is not None and every and step % every == 0:
-            self._store.append(trainer.model, step, epsilon)
+            self._store.append(trainer.model, step, promised(epsilon, self._reason))
         self._whole = True
         last = step == trainer.plan.total_steps
         table = self._evaluated() if step % trainer.evaluate_every == 0 and not last else ()
         if step % trainer.checkpoint_every == 0:
             self.save()
-        self._bar.step(epsilon)
+        self._bar.step(promised(epsilon, self._reason))
         moment = Moment(
             step, trainer.plan.total_steps, epsilon, self._seconds, trainer.model, table
         )
@@ -179,9 +181,7 @@ class Loop:
         try:
             return self._evaluated(final=True)
         except Exception as error:
-            text = f"there is no table of scores: {type(error).__name__}: {error}"
-            self._write("note", {"text": text})
-            self._bar.say(text)
+            self._say(f"there is no table of scores: {type(error).__name__}: {error}")
             return ()
 
     def _finish(self) -> Outcome:
@@ -189,13 +189,15 @@ class Loop:
         trainer, plan, folder = self._trainer, self._trainer.plan, self._trainer.folder
         seconds = self._seconds
         about = {"plan": plan.digest(), "step": str(self._private.steps_done)}
-        write_weights(folder.model, trainer.model.state_dict(), {"model": LAST, **about})
+        last, reason = trainer.model.state_dict(), self._reason
+        write_weights(folder.model, last, {"model": LAST, **about}, reason)
         for name, average in trainer.kept.averages.items():
-            write_weights(folder.average(name), average.weights(), {"model": name, **about})
+            own = {"model": name, **about}
+            write_weights(folder.average(name), average.weights(), own, reason)
         table = self._final_table()
         outcome = Outcome(
             table=table,
-            epsilon=plan.epsilon_spent(self._account.charged),
+            epsilon=promised(plan.epsilon_spent(self._account.charged), reason),
             delta=plan.delta,
             steps=self._private.steps_done - self._lost,
             lost=self._lost,
@@ -212,7 +214,7 @@ class Loop:
                 "steps": outcome.steps,
                 "lost": outcome.lost,
                 "seconds": outcome.seconds,
-                "not_private_reason": outcome.statement.not_private_reason,
+                "not_private_reason": reason,
                 "ledger": self._ledger_facts(),
                 "citation": bibtex(plan, trainer.optimizer, *trainer.kept.methods),
                 "layers": [asdict(line) for line in self._private.report().rows],
@@ -220,16 +222,25 @@ class Loop:
         )
         return outcome
 
-    def _ledger_facts(self) -> dict[str, Any]:
-        """What all runs in the ledger have cost together."""
+    def _ledger_facts(self) -> dict[str, Any] | None:
+        """What all runs in the ledger have cost together; None where that cannot be had.
+
+        Other runs may have gone on in it since this one began, and this one is paid for: nothing
+        about them may cost its result.
+        """
         ledger, delta = self._trainer.ledger, self._trainer.plan.delta
-        return {"runs": len(ledger.runs()), "epsilon": ledger.epsilon(delta), "delta": delta}
+        try:
+            return {"runs": len(ledger.runs()), "epsilon": ledger.epsilon(delta), "delta": delta}
+        except Exception as error:
+            self._say(f"there is no sum of all runs in the ledger: {type(error).__name__}: {error}")
+            return None
 
     def _interrupted(self) -> Interrupted:
         step, how = self._private.steps_done, self._trainer.folder.how_to_resume
+        epsilon = rounded_up(promised(self._epsilon(step), self._reason), 4)
         text = (
-            f"stopped after step {step} of {self._trainer.plan.total_steps} at "
-            f"ε = {rounded_up(self._epsilon(step), 4)}; nothing is lost, go on with: {how}"
+            f"stopped after step {step} of {self._trainer.plan.total_steps} at ε = {epsilon}; "
+            f"nothing is lost, go on with: {how}"
         )
         self._write("note", {"text": text})
         return Interrupted(text)
@@ -242,6 +253,17 @@ class Loop:
     def _rate(self) -> float:
         return round((self._private.steps_done - self._lost) / max(self._seconds, 1e-9), 3)
 
+    @property
+    def _reason(self) -> str | None:
+        """Why nothing is promised, if so."""
+        return self._trainer.statement.not_private_reason
+
+    def _say(self, text: str) -> None:
+        """A line for the log and above the bar."""
+        self._write("note", {"text": text})
+        self._bar.say(text)
+
     def _write(self, kind: str, fields: Mapping[str, Any]) -> None:
         step = self._private.steps_done
-        self._log.write(kind, step, self._epsilon(step), self._seconds, finite(fields))
+        epsilon = promised(self._epsilon(step), self._reason)
+        self._log.write(kind, step, epsilon, self._seconds, finite(fields))

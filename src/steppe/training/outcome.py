@@ -23,7 +23,7 @@ class Outcome:
         table: one row for each published model: `model`, its scores on the data given for it, and
             the `seconds` until it was there: the training, which all of them share, and then
             making and scoring this one.
-        epsilon: ε at the plan's δ of every step that was charged.
+        epsilon: ε at the plan's δ of every step that was charged; None where nothing is promised.
         delta: δ.
         steps: steps that the published weights went through.
         lost: steps that were charged and lost to interruptions.
@@ -33,7 +33,7 @@ class Outcome:
     """
 
     table: tuple[Mapping[str, Any], ...]
-    epsilon: float
+    epsilon: float | None
     delta: float
     steps: int
     lost: int
@@ -51,6 +51,16 @@ class Outcome:
         if self.statement.not_private_reason is not None:
             lines.insert(0, f"NOT PRIVATE: {self.statement.not_private_reason}")
         return "\n".join(lines)
+
+
+def promised(epsilon: float, not_private_reason: str | None) -> float | None:
+    """The ε that files and lines of a run may show: none where its noise protects nothing.
+
+    Examples:
+        >>> promised(2.0, None), promised(2.0, "the noise is known")
+        (2.0, None)
+    """
+    return epsilon if not_private_reason is None else None
 
 
 def row(model: str, scores: Scores) -> dict[str, Any]:

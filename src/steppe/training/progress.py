@@ -31,7 +31,7 @@ class Bar:
         if self._bar is not None:
             self._bar.write(text, file=sys.stderr)
 
-    def step(self, epsilon: float) -> None:
+    def step(self, epsilon: float | None) -> None:
         """One step further."""
         if self._bar is not None:
             self._notes["ε"] = rounded_up(epsilon)

@@ -142,8 +142,8 @@ class Trainer:
                 averages = recipes.averages(model, known.total_steps)
                 self.reasons["averages"] = f"EMA, SWA, UPA, PDA, {recipes.FREE}"
         self.folder = RunFolder(run)
-        refuse_training_data(data, evaluate)
         self.evaluation = None if evaluate is None else Evaluation(evaluate, loss, objective)
+        refuse_training_data(data, evaluate)
         self.schedule = Schedule(scheduler, optimizer, self.evaluation is not None)
         before = settings.of_optimizer(optimizer), settings.of_scheduler(scheduler)
 
@@ -201,6 +201,8 @@ class Trainer:
         }
         if also_read:  # a resumed run must not forget what the first part of it read
             self.settings["also_read"] = list(also_read)
+        if self.statement.public_records:
+            self.settings["public_records"] = self.statement.public_records
         self._rehearse()
 
     def fit(self) -> Outcome:
@@ -215,8 +217,11 @@ class Trainer:
         run = secrets.token_hex(8)
         with self.folder.held():
             self.folder.require_free()
-            self.folder.begin(self.plan, self.statement, self._config(run), self.toml)
-            return self._begin(run)
+            with self._account(run, Anchor()) as account:
+                # After the ledger, so that a run it refuses leaves the folder free; before the
+                # first charge, so that every charge has what it takes to go on.
+                self.folder.begin(self.plan, self.statement, self._config(run), self.toml)
+                return self._begin(account)
 
     def resume(self) -> Outcome:
         """Go on with the run in this folder, from its last checkpoint.
@@ -231,9 +236,10 @@ class Trainer:
         settings.require_same(self.settings, config["settings"])
         with self.folder.held():
             checkpoint, complaints = resuming.newest(self.folder, config, self.ledger)
-            if checkpoint is None:
-                return self._begin(config["run"])
-            with self._account(config["run"], checkpoint.anchor) as account:
+            anchor = Anchor() if checkpoint is None else checkpoint.anchor
+            with self._account(config["run"], anchor) as account:
+                if checkpoint is None:
+                    return self._begin(account)
                 lost = resuming.lost_after(checkpoint, account.charged)
                 complaints += resuming.restore(self, checkpoint, account.charged)
                 private = self._fresh_private()
@@ -243,14 +249,13 @@ class Trainer:
                 loop = Loop(self, private, account, checkpoint.seconds, checkpoint.lost + lost)
                 return loop.run(notes)
 
-    def _begin(self, run: str) -> Outcome:
-        with self._account(run, Anchor()) as account:
-            self.kept.open(self.open_store())
-            loop = Loop(self, self._fresh_private(), account, 0.0, 0)
-            loop.save()  # before the first charge: from here on every crash can be resumed
-            # Who trains from a configuration has its choices in a file, and has seen them.
-            chosen = {} if self.toml is not None else self.reasons
-            return loop.run(f"chosen: {name} = {why}" for name, why in chosen.items())
+    def _begin(self, account: Account) -> Outcome:
+        self.kept.open(self.open_store())
+        loop = Loop(self, self._fresh_private(), account, 0.0, 0)
+        loop.save()  # before the first charge: from here on every crash can be resumed
+        # Who trains from a configuration has its choices in a file, and has seen them.
+        chosen = {} if self.toml is not None else self.reasons
+        return loop.run(f"chosen: {name} = {why}" for name, why in chosen.items())
 
     def _rehearse(self) -> None:
         """Try what is called between steps, so that it cannot fail when steps are charged."""
@@ -298,7 +303,8 @@ class Trainer:
         """The run's store of checkpoints, if it has one."""
         if self.store_every is None:
             return None
-        return CheckpointStore(self.folder.store, self.plan.digest(), self._keep)
+        reason = self.statement.not_private_reason
+        return CheckpointStore(self.folder.store, self.plan.digest(), self._keep, reason)
 
 
 def _every(name: str, value: int | None, steps: int, share: int) -> int:
