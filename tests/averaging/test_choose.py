@@ -173,3 +173,4 @@ def test_a_private_choice_says_what_it_cost() -> None:
         private_choice({"x": math.inf}, 1, 1)
     with pytest.raises(ConfigurationError, match=r"scores='x': has no finite number for a score"):
         private_choice({"x": "many"}, 1, 1)  # type: ignore[dict-item]
+    assert choose({"a": torch.tensor(0.9)}, public=True).name == "a"  # type: ignore[dict-item]

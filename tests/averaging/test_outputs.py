@@ -193,3 +193,5 @@ def test_a_checkpoint_that_diverged_has_no_vote() -> None:
     good, bad = {"weight": torch.ones(2, 1)}, {"weight": torch.tensor([[math.nan], [1.0]])}
     with pytest.raises(ConfigurationError, match="answers with numbers that are not finite; leave"):
         OPA(model, [good, bad]).predict(torch.ones(3, 1))
+    masked = {"weight": torch.tensor([[-math.inf], [1.0]])}  # a class that is ruled out
+    assert OPA(model, [good, masked]).labels(torch.ones(3, 1)).tolist() == [1, 1, 1]

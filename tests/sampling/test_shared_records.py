@@ -28,6 +28,8 @@ class Mapped(Dataset[Any]):
 
 MAPPED = Mapped()
 LISTED = [(row, int(label)) for row, label in zip(X, Y, strict=True)]
+TABLE = torch.eye(3)
+ONE_HOT = [(row, TABLE[number % 3]) for number, row in enumerate(X)]
 BOTH: ConcatDataset[Any] = ConcatDataset([OTHER, BASE])
 
 Pair = Callable[[], tuple[Any, Any]]
@@ -73,6 +75,16 @@ APART: dict[str, Pair] = {
     "parts of both": lambda: (Subset(BOTH, range(5)), BASE),
     "records": lambda: (records(Subset(BASE, range(9))), Subset(BASE, [9])),
     "lists": lambda: (LISTED[:10], LISTED[10:]),
+    "parts of a list with labels of one table": lambda: (
+        Subset(ONE_HOT, range(14)),  # type: ignore[arg-type]
+        Subset(ONE_HOT, range(14, 20)),  # type: ignore[arg-type]
+    ),
+    "two lists with labels of one table": lambda: (ONE_HOT[:14], ONE_HOT[14:]),
+    "an expanded column": lambda: ((X[:6], Y[:1].expand(6)), (X[6:], Y[:1].expand(14))),
+    "expanded rows": lambda: (
+        TensorDataset(X[:6], X[:1].expand(6, 4)),
+        (X[6:], X[:1].expand(14, 4)),
+    ),
     "nothing": lambda: (X, X[:0]),
     "no memory": lambda: (X, torch.zeros(20, 4, device="meta")),
     "sparse": lambda: (X, X.to_sparse()),

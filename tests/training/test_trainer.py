@@ -466,12 +466,29 @@ def test_models_are_published_even_where_they_cannot_be_scored(tmp_path: Path) -
             max((tmp_path / "run" / "store").glob("*.safetensors")).unlink()
 
     outcome = trainer(tmp_path / "run", callbacks=[damage], store_every=5).fit()
-    assert outcome.table == ()
+    assert len(outcome.table) == 3  # the last weights and both averages of weights
     assert (tmp_path / "run" / "model.safetensors").exists()
     assert len(list((tmp_path / "run" / "averages").iterdir())) == 2
     assert (tmp_path / "run" / "result.json").exists()
     notes = [x["text"] for x in read_log(tmp_path / "run" / "log.jsonl") if x["kind"] == "note"]
-    assert notes[-1].startswith("there is no table of scores: DataError: ")
+    assert notes[-1].startswith("outputs are not averaged: DataError: ")
+
+
+def test_an_evaluation_that_fails_at_the_end_costs_the_table_alone(tmp_path: Path) -> None:
+    over: list[bool] = []
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        return {"loss": 1.0 / (1 - len(over))}
+
+    def notice(moment: Moment) -> None:
+        if moment.step == STEPS:
+            over.append(True)
+
+    outcome = trainer(tmp_path / "run", callbacks=[notice], evaluate=evaluate).fit()
+    assert outcome.table == ()
+    assert (tmp_path / "run" / "result.json").exists()
+    notes = [x["text"] for x in read_log(tmp_path / "run" / "log.jsonl") if x["kind"] == "note"]
+    assert notes[-1].startswith("there is no table of scores: ")
 
 
 def test_a_cut_ledger_is_refused(tmp_path: Path) -> None:

@@ -198,7 +198,8 @@ def _require_public(public: bool, way: str) -> None:
 
 
 def _finite(name: object, score: Any) -> float:
-    if not isinstance(score, Real) or not math.isfinite(score):
+    number = isinstance(score, Real | Tensor)  # a tensor of one number serves
+    if not number or not math.isfinite(score):
         # The value is withheld: it may come from private records.
         raise fail("scores", name, "has no finite number for a score", "leave this candidate out")
     return float(score)

@@ -147,10 +147,11 @@ class Ensemble(ABC):
         if logits.dim() != 3:
             rule = f"answers with shape {tuple(logits.shape[1:])} to {len(inputs)} inputs"
             raise fail("model", type(self.model).__name__, rule, "give one logit for each class")
-        if not bool(logits.isfinite().all()):
+        probabilities = logits.double().softmax(dim=-1)
+        if bool(probabilities.isnan().any()):
             rule = "answers with numbers that are not finite"
             raise fail("checkpoint", "a model", rule, "leave out checkpoints that diverged")
-        return logits.double().softmax(dim=-1)
+        return probabilities
 
 
 class OPA(Ensemble):

@@ -44,7 +44,6 @@ class Packing:
             self.slices[id(parameter)] = (start, start + parameter.numel())
             start += parameter.numel()
         self.numel = start
-        self.device = next(iter(self.parameters.values())).device
         self._sizes = [parameter.numel() for parameter in self.parameters.values()]
         self.pulls: Pulls = [
             (self.parameters[name], strength)
@@ -52,6 +51,11 @@ class Packing:
             if strength
         ]
         self.strength_of = {id(parameter): strength for parameter, strength in self.pulls}
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are now."""
+        return next(iter(self.parameters.values())).device
 
     def split(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Every weight with its piece of a flat vector."""

@@ -20,8 +20,8 @@ def bases(data: Any, rows: torch.Tensor | None = None) -> Iterator[tuple[Any, to
         rows: Row numbers in `data`, from 0; None for all.
 
     Returns:
-        Pairs of a data set and row numbers in it, at least one, or None for all. One data set may
-        come several times.
+        Pairs of a data set and row numbers in it, or None for all. One data set may come several
+        times, and none where no row is asked for.
     """
     if isinstance(data, Records) and data.given is not None:
         yield from bases(data.given, rows)

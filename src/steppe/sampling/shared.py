@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,32 +26,42 @@ def share_records(one: Any, other: Any) -> bool:
 
     Guarantees:
         Loaders, subsets and concatenations are followed down to what holds the records, views to
-        the memory that they show. Parts of one data set without a common row do not share,
-        whichever way they were cut. Where the rows of two views lie in different ways, they are
-        taken to fill all the memory between their ends; where they lie between each other in one
-        way, as in a matrix stored by columns, they are told by their starts. Copies, and other data
-        sets that read the same source, cannot be seen. No record is read.
+        the memory that they show. Parts of one data set share if they have a common row. Parts of
+        different ones share if their memory meets: where the rows of two views lie in different
+        ways, they are taken to fill all the memory between their ends; where they lie between each
+        other in one way, as in a matrix stored by columns, they are told by their starts. Memory
+        that several records of a data set have in common, such as a column that is expanded, tells
+        of none. Copies, and other data sets that read the same source, cannot be seen. No record is
+        read.
 
     Examples:
         >>> x = torch.zeros(10, 2)
         >>> share_records(x, x.numpy()[::3]), share_records(x[:6], (x[6:], torch.zeros(4)))
         (True, False)
     """
-    ours, theirs = list(bases(one)), list(bases(other))
-    if any(a is b and _common(i, j) for a, i in ours for b, j in theirs):
-        return True
-    mine = [place for held in ours for place in _places(*held)]
-    others = [place for held in theirs for place in _places(*held)]
-    return any(_meet(a, b) for a in mine for b in others)
+    ours, theirs = ([(held, list(_places(*held))) for held in bases(data)] for data in (one, other))
+    return any(
+        _common(a[1], b[1]) if a[0] is b[0] else any(_meet(p, q) for p in mine for q in others)
+        for a, mine in ours
+        for b, others in theirs
+    )
 
 
-class _Place(NamedTuple):
-    """Where records lie: one stretch of memory each, from its start to before its end."""
+@dataclass(frozen=True)
+class _Place:
+    """Where records lie: one stretch of memory each.
+
+    Args:
+        device: whose memory.
+        low, high: the ends of all stretches together.
+        stretches: gives their starts and their ends; asked only where those of others come near.
+        spread: how a row's numbers are spread over its stretch; None where they fill it.
+    """
 
     device: str
-    starts: _Addresses
-    ends: _Addresses
-    # How a row's numbers are spread over its stretch; None where they fill it.
+    low: int
+    high: int
+    stretches: Callable[[], tuple[_Addresses, _Addresses]]
     spread: object = None
 
 
@@ -63,19 +74,19 @@ def _places(base: Any, rows: torch.Tensor | None) -> Iterator[_Place]:
     """One place for each array; for a list of records one for all that they hold."""
     if isinstance(base, TensorDataset):
         base = base.tensors
-    if isinstance(base, (torch.Tensor, np.ndarray)):
+    if _is_array(base):
         if (place := _place(base, rows)) is not None:
             yield place
     elif isinstance(base, list) and not all(map(_is_array, base[:1])):
         taken = base if rows is None else [base[row] for row in rows.tolist()]
         yield from _together(_arrays(taken))
-    elif isinstance(base, (tuple, list, Mapping)):
-        for part in base.values() if isinstance(base, Mapping) else base:
+    elif isinstance(base, (tuple, list, dict)):
+        for part in base.values() if isinstance(base, dict) else base:
             yield from _places(part, rows)
 
 
 def _place(array: Any, rows: torch.Tensor | None = None) -> _Place | None:
-    """Where the rows of an array lie; None where it has no memory of its own to compare."""
+    """Where the rows of an array lie; None where it has no memory to tell them by."""
     if isinstance(array, torch.Tensor):
         if array.layout != torch.strided or array.is_nested or array.is_meta:
             return None
@@ -85,18 +96,23 @@ def _place(array: Any, rows: torch.Tensor | None = None) -> _Place | None:
         device, address, size = "cpu", array.ctypes.data, array.itemsize
         strides = array.strides
     shape = tuple(array.shape)
-    if math.prod(shape) == 0:
-        return None
     # A single number is one row. Steps backwards put the start of a row before its first number.
     (length, *inner), (step, *steps) = shape or (1,), strides or (0,)
+    if math.prod(shape) == 0 or (step == 0 and length > 1):
+        return None
     low, high = _ends(inner, steps)
-    numbers = np.arange(length) if rows is None else rows.numpy()
-    starts = address + low + numbers.astype(np.int64) * step
     stretch = high - low + size
+    first, last = (0, length - 1) if rows is None else (int(rows.min()), int(rows.max()))
+    ends = [address + low + number * step for number in (first, last)]
+
+    def stretches() -> tuple[_Addresses, _Addresses]:
+        numbers = np.arange(length) if rows is None else rows.numpy()
+        starts = address + low + numbers.astype(np.int64) * step
+        return starts, starts + stretch
+
     filled = stretch == size * math.prod(inner)
-    return _Place(
-        device, starts, starts + stretch, None if filled else (size, *inner, *map(int, steps))
-    )
+    spread = None if filled else (size, *inner, *map(int, steps))
+    return _Place(device, min(ends), max(ends) + stretch, stretches, spread)
 
 
 def _ends(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
@@ -107,21 +123,25 @@ def _ends(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
 
 def _together(arrays: Iterator[Any]) -> Iterator[_Place]:
     """One place on each device, so that lists of many small arrays are compared at once."""
-    ends: dict[str, list[tuple[int, int]]] = {}
+    found: dict[str, list[tuple[int, int]]] = {}
     for array in arrays:
         if (place := _place(array)) is not None:
-            stretch = int(place.starts.min()), int(place.ends.max())
-            ends.setdefault(place.device, []).append(stretch)
-    for device, stretches in ends.items():
-        starts, stops = np.array(stretches, np.int64).T
-        yield _Place(device, starts, stops)
+            found.setdefault(place.device, []).append((place.low, place.high))
+    for device, stretches in found.items():
+        once, times = np.unique(np.array(stretches, np.int64), axis=0, return_counts=True)
+        starts, ends = once[times == 1].T
+        if len(starts):
+            low, high = int(starts.min()), int(ends.max())
+            yield _Place(device, low, high, lambda pair=(starts, ends): pair)  # type: ignore[misc]
 
 
 def _arrays(value: Any) -> Iterator[Any]:
     if _is_array(value):
         yield value
-    elif isinstance(value, (tuple, list, Mapping)):
-        for part in value.values() if isinstance(value, Mapping) else value:
+    elif isinstance(value, (tuple, list, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            if isinstance(part, int | float | str):
+                continue  # at once: a text may be a list of thousands of them
             yield from _arrays(part)
 
 
@@ -130,13 +150,14 @@ def _is_array(value: Any) -> bool:
 
 
 def _meet(one: _Place, other: _Place) -> bool:
-    if one.device != other.device:
+    if one.device != other.device or max(one.low, other.low) >= min(one.high, other.high):
         return False
+    (starts, ends), (others, other_ends) = one.stretches(), other.stretches()
     if one.spread is not None and one.spread == other.spread:
         # Every stretch reaches over the rows that lie between: only starts tell them apart.
-        return bool(np.isin(one.starts, other.starts).any())
-    order = np.argsort(other.starts)
-    furthest = np.maximum.accumulate(other.ends[order])
+        return bool(np.isin(starts, others).any())
+    order = np.argsort(others)
+    furthest = np.maximum.accumulate(other_ends[order])
     # How many of the others start before each of ours ends; one of them must reach past its start.
-    before = np.searchsorted(other.starts[order], one.ends, side="left")
-    return bool((furthest[np.maximum(before, 1) - 1] > one.starts)[before > 0].any())
+    before = np.searchsorted(others[order], ends, side="left")
+    return bool((furthest[np.maximum(before, 1) - 1] > starts)[before > 0].any())

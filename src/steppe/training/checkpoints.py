@@ -143,7 +143,7 @@ class Checkpoints:
         )
 
     def _forget_old_ones(self) -> None:
-        """Keep the newest two that look whole, and whatever is newer, damaged or not."""
+        """Keep the newest two that look whole, and newer manifests, damaged or not."""
         whole, named = 0, set()
         for path in self._manifests():
             if whole == _KEPT:

@@ -19,13 +19,15 @@ from steppe.training.checkpoints import Checkpoint, Checkpoints
 from steppe.training.curve import EpsilonCurve
 from steppe.training.folder import write_json, write_weights
 from steppe.training.interrupt import Interrupted, StopRequest
-from steppe.training.kept import LAST
+from steppe.training.kept import LAST, Scored
 from steppe.training.log import Log
 from steppe.training.moment import Moment
 from steppe.training.outcome import Outcome, promised, row
 from steppe.training.progress import Bar
 
 if TYPE_CHECKING:
+    from steppe.averaging import CheckpointStore
+    from steppe.training.evaluation import Evaluation
     from steppe.training.trainer import Trainer
 
 Table = tuple[Mapping[str, Any], ...]
@@ -159,7 +161,7 @@ class Loop:
         trained = self._seconds
         found = list(kept.scores(evaluation))
         if final and self._store is not None:
-            found += kept.output_scores(evaluation, self._store)
+            found += self._output_scores(evaluation, self._store)
         table = tuple(row(one.name, one.scores) for one in found)
         for line in table:
             self._write("evaluation", line)
@@ -172,6 +174,14 @@ class Loop:
             {**line, "seconds": trained + one.seconds}
             for line, one in zip(table, found, strict=True)
         )
+
+    def _output_scores(self, evaluation: Evaluation, store: CheckpointStore) -> list[Scored]:
+        """The scores of averages of outputs; none, and a note why, if a checkpoint has none."""
+        try:
+            return list(self._trainer.kept.output_scores(evaluation, store))
+        except Exception as error:
+            self._say(f"outputs are not averaged: {type(error).__name__}: {error}")
+            return []
 
     def _final_table(self) -> Table:
         """The scores of everything that is published; none where they cannot be had.
@@ -230,7 +240,8 @@ class Loop:
         """
         ledger, delta = self._trainer.ledger, self._trainer.plan.delta
         try:
-            return {"runs": len(ledger.runs()), "epsilon": ledger.epsilon(delta), "delta": delta}
+            runs = sum(run.charged > 0 for run in ledger.runs().values())
+            return {"runs": runs, "epsilon": ledger.epsilon(delta), "delta": delta}
         except Exception as error:
             self._say(f"there is no sum of all runs in the ledger: {type(error).__name__}: {error}")
             return None
