@@ -140,7 +140,7 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
         reconstruct(model, one)
     with pytest.raises(ConfigurationError, match=r"at=6: is later than the newest snapshot, 5"):
         reconstruct(model, one, gamma=1, at=6)
-    with pytest.raises(ConfigurationError, match=r"'weight': is missing from a checkpoint, which"):
+    with pytest.raises(ConfigurationError, match=r"'weight': is missing from a checkpoint, so"):
         reconstruct(model, [Snapshot(5, 2.0, dict)], gamma=1)
     with pytest.raises(ConfigurationError, match=r"gammas=\(2.0, 2.0\): must have two different"):
         PowerAverages(model, CheckpointStore(tmp_path), every=1, gammas=(2.0, 2.0))

@@ -121,14 +121,16 @@ def layers(draw: st.DrawFn, transposed: bool = False) -> tuple[Layer, Tensor]:
 @given(layers(), st.sampled_from([0.0, 0.3]))
 def test_any_convolution(case: tuple[Layer, Tensor], l2: float) -> None:
     layer, x = case
-    compare(layer, x, l2=l2, kernels=Kernels(measure=False), physical_batch=3)
+    # Gradients that are drawn may cancel, and both sides are rounded where they do.
+    compare(layer, x, l2=l2, kernels=Kernels(measure=False), physical_batch=3, tolerance=1e-4)
 
 
 @settings(max_examples=20, deadline=None)
 @given(layers(transposed=True), st.sampled_from([0.0, 0.3]))
 def test_any_transposed_convolution(case: tuple[Layer, Tensor], l2: float) -> None:
     layer, x = case
-    compare(layer, x, l2=l2, kernels=Kernels(measure=False), physical_batch=3)
+    # Gradients that are drawn may cancel, and both sides are rounded where they do.
+    compare(layer, x, l2=l2, kernels=Kernels(measure=False), physical_batch=3, tolerance=1e-4)
 
 
 @settings(max_examples=40, deadline=None)
