@@ -17,8 +17,8 @@ from steppe.errors import MisuseError
 def hold_and_fork(folder: Path, worker: Any, ready: Any, release: Any) -> None:
     """Hold a folder and have a worker, as a run with a loader does."""
     with single_writer(folder):
-        if child := os.fork():
-            worker.value = child
+        if os.fork() == 0:
+            worker.value = os.getpid()
             ready.set()
         release.wait(30)
         os._exit(0)
