@@ -49,14 +49,14 @@ class EMA(Running):
     ) -> None:
         super().__init__(model, average_buffers)
         self.decay = check_decay(decay)
-        if not isinstance(warmup, bool):
+        if warmup not in (True, False):  # 1 and 0 are, as names and files write them
             raise fail(
                 "warmup",
                 warmup,
                 "must be True or False: the decay alone says how long it lasts",
                 "use True",
             )
-        self.warmup = warmup
+        self.warmup = bool(warmup)
 
     def _weight(self, update: int, count: int) -> float:
         return 1 - decay_at(self.decay, self.warmup, update - 1) if count else 1.0
