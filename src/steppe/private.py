@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -84,6 +83,7 @@ def make_private(
         public records in the memory of the private ones; that they are no copies is yours to know.
 
     Examples:
+        >>> import torch
         >>> from torch.nn import functional as F
         >>> model = nn.Linear(4, 2)
         >>> data = (torch.randn(100, 4), torch.randint(2, (100,)))
@@ -156,8 +156,7 @@ class Private:
         self.model, self.optimizer, self.plan, self.engine = model, optimizer, plan, engine
         self.groups = groups
         self._not_private_reason = source.not_private_reason
-        example = rows.take(torch.zeros(0, dtype=torch.long, device="cpu"))
-        self._probed = Probed(model, engine, example)
+        self._probed = Probed(model, engine, rows.example())
         self._parts: list[Any] = []
         self._offered = (-1, 0)  # the step of the batch that was handed out last, and its records
         self._probed.expect(())

@@ -68,7 +68,7 @@ def forecast(assembly: Assembly, plan: Plan) -> Forecast:
         No private value is read, only the shapes and types of a record.
     """
     size = max(1, round(plan.batch_size))
-    form = records(assembly.loaded.train).take(torch.zeros(0, dtype=torch.long))
+    form = records(assembly.loaded.train).example()
     generator = torch.Generator().manual_seed(_SEED)
     made_up = as_columns(synthetic(form, size, generator))
     made_up = features(assembly.model, made_up, progress=False)

@@ -39,6 +39,10 @@ class Records(ABC):
             tensors with first dimension 0 and the shape and type of any other batch.
         """
 
+    def example(self) -> Any:
+        """A batch without records: the structure, types and shapes of all others."""
+        return self.take(torch.zeros(0, dtype=torch.long, device="cpu"))
+
     def stream(self, batches: Iterable[torch.Tensor]) -> Iterator[Any]:
         """The batch of each index tensor, in the order given.
 

@@ -39,11 +39,11 @@ def share_records(one: Any, other: Any) -> bool:
         >>> share_records(x, x.numpy()[::3]), share_records(x[:6], (x[6:], torch.zeros(4)))
         (True, False)
     """
-    ours, theirs = ([(held, list(_places(*held))) for held in bases(data)] for data in (one, other))
+    theirs = list(bases(other))
     return any(
-        _common(a[1], b[1]) if a[0] is b[0] else any(_meet(p, q) for p in mine for q in others)
-        for a, mine in ours
-        for b, others in theirs
+        _common(i, j) if a is b else _touch(_places(a, i), list(_places(b, j)))
+        for a, i in bases(one)
+        for b, j in theirs
     )
 
 
@@ -147,6 +147,10 @@ def _arrays(value: Any) -> Iterator[Any]:
 
 def _is_array(value: Any) -> bool:
     return isinstance(value, (torch.Tensor, np.ndarray))
+
+
+def _touch(some: Iterator[_Place], others: Sequence[_Place]) -> bool:
+    return any(_meet(one, other) for one in some for other in others)
 
 
 def _meet(one: _Place, other: _Place) -> bool:

@@ -108,7 +108,7 @@ class Evaluation:
             yield self._rows.take(rows)
 
     def _require_pairs(self, rows: Records) -> None:
-        example = rows.take(torch.zeros(0, dtype=torch.long))
+        example = rows.example()
         if not isinstance(example, tuple | list) or len(example) != 2:
             raise _validate.fail(
                 "evaluate",

@@ -57,7 +57,7 @@ class Loaded:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one record's input: its structure, not its content."""
-        example = records(self.train).take(torch.zeros(0, dtype=torch.long, device="cpu"))
+        example = records(self.train).example()
         found = type(example).__name__
         if isinstance(example, tuple | list) and len(example) == 2:
             inputs = example[0]

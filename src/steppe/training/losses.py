@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -42,7 +41,7 @@ def for_classes(loss: Callable[..., Tensor] | None) -> bool:
 
 def labelled(rows: Records) -> bool:
     """Whether records are inputs with one whole number each, by their form alone."""
-    example = rows.take(torch.zeros(0, dtype=torch.long))
+    example = rows.example()
     if not isinstance(example, tuple | list) or len(example) < 2:
         return False
     target = example[-1]

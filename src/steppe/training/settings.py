@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -53,7 +52,7 @@ def of_function(function: Any) -> str | None:
 
 def of_data(name: str, population: int | None, rows: Records) -> dict[str, Any]:
     """What may be known about private data: a name, the declared size, the shape of a record."""
-    example = rows.take(torch.zeros(0, dtype=torch.long))
+    example = rows.example()
     record = [[_dtype(tensor), list(tensor.shape[1:])] for tensor in _leaves(example)]
     return {"name": name, "population": population, "record": record}
 
