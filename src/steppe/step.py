@@ -72,6 +72,9 @@ class PrivateStep:
         self._source = source
         self._parameters = list(engine.parameters.values())
         self._padding = dict(padding or {})
+        # The grid needs float64, in which the clipped sum itself is exact enough.
+        double = plan.noise.grid or all(p.dtype == torch.float64 for p in self._parameters)
+        self._dtype = torch.float64 if double else torch.float32
         self._walk = plan.point.begin(Weights(self._parameters))
         start = 0
         for steps, _ in plan.noise.relative(plan.total_steps):  # calibrates and refuses beforehand
@@ -182,12 +185,6 @@ class PrivateStep:
             for parameter in group["params"]:
                 parameter.grad = None
 
-    @property
-    def _dtype(self) -> torch.dtype:
-        """The grid needs float64, in which the clipped sum itself is exact enough."""
-        double = self.plan.noise.grid or all(p.dtype == torch.float64 for p in self._parameters)
-        return torch.float64 if double else torch.float32
-
     def _buffer(self) -> Tensor:
         """Fresh memory: earlier answers and gradients stay what they were."""
         device = self._parameters[0].device
@@ -201,7 +198,9 @@ class PrivateStep:
     def _hand_over(self, gradient: Tensor) -> None:
         """Give every weight its piece of the private gradient."""
         for parameter, piece in self.engine.packing.split(gradient):
-            parameter.grad = piece.to(parameter.dtype) if parameter.requires_grad else None
+            wanted = parameter.dtype
+            own = piece if piece.dtype == wanted else piece.to(wanted)
+            parameter.grad = own if parameter.requires_grad else None
 
 
 def _require_form(state: Any) -> None:

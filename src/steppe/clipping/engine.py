@@ -17,7 +17,7 @@ from torch import Tensor
 
 from steppe import _validate
 from steppe._text import first_line
-from steppe.clipping.batches import count, each, rows, tensors_in, version
+from steppe.clipping.batches import count, each, rows, version
 from steppe.clipping.captured import Captured, Found, Packing, Strengths
 from steppe.clipping.clip import Anchors, Clip, Scaled
 from steppe.clipping.kernels import Kernels
@@ -141,7 +141,6 @@ class ClippedSum:
         with torch.no_grad(), self._own_precision():
             return self.clipper.decode(answer)
 
-    @torch.no_grad()
     def add_(self, out: Buffer, batch: Any) -> Tensor:
         """Add the clipped sum of `batch` to a buffer of `width` numbers.
 
@@ -154,11 +153,12 @@ class ClippedSum:
             The norms before clipping, one for each record. They are private: nothing may be
             published from them without noise of its own.
         """
-        norms = [
-            # Without a name for them, the slots of a piece are gone before the next one needs room.
-            self.add_slots_(out, self.slots(piece, size), size)
-            for piece, size in self._pieces(batch)
-        ]
+        with torch.no_grad():
+            norms = [
+                # Without a name for them, a piece's slots are gone before the next one needs room.
+                self.add_slots_(out, self.slots(piece, size), size)
+                for piece, size in self._pieces(batch)
+            ]
         if not norms:
             return torch.zeros(0, device=self.device)
         return norms[0] if len(norms) == 1 else torch.cat(norms)
@@ -269,22 +269,23 @@ class ClippedSum:
         """Run the objective on one physical batch and its backward pass to the activations."""
         objective = objective or self.objective
         records = count(batch) if records is None else records
-        alias = self._for_model(batch)
-        before = _writes(alias)
+        aliases: list[Tensor] = []
+        alias = self._for_model(batch, aliases)
+        before = [version(tensor) for tensor in aliases]
         tracer = self.tracer(records)
         with torch.enable_grad():
             with tracer:
                 losses = objective(alias)
             check_losses(losses, records)
             tracer.require_whole()
-            self._note_writes(_writes(alias) != before)
+            self._note_writes([version(tensor) for tensor in aliases] != before)
             if tracer.uses:
                 for use in tracer.uses:
                     use.slots = []  # left by a gradient that the objective took inside
-                torch.autograd.grad(losses, ANCHOR, torch.ones_like(losses), allow_unused=True)
+                _backward(losses)
         return tracer
 
-    def _for_model(self, batch: Any) -> Any:
+    def _for_model(self, batch: Any, aliases: list[Tensor]) -> Any:
         """The batch under new names, marked as records; the caller's own tensors stay unmarked.
 
         A model that changes its input in place gets a copy, because a step may ask about the same
@@ -295,6 +296,7 @@ class ClippedSum:
         def alias(tensor: Tensor) -> Tensor:
             found = tensor.detach().clone() if copies else tensor.detach()
             mark(found)
+            aliases.append(found)
             return found
 
         return each(alias, batch)
@@ -309,9 +311,15 @@ class ClippedSum:
         self._writes_batch = written or bool(self._writes_batch)
 
 
-def _writes(batch: Any) -> list[int]:
-    """How often each tensor of a batch was written."""
-    return [version(tensor) for tensor in tensors_in(batch)]
+def _backward(losses: Tensor) -> None:
+    """Σᵢ lossᵢ backward to the activations, and so to every contact.
+
+    It is `torch.autograd.grad(losses, ANCHOR, ones, allow_unused=True)` without the checks of its
+    arguments, which take as long as the backward pass of a small model.
+    """
+    torch.autograd.Variable._execution_engine.run_backward(
+        (losses,), (torch.ones_like(losses),), False, False, (ANCHOR,), True, accumulate_grad=False
+    )
 
 
 def in_hand(out: Buffer) -> Tensor:

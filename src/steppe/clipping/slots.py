@@ -8,10 +8,10 @@ do, write the gradients out.
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cached_property
 from typing import cast
 
 import torch
@@ -47,7 +47,7 @@ def squared_rows(rows: Tensor) -> Tensor:
             parts = torch.cat([parts, rest], dim=1)
         norms = torch.linalg.vector_norm(parts, dim=1)
     # Products of squares leave float32, and torch converts the number to add for any other type.
-    return norms.double().add_(_UNDERFLOW[flat.dtype] * math.sqrt(length)).square_()
+    return norms.double().add_(_underflow(flat.dtype, length)).square_()
 
 
 def blank(tensor: Tensor, bad: Tensor) -> Tensor:
@@ -195,14 +195,16 @@ class Single(Slot):
 
     def __init__(self, x: Tensor, g: Tensor, dots: Tensor | None = None) -> None:
         self.x, self.g, self._dots = x, g, dots
+        self._squared_g: Tensor | None = None
 
-    @cached_property
     def squared_g(self) -> Tensor:
         """Squared norms of g, which a bias at the same place needs too."""
-        return squared_rows(self.g)
+        if self._squared_g is None:
+            self._squared_g = squared_rows(self.g)
+        return self._squared_g
 
     def squared_norms(self) -> Tensor:
-        return squared_rows(self.x).mul_(self.squared_g)
+        return squared_rows(self.x).mul_(self.squared_g())
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
         x, g = wide(blank(self.x, bad)), wide(blank(self.g, bad))  # as in `Outer`, also below
@@ -236,7 +238,7 @@ class Summed(Slot):
         self._beside = beside if g.ndim == 2 and type(beside) is Single else None
 
     def squared_norms(self) -> Tensor:
-        return squared_rows(self.gradients) if self._beside is None else self._beside.squared_g
+        return squared_rows(self.gradients) if self._beside is None else self._beside.squared_g()
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
         out.addmv_(blank(self.gradients, bad).t(), factors)
@@ -291,5 +293,13 @@ NOBODY = torch.zeros(0, dtype=torch.long, device="cpu")
 # Rows so short are summed in float64, where no square of a float32 underflows, in less time than it
 # takes to correct a float32 sum. A bound on the length alone: it must not depend on the records.
 _SHORT = 16
-# Twice the root below which a square underflows.
-_UNDERFLOW = {dtype: 2.0 * math.sqrt(torch.finfo(dtype).tiny) for dtype in _WIDE}
+
+
+@functools.cache
+def _underflow(dtype: torch.dtype, length: int) -> Tensor:
+    """The most that `length` entries can add to a norm whose squares underflow.
+
+    As a tensor: torch would make one of a Python float every time.
+    """
+    largest = 2.0 * math.sqrt(torch.finfo(dtype).tiny)  # twice the root of the smallest square
+    return torch.tensor(largest * math.sqrt(length), dtype=torch.float64, device="cpu")

@@ -124,7 +124,7 @@ class Contact:
     def in_place(self) -> bool:
         """Whether the call was meant to change its first argument."""
         name = self.name
-        return name in _IN_PLACE or (name[-1:] == "_" and name[-2:] != "__")
+        return name[-1:] == "_" and (name[-2:] != "__" or name in _IN_PLACE)
 
     def input_layout(self, position: int = 0) -> Layout:
         """Where the records lie in the given input."""

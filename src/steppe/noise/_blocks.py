@@ -52,12 +52,16 @@ class NormalBlocks:
 
     def __init__(self, dtype: torch.dtype, keystream: Keystream) -> None:
         self._dtype, self._keystream = dtype, keystream
-        self._turns = torch.int32 if dtype == torch.float32 else torch.int64
-        self._turn = math.ldexp(2.0 * math.pi, -torch.iinfo(self._turns).bits)
-        self._scale = math.ldexp(1.0 - torch.finfo(dtype).eps / 2, 1 - _RADIUS_BITS)
+        turn_bits = torch.iinfo(_Places.turns_of(dtype)).bits
+        # Numbers as tensors without axes: torch would make one of a Python float in every call,
+        # which takes longer than the arithmetic of a small block.
+        self._scale = _number(math.ldexp(1.0 - torch.finfo(dtype).eps / 2, 1 - _RADIUS_BITS))
+        self._offset, self._minus_two = _number(_OFFSET), _number(-2.0)
+        self._turn = _number(math.ldexp(2.0 * math.pi, -turn_bits))
         # It outlives the call, so it must not become an inference tensor of a caller's mode.
         with torch.inference_mode(False):
             self._spare = torch.empty(SPARE, dtype=dtype, device="cpu")
+            self._spare_places = _Places(self._spare)
         self._used = SPARE
 
     def fill_(self, flat: torch.Tensor, std: float) -> None:
@@ -67,11 +71,11 @@ class NormalBlocks:
         whole = 0 if flat.storage_offset() % 2 else total - total % SPARE
         block = min(max(total // SHARE // SPARE * SPARE, BLOCK), LARGEST)
         for start in range(0, whole, block):
-            self._make_(flat[start : min(start + block, whole)], std)
+            self._make_(_Places(flat[start : min(start + block, whole)]), std)
         filled = whole
         while filled < total:
             if self._used == SPARE:
-                self._make_(self._spare, 1.0)
+                self._make_(self._spare_places, 1.0)
                 self._used = 0
             first = self._used
             count = min(total - filled, SPARE - first)
@@ -81,24 +85,45 @@ class NormalBlocks:
             torch.mul(self._spare[first : first + count], std, out=into)
             filled += count
 
-    def _make_(self, out: torch.Tensor, std: float) -> None:
-        """Overwrite `out` with N(0, std²) values.
+    def _make_(self, places: _Places, std: float) -> None:
+        """Overwrite a block with N(0, std²) values.
 
-        The words lie in `out` itself until the values take their place, so the radii are all the
-        memory that is needed besides.
+        The words lie in the block itself until the values take their place, so the radii are all
+        the memory that is needed besides.
         """
-        half = out.numel() // 2
-        first, second = out[:half], out[half:]
-        words = out if self._dtype == torch.float32 else first
-        self._keystream(_bytes(words))
-        radius = words.view(torch.int64).to(self._dtype)
-        radius.abs_().mul_(self._scale).add_(_OFFSET)
+        first, second = places.first, places.second
+        self._keystream(places.word_bytes)
+        radius = places.words.to(self._dtype)
+        radius.abs_().mul_(self._scale).add_(self._offset)
         # std multiplies the radius after the root: std² could leave the range of float32.
-        radius.log_().mul_(-2.0).sqrt_().mul_(std)
-        self._keystream(_bytes(second))
-        first.copy_(second.view(self._turns)).mul_(self._turn)
+        radius.log_().mul_(self._minus_two).sqrt_()
+        if std != 1.0:
+            radius.mul_(std)
+        self._keystream(places.turn_bytes)
+        first.copy_(places.turns).mul_(self._turn)
         torch.sin(first, out=second).mul_(radius)
         first.cos_().mul_(radius)
+
+
+class _Places:
+    """Where words and values lie in a block; kept for a block that is made again and again."""
+
+    def __init__(self, out: torch.Tensor) -> None:
+        half = out.numel() // 2
+        self.first, self.second = out[:half], out[half:]
+        words = out if out.dtype == torch.float32 else self.first
+        self.words, self.word_bytes = words.view(torch.int64), _bytes(words)
+        self.turns = self.second.view(self.turns_of(out.dtype))
+        self.turn_bytes = _bytes(self.second)
+
+    @staticmethod
+    def turns_of(dtype: torch.dtype) -> torch.dtype:
+        """The whole numbers that angles are made of."""
+        return torch.int32 if dtype == torch.float32 else torch.int64
+
+
+def _number(value: float) -> torch.Tensor:
+    return torch.tensor(value, dtype=torch.float64, device="cpu")
 
 
 def _bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:

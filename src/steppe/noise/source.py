@@ -96,7 +96,6 @@ class Source:
         high = (self.words(count) >> np.uint64(12)).astype(np.float64)
         return (high + 0.5) * 2.0**-52
 
-    @torch.no_grad()
     def fill_normal_(self, tensor: torch.Tensor, std: float) -> torch.Tensor:
         """Overwrite a tensor with independent N(0, std²) values.
 
@@ -121,16 +120,19 @@ class Source:
         """
         require_noise_dtype(tensor.dtype)
         std = require_noise_std(std, tensor.dtype)
+        target = tensor.detach()  # the same memory, which autograd does not watch
         in_place = tensor.device.type == "cpu" and tensor.is_contiguous()
         # The device is named because a default device may be set.
-        host = tensor if in_place else torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+        host = target if in_place else torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
         with self._lock:
             self._before_draw()
             if tensor.dtype not in self._normals:
                 self._normals[tensor.dtype] = NormalBlocks(tensor.dtype, self._keystream)
             flat = host if host.ndim == 1 else host.view(-1)
             self._normals[tensor.dtype].fill_(flat, std)
-        return tensor if in_place else tensor.copy_(host)
+        if not in_place:
+            target.copy_(host)
+        return tensor
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise MisuseError(
