@@ -20,14 +20,15 @@ import argparse
 import ctypes
 import gc
 import json
+import multiprocessing
 import os
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing import forkserver
+from multiprocessing.context import BaseContext
 from pathlib import Path
-from typing import Any
 
 STATUS = Path("/proc/self/status")
 CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -51,7 +52,7 @@ class Peak:
 def measure(
     model: str, batch: int, engine: str, vmap_chunk: int, kernels: Mapping[str, str] | None = None
 ) -> Peak:
-    """Peaks of an engine, measured in a fresh process.
+    """Peaks of an engine, measured in a process of their own.
 
     Args:
         model, batch: the case.
@@ -59,28 +60,29 @@ def measure(
         vmap_chunk: records at a time, for "vmap".
         kernels: the ways that our own engine takes; None lets it choose.
     """
-    wanted = [model, str(batch), engine, "--vmap-chunk", str(vmap_chunk)]
-    if kernels is not None:
-        wanted += ["--kernels", json.dumps(dict(kernels))]
-    found = _child(wanted, MMAP_THRESHOLD)
-    return Peak(float(found["peak_mb"]), float(found["start_mb"]))
+    with ProcessPoolExecutor(1, mp_context=_server()) as pool:
+        try:
+            return pool.submit(_peaks, model, batch, engine, vmap_chunk, kernels).result()
+        except Exception as error:  # whatever the child ended with
+            raise PeakMemoryUnavailable(f"{type(error).__name__}: {error}") from error
 
 
-def _child(arguments: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
-    """The JSON object that this module prints in a process of its own."""
-    child = subprocess.run(
-        [sys.executable, "-m", "benchmarks.memory", *arguments],
-        cwd=Path(__file__).parent.parent,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if child.returncode != 0:
-        lines = child.stderr.strip().splitlines() or [f"exit status {child.returncode}"]
-        raise PeakMemoryUnavailable(lines[-1])
-    printed: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
-    return printed
+def _server() -> BaseContext:
+    """Makes processes by forking one that has loaded the code, which takes longer than measuring.
+
+    It runs nothing but imports, so that every child starts threads and caches of its own.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["benchmarks.engines", "torch._dynamo"])
+    before = dict(os.environ)
+    os.environ.update(MMAP_THRESHOLD)  # which the C library reads when a process starts
+    try:
+        forkserver.ensure_running()
+    finally:
+        for name in MMAP_THRESHOLD:
+            os.environ.pop(name)
+        os.environ.update(before)
+    return context
 
 
 def resident_mb() -> float:
@@ -146,16 +148,10 @@ def _sampled_peak(work: Callable[[], None]) -> float:
     return max(peak, _status_mb("RssAnon"))
 
 
-def main() -> None:
-    """Measure in this process and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model")
-    parser.add_argument("batch", type=int)
-    parser.add_argument("engine")
-    parser.add_argument("--vmap-chunk", type=int, default=32)
-    parser.add_argument("--kernels", type=json.loads, help="the ways our engine takes, as JSON")
-    arguments = parser.parse_args()
-
+def _peaks(
+    model: str, batch: int, engine: str, vmap_chunk: int, kernels: Mapping[str, str] | None
+) -> Peak:
+    """The peaks in this process, which must have done nothing else."""
     import warnings
 
     import torch
@@ -164,29 +160,39 @@ def main() -> None:
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(settings.THREADS)
-    [case] = [c for c in cases.select([arguments.model], False) if c.batch == arguments.batch]
+    [case] = [c for c in cases.select([model], False) if c.batch == batch]
 
-    batch = case.new_batch()
+    records = case.new_batch()
     # Two records through a throw-away engine load the code, which is no part of a step.
-    engines.setup(arguments.engine, case, case.new_batch(2), arguments.vmap_chunk)()
+    engines.setup(engine, case, case.new_batch(2), vmap_chunk, kernels)()
 
     weights_mb = sum(p.numel() * p.element_size() for p in case.new_model().parameters()) / 1e6
     level = resident_mb() + weights_mb
     steps: list[Callable[[], None]] = []
 
     def start() -> None:
-        engine = engines.setup(
-            arguments.engine, case, batch, arguments.vmap_chunk, arguments.kernels
-        )
-        steps.append(engine)
+        steps.append(engines.setup(engine, case, records, vmap_chunk, kernels))
         steps[0]()
 
     def train() -> None:
         for _ in range(STEPS):
             steps[0]()
 
-    found = {"start_mb": peak_mb(start) - level, "peak_mb": peak_mb(train) - level}
-    print(json.dumps({name: round(value, 2) for name, value in found.items()}))
+    start_mb = peak_mb(start) - level
+    return Peak(peak_mb=round(peak_mb(train) - level, 2), start_mb=round(start_mb, 2))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("batch", type=int)
+    parser.add_argument("engine")
+    parser.add_argument("--vmap-chunk", type=int, default=32)
+    parser.add_argument("--kernels", type=json.loads, help="the ways our engine takes, as JSON")
+    asked = parser.parse_args()
+    found = measure(asked.model, asked.batch, asked.engine, asked.vmap_chunk, asked.kernels)
+    print(json.dumps(asdict(found)))
 
 
 if __name__ == "__main__":
