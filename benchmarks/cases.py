@@ -70,7 +70,7 @@ CASES = (
         0.85,
         micro=32,
         in_quick=True,
-        rivals=("opacus-hooks", "vmap"),
+        rivals=("opacus-ew", "vmap"),
     ),
     Case("a", 2048, models.small_cnn, (1, 28, 28), 0.85, micro=64, physical=256),
     Case("b", 256, models.cnn_tanh, (3, 32, 32), 0.85, micro=32),
