@@ -174,7 +174,7 @@ class PrivateStep:
             )
         std = self.plan.noise_std_at(self.steps_done)
         if isinstance(self.optimizer, DPAdam):
-            self.optimizer.stand_at(self.steps_done)
+            self.optimizer.stand_at(self.steps_done, std / self.plan.divisor)
         self.steps_done += 1
         self._clear()
         return std

@@ -166,6 +166,23 @@ def test_other_noise_than_the_plans_is_refused_before_any_step(noise_std: Any) -
     steppe.make_private(model, right, data, plan, loss=nn.functional.cross_entropy)
 
 
+def test_a_loaded_state_of_another_plan_is_refused_before_its_step_is_charged() -> None:
+    plan = steppe.Plan(delta=1e-3, noise_multiplier=2.0, population=50, batch_size=10, steps=6)
+    model = nn.Linear(3, 2)
+    data = (torch.randn(50, 3), torch.randint(2, (50,)))
+    optimizer = DPAdam.for_plan(model.parameters(), plan)
+    private = steppe.make_private(model, optimizer, data, plan, loss=nn.functional.cross_entropy)
+    other = DPAdam(model.parameters(), noise_std=0.1)
+    optimizer.load_state_dict(other.state_dict())
+    batch = next(iter(private))
+    with pytest.raises(ConfigurationError, match=r"noise_std=\(\(1, 0\.1\),\): must be 0\.2"):
+        private.step(batch)
+    assert private.steps_done == 0
+    optimizer.load_state_dict(DPAdam.for_plan(model.parameters(), plan).state_dict())
+    private.step(batch)
+    assert private.steps_done == 1
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_stored_state_goes_on_as_if_nothing_had_happened(dtype: torch.dtype) -> None:
     torch.manual_seed(4)

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from steppe._validate import fail, non_negative, positive, positive_integer
 from steppe.clipping import GEP, Quantile
+from steppe.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from steppe.plan import Plan
@@ -112,19 +113,20 @@ class DPAdam(Optimizer):
         for group in self.param_groups:
             given = group["noise_std"]
             starts = [*_starts(expected), *(s for s in _starts(given) if s < plan.total_steps)]
-            if not all(
-                math.isclose(_std_at(given, s), _std_at(expected, s), rel_tol=1e-6) for s in starts
-            ):
-                raise fail(
-                    "noise_std",
-                    given,
-                    f"must be {expected}, the noise that the plan puts on the mean gradient",
-                    "make the optimizer with DPAdam.for_plan",
-                )
+            if not all(_close(_std_at(given, s), _std_at(expected, s)) for s in starts):
+                raise _other_noise(given, expected)
 
-    def stand_at(self, step: int) -> None:
-        """The next step is that one of the plan, counted from 0, also where steps were lost."""
+    def stand_at(self, step: int, std: float) -> None:
+        """The next step is that one of the plan, counted from 0, also where steps were lost.
+
+        Args:
+            step: its number.
+            std: the noise that the plan puts on its mean gradient. `noise_std` must say the same,
+                also where a state that was loaded since has another one.
+        """
         for group in self.param_groups:
+            if not _close(_std_at(group["noise_std"], step), std):
+                raise _other_noise(group["noise_std"], std)
             group["taken"] = step
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -199,6 +201,19 @@ def _of_plan(plan: Plan) -> Levels:
     return tuple(
         (steps, plan.noise_std * factor / plan.divisor)
         for steps, factor in plan.noise.relative(plan.total_steps)
+    )
+
+
+def _close(given: float, expected: float) -> bool:
+    return math.isclose(given, expected, rel_tol=1e-6)
+
+
+def _other_noise(given: Levels, expected: Levels | float) -> ConfigurationError:
+    return fail(
+        "noise_std",
+        given,
+        f"must be {expected}, the noise that the plan puts on the mean gradient",
+        "make the optimizer with DPAdam.for_plan, and load states of the same plan only",
     )
 
 
