@@ -53,13 +53,13 @@ class NormalBlocks:
     def __init__(self, dtype: torch.dtype, keystream: Keystream) -> None:
         self._dtype, self._keystream = dtype, keystream
         turn_bits = torch.iinfo(_Places.turns_of(dtype)).bits
-        # Numbers as tensors without axes: torch would make one of a Python float in every call,
-        # which takes longer than the arithmetic of a small block.
-        self._scale = _number(math.ldexp(1.0 - torch.finfo(dtype).eps / 2, 1 - _RADIUS_BITS))
-        self._offset, self._minus_two = _number(_OFFSET), _number(-2.0)
-        self._turn = _number(math.ldexp(2.0 * math.pi, -turn_bits))
-        # It outlives the call, so it must not become an inference tensor of a caller's mode.
+        # All of it outlives the call, and must not become inference tensors of a caller's mode.
         with torch.inference_mode(False):
+            # Numbers as tensors without axes: torch would make one of a Python float in every
+            # call, which takes longer than the arithmetic of a small block.
+            self._scale = _number(math.ldexp(1.0 - torch.finfo(dtype).eps / 2, 1 - _RADIUS_BITS))
+            self._offset, self._minus_two = _number(_OFFSET), _number(-2.0)
+            self._turn = _number(math.ldexp(2.0 * math.pi, -turn_bits))
             self._spare = torch.empty(SPARE, dtype=dtype, device="cpu")
             self._spare_places = _Places(self._spare)
         self._used = SPARE
