@@ -76,6 +76,9 @@ def test_any_horizon_is_rebuilt_from_power_averages(shell: Shell, project: Path)
     assert rebuilt["residual"] < 0.1
     assert rebuilt["loss"] == pytest.approx(kept["loss"], abs=0.01)
     assert "residual" in shell.ok("average powers EMA:decay=0.9 SWA")
+    _, later = shell.json("average powers PolynomialDecay:gamma=5 --burn-in 4")["table"]
+    assert later["model"].endswith(" stored")  # power averages hold the first steps too
+    assert "residual" not in later
 
 
 def test_predictions(shell: Shell, project: Path) -> None:

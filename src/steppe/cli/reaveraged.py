@@ -47,7 +47,8 @@ class Reaveraged:
     ) -> None:
         self._stored, self._burn_in = stored, burn_in
         self._entries = stored.entries(burn_in)
-        self._snapshots = stored_snapshots(stored.store)
+        # Power averages began with the first step: what is left out, only checkpoints can tell.
+        self._snapshots = stored_snapshots(stored.store) if burn_in == 0 else []
         self._wanted = [self._made(name, options) for name, options in wanted]
 
     def rows(self, evaluation: Evaluation) -> list[dict[str, Any]]:
