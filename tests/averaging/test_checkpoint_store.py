@@ -43,6 +43,16 @@ def test_what_goes_in_comes_out_bit_for_bit(dtype: torch.dtype, tmp_path: Path) 
     assert same_bits(bits(other), bits(model))
 
 
+def test_two_names_for_one_piece_of_memory(tmp_path: Path) -> None:
+    model = nn.Linear(3, 2)
+    model.register_buffer("first_row", model.weight.detach()[0])
+    store = CheckpointStore(tmp_path)
+    entry = store.append(model, step=1)
+    found = store.load(entry)
+    assert torch.equal(found["first_row"], model.weight.detach()[0])
+    assert torch.equal(found["weight"], model.weight.detach())
+
+
 def test_files_are_for_their_owner_only_and_none_is_left_over(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     filled(folder, range(1, 6), Keep(last=2))

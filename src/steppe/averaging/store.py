@@ -104,7 +104,11 @@ class CheckpointStore:
                 raise fail("step", step, rule, "call rewind(step) first when a run is resumed")
             reason = self._reason or index["not_private_reason"]
             data = save(
-                {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
+                # Copies: safetensors refuses two names for one piece of memory.
+                {
+                    name: tensor.detach().to("cpu", copy=True).contiguous()
+                    for name, tensor in tensors.items()
+                },
                 metadata={
                     "step": str(step),
                     "kind": kind,
