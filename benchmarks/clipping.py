@@ -1,9 +1,9 @@
 """Speed and memory of clipped training, relative to plain training.
 
-`python -m benchmarks.clipping` measures everything and `--quick` three families in a minute and a
-half. Both exit with status 1 when a promise is missed. Every finished case goes to the JSON file at
-once, in place of what the file said about the same engines, so a full run can be cut up (`--models
-a,c`).
+`python -m benchmarks.clipping` measures everything and `--quick` three families in less than two
+minutes. Both exit with status 1 when a promise is missed. Every finished case goes to the JSON file
+at once, in place of what the file said about the same engines, so a full run can be cut up
+(`--models a,c`).
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from dataclasses import asdict, dataclass
 from multiprocessing import forkserver
 from multiprocessing.context import BaseContext
 from pathlib import Path
+from unittest import mock
 
 STATUS = Path("/proc/self/status")
 CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -74,14 +75,8 @@ def _server() -> BaseContext:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["benchmarks.engines", "torch._dynamo"])
-    before = dict(os.environ)
-    os.environ.update(MMAP_THRESHOLD)  # which the C library reads when a process starts
-    try:
+    with mock.patch.dict(os.environ, MMAP_THRESHOLD):  # read when a process starts
         forkserver.ensure_running()
-    finally:
-        for name in MMAP_THRESHOLD:
-            os.environ.pop(name)
-        os.environ.update(before)
     return context
 
 

@@ -198,9 +198,7 @@ class PrivateStep:
     def _hand_over(self, gradient: Tensor) -> None:
         """Give every weight its piece of the private gradient."""
         for parameter, piece in self.engine.packing.split(gradient):
-            wanted = parameter.dtype
-            own = piece if piece.dtype == wanted else piece.to(wanted)
-            parameter.grad = own if parameter.requires_grad else None
+            parameter.grad = piece.to(parameter.dtype) if parameter.requires_grad else None
 
 
 def _require_form(state: Any) -> None:

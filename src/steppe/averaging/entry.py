@@ -1,9 +1,11 @@
-"""What a store knows about a checkpoint, and which checkpoints stay."""
+"""What a store knows about a checkpoint, what its file holds, and which checkpoints stay."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from torch import Tensor
 
 from steppe._validate import positive_integer
 
@@ -29,14 +31,22 @@ class Entry:
     size: int
 
 
-def stamp(not_private_reason: str | None) -> dict[str, str]:
-    """What the metadata of a file of weights say about noise that protects nothing.
+def as_safetensors(
+    weights: Mapping[str, Tensor], about: Mapping[str, str], not_private_reason: str | None
+) -> bytes:
+    """A file of weights, with what is to be known about them.
 
-    Examples:
-        >>> stamp("the noise is known"), stamp(None)
-        ({'not_private_reason': 'the noise is known'}, {})
+    Args:
+        weights: tensors by name; two names may look at one piece of memory.
+        about: becomes the file's metadata.
+        not_private_reason: why the noise protects nothing, for the metadata too; or None.
     """
-    return {} if not_private_reason is None else {"not_private_reason": not_private_reason}
+    from safetensors.torch import save
+
+    # Copies, since safetensors refuses memory that two names share.
+    tensors = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in weights.items()}
+    stamp = {} if not_private_reason is None else {"not_private_reason": not_private_reason}
+    return save(tensors, metadata={**about, **stamp})
 
 
 @dataclass(frozen=True)

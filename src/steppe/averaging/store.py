@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from steppe._files import single_writer, sync_folder, write_atomically
 from steppe._validate import fail, non_negative, one_of, positive_integer
-from steppe.averaging.entry import Entry, Keep, stamp
+from steppe.averaging.entry import Entry, Keep, as_safetensors
 from steppe.averaging.layout import named_tensors, write_checkpoint
 from steppe.errors import DataError
 
@@ -88,8 +88,6 @@ class CheckpointStore:
         Returns:
             The new entry.
         """
-        from safetensors.torch import save
-
         step = positive_integer("step", step)
         epsilon = None if epsilon is None else non_negative("epsilon", epsilon)
         tensors = named_tensors(weights) if isinstance(weights, nn.Module) else dict(weights)
@@ -103,19 +101,8 @@ class CheckpointStore:
                 rule = f"must come after step {newest}, which is stored already"
                 raise fail("step", step, rule, "call rewind(step) first when a run is resumed")
             reason = self._reason or index["not_private_reason"]
-            data = save(
-                # Copies: safetensors refuses two names for one piece of memory.
-                {
-                    name: tensor.detach().to("cpu", copy=True).contiguous()
-                    for name, tensor in tensors.items()
-                },
-                metadata={
-                    "step": str(step),
-                    "kind": kind,
-                    "plan": self.plan or "",
-                    **stamp(reason),
-                },
-            )
+            about = {"step": str(step), "kind": kind, "plan": self.plan or ""}
+            data = as_safetensors(tensors, about, reason)
             digest = hashlib.sha256(data).hexdigest()
             entry = Entry(
                 step, epsilon, kind, f"{step:09d}-{digest[:16]}.safetensors", digest, len(data)

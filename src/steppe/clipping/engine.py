@@ -17,7 +17,7 @@ from torch import Tensor
 
 from steppe import _validate
 from steppe._text import first_line
-from steppe.clipping.batches import count, each, rows, version
+from steppe.clipping.batches import count, each, rows, tensors_in, version
 from steppe.clipping.captured import Captured, Found, Packing, Strengths
 from steppe.clipping.clip import Anchors, Clip, Scaled
 from steppe.clipping.kernels import Kernels
@@ -269,23 +269,23 @@ class ClippedSum:
         """Run the objective on one physical batch and its backward pass to the activations."""
         objective = objective or self.objective
         records = count(batch) if records is None else records
-        aliases: list[Tensor] = []
-        alias = self._for_model(batch, aliases)
-        before = [version(tensor) for tensor in aliases]
+        alias = self._for_model(batch)
+        tensors = list(tensors_in(alias))
+        before = [version(tensor) for tensor in tensors]
         tracer = self.tracer(records)
         with torch.enable_grad():
             with tracer:
                 losses = objective(alias)
             check_losses(losses, records)
             tracer.require_whole()
-            self._note_writes([version(tensor) for tensor in aliases] != before)
+            self._note_writes([version(tensor) for tensor in tensors] != before)
             if tracer.uses:
                 for use in tracer.uses:
                     use.slots = []  # left by a gradient that the objective took inside
                 _backward(losses)
         return tracer
 
-    def _for_model(self, batch: Any, aliases: list[Tensor]) -> Any:
+    def _for_model(self, batch: Any) -> Any:
         """The batch under new names, marked as records; the caller's own tensors stay unmarked.
 
         A model that changes its input in place gets a copy, because a step may ask about the same
@@ -296,7 +296,6 @@ class ClippedSum:
         def alias(tensor: Tensor) -> Tensor:
             found = tensor.detach().clone() if copies else tensor.detach()
             mark(found)
-            aliases.append(found)
             return found
 
         return each(alias, batch)

@@ -52,16 +52,16 @@ class NormalBlocks:
 
     def __init__(self, dtype: torch.dtype, keystream: Keystream) -> None:
         self._dtype, self._keystream = dtype, keystream
-        turn_bits = torch.iinfo(_Places.turns_of(dtype)).bits
         # All of it outlives the call, and must not become inference tensors of a caller's mode.
         with torch.inference_mode(False):
+            self._spare = torch.empty(SPARE, dtype=dtype, device="cpu")
+            self._spare_places = _Places(self._spare)
+            turn_bits = torch.iinfo(self._spare_places.turns.dtype).bits
             # Numbers as tensors without axes: torch would make one of a Python float in every
             # call, which takes longer than the arithmetic of a small block.
             self._scale = _number(math.ldexp(1.0 - torch.finfo(dtype).eps / 2, 1 - _RADIUS_BITS))
             self._offset, self._minus_two = _number(_OFFSET), _number(-2.0)
             self._turn = _number(math.ldexp(2.0 * math.pi, -turn_bits))
-            self._spare = torch.empty(SPARE, dtype=dtype, device="cpu")
-            self._spare_places = _Places(self._spare)
         self._used = SPARE
 
     def fill_(self, flat: torch.Tensor, std: float) -> None:
@@ -96,9 +96,7 @@ class NormalBlocks:
         radius = places.words.to(self._dtype)
         radius.abs_().mul_(self._scale).add_(self._offset)
         # std multiplies the radius after the root: std² could leave the range of float32.
-        radius.log_().mul_(self._minus_two).sqrt_()
-        if std != 1.0:
-            radius.mul_(std)
+        radius.log_().mul_(self._minus_two).sqrt_().mul_(std)
         self._keystream(places.turn_bytes)
         first.copy_(places.turns).mul_(self._turn)
         torch.sin(first, out=second).mul_(radius)
@@ -111,15 +109,11 @@ class _Places:
     def __init__(self, out: torch.Tensor) -> None:
         half = out.numel() // 2
         self.first, self.second = out[:half], out[half:]
-        words = out if out.dtype == torch.float32 else self.first
+        single = out.dtype == torch.float32
+        words = out if single else self.first
         self.words, self.word_bytes = words.view(torch.int64), _bytes(words)
-        self.turns = self.second.view(self.turns_of(out.dtype))
+        self.turns = self.second.view(torch.int32 if single else torch.int64)
         self.turn_bytes = _bytes(self.second)
-
-    @staticmethod
-    def turns_of(dtype: torch.dtype) -> torch.dtype:
-        """The whole numbers that angles are made of."""
-        return torch.int32 if dtype == torch.float32 else torch.int64
 
 
 def _number(value: float) -> torch.Tensor:

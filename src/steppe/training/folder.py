@@ -18,7 +18,7 @@ from steppe import _validate
 from steppe._files import single_writer, write_atomically
 from steppe._text import finite
 from steppe.accounting import Statement
-from steppe.averaging.entry import stamp
+from steppe.averaging.entry import as_safetensors
 from steppe.errors import DataError, MisuseError
 from steppe.ledger.chain import storage_error
 from steppe.plan import Plan
@@ -153,9 +153,5 @@ def write_weights(
     not_private_reason: str | None,
 ) -> None:
     """Write tensors by name as safetensors, with what is to be known about them."""
-    from safetensors.torch import save
-
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    tensors = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in weights.items()}
-    metadata = {**about, **stamp(not_private_reason)}
-    write_atomically(path, save(tensors, metadata=metadata))
+    write_atomically(path, as_safetensors(weights, about, not_private_reason))

@@ -16,11 +16,8 @@ def named(contact: Contact, *names: str) -> dict[str, Any]:
         contact: the call.
         names: the function's parameters in the order of its signature.
     """
-    given = dict(zip(names, contact.args, strict=False))
-    if len(given) < len(names) or contact.kwargs:
-        given |= contact.kwargs
-        return {name: given.get(name) for name in names}
-    return given
+    given = dict(zip(names, contact.args, strict=False)) | contact.kwargs
+    return {name: given.get(name) for name in names}
 
 
 def only_input(contact: Contact, tensor: Any) -> bool:
