@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 # Some fifteen passes make a block, and two threads wait for each other after each: blocks of 2^20
-# values take 30 % less time than blocks of 2^17, the smallest that torch shares among two threads.
-# A block's radii take half its memory, so that it is also at most half of what is asked for.
-BLOCK, LARGEST, SHARE = 1 << 17, 1 << 20, 2
+# values take 30 % less time than blocks of 2^17. A block's radii take half its memory, which keeps
+# it from being larger still.
+BLOCK = 1 << 20
 # What is left over is cut from blocks this large: a model of a few thousand weights should not hold
 # megabytes of noise to come.
 SPARE = 1 << 14
@@ -69,9 +69,8 @@ class NormalBlocks:
         # Words of 64 bits are made where the values will be, which takes an even address.
         total = flat.numel()
         whole = 0 if flat.storage_offset() % 2 else total - total % SPARE
-        block = min(max(total // SHARE // SPARE * SPARE, BLOCK), LARGEST)
-        for start in range(0, whole, block):
-            self._make_(_Places(flat[start : min(start + block, whole)]), std)
+        for start in range(0, whole, BLOCK):
+            self._make_(_Places(flat[start : min(start + BLOCK, whole)]), std)
         filled = whole
         while filled < total:
             if self._used == SPARE:

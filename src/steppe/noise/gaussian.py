@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from steppe._validate import fail, positive
-from steppe.noise._blocks import BLOCK
 from steppe.noise.source import Source, require_noise_dtype
 
 # The grid lies 2^32 times below the noise: fine enough that rounding 10^9 parameters moves two sums
@@ -17,6 +16,7 @@ from steppe.noise.source import Source, require_noise_dtype
 # deviations are still exact integers in float64.
 _GRID_BITS = 32
 _EXACT = 2.0**52
+_BLOCK = 1 << 17  # values that are rounded at a time, in 1 MB
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,9 @@ class Gaussian:
         if not buffer.is_contiguous():
             raise fail("buffer", tuple(buffer.shape), "must be contiguous", "use a flat buffer")
         flat = buffer.view(-1)
-        scratch = torch.empty(min(BLOCK, flat.numel()), dtype=torch.float64, device=flat.device)
-        for begin in range(0, flat.numel(), BLOCK):
-            total = flat[begin : begin + BLOCK]
+        scratch = torch.empty(min(_BLOCK, flat.numel()), dtype=torch.float64, device=flat.device)
+        for begin in range(0, flat.numel(), _BLOCK):
+            total = flat[begin : begin + _BLOCK]
             noise = source.fill_normal_(scratch[: total.numel()], covered)
             # Dividing by a power of two is exact, so these are the only two roundings.
             noise.div_(step).round_()

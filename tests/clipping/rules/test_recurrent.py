@@ -117,6 +117,14 @@ def test_every_option_gives_the_clipped_sum(
         assert_right(model, batch(records, length), 1e-5, l2=l2, physical_batch=physical)
 
 
+@pytest.mark.parametrize("records", [15, 16, 17, 32])
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_number_of_records_gives_the_clipped_sum(kind, records):
+    """Some numbers take their products in another order."""
+    torch.manual_seed(records)
+    assert_right(Reader(kind), batch(records), 1e-5)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_outputs_equal_torch(kind):
     torch.manual_seed(1)
