@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -14,6 +14,8 @@ from benchmarks.cases import Case, record_losses
 from steppe import Flat, Gaussian, Plan, SecureSource
 from steppe.clipping import ClippedSum, Kernels, objective_of, probe
 from steppe.clipping.physical import fitting_physical_batch
+from steppe.clipping.probing import Report
+from steppe.clipping.tracing import Layouts
 from steppe.step import PrivateStep
 
 Pinned = Mapping[str, str] | None
@@ -40,13 +42,10 @@ def default(case: Case, batch: tuple[Tensor, Tensor], pinned: Pinned = None) -> 
     return _setup(case, batch, fitting_physical_batch, pinned)
 
 
-@functools.cache
 def chosen(case: Case) -> int:
     """How many records the engine takes at once where nobody says."""
-    model = case.new_model()
-    parameters = dict(model.named_parameters())
-    found = probe(model, parameters, objective_of(model, record_losses), case.new_batch(1))
-    return min(case.batch, fitting_physical_batch(found.bytes_per_record, _size(parameters)))
+    weights = _size(dict(case.new_model().named_parameters()))
+    return min(case.batch, fitting_physical_batch(_probed(case)[0].bytes_per_record, weights))
 
 
 def whole(case: Case, batch: tuple[Tensor, Tensor], pinned: Pinned = None) -> Engine:
@@ -62,6 +61,28 @@ def micro(case: Case, batch: tuple[Tensor, Tensor], pinned: Pinned = None) -> En
 def noise() -> Gaussian:
     """The noise that users get by default; a test puts none in its place."""
     return Gaussian()
+
+
+@functools.cache
+def _probed(case: Case) -> tuple[Report, dict[int, str]]:
+    """What the probe says of a model, for all copies of it, and the names of the weights it saw."""
+    model = case.new_model()
+    parameters = dict(model.named_parameters())
+    found = probe(model, parameters, objective_of(model, record_losses), case.new_batch(1))
+    return found, {id(weight): name for name, weight in parameters.items()}
+
+
+def _layouts(case: Case, parameters: Mapping[str, Tensor]) -> list[Layouts]:
+    """Where the probe found the records, for a copy of the model with these weights."""
+    found, names = _probed(case)
+
+    def own(weight: int | None) -> int | None:
+        return None if weight is None else id(parameters[names[weight]])
+
+    return [
+        replace(layouts, weights=layouts.weights and tuple(map(own, layouts.weights)))
+        for layouts in found.layouts
+    ]
 
 
 def _size(parameters: Mapping[str, Tensor]) -> int:
@@ -87,13 +108,12 @@ def _setup(
         steps=1_000_000,
         clip=Flat(settings.CLIP),
     )
-    found = probe(model, parameters, objective, batch)
     engine = ClippedSum(
         parameters,
         objective,
         plan.clip,
-        physical_batch=physical_batch(found.bytes_per_record, _size(parameters)),
-        layouts=found.layouts,
+        physical_batch=physical_batch(_probed(case)[0].bytes_per_record, _size(parameters)),
+        layouts=_layouts(case, parameters),
         kernels=Kernels(pinned),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=settings.LEARNING_RATE)

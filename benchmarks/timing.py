@@ -11,13 +11,13 @@ import gc
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 Step = Callable[[], None]
 
 SLOT_SECONDS = 0.15  # an engine repeats its step within a round until a slot is about this long
-SLOW = 4.0  # engines this many times slower than plain are far from any bar: few rounds will do
+SLOW = 2.0  # engines this many times slower than plain are far from any bar: few rounds will do
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,11 @@ def seconds_per_step(step: Step, repeats: int) -> float:
 
 
 def interleave(
-    steps: Mapping[str, Step], rounds: int, slow_rounds: int = 2, slot: float = SLOT_SECONDS
+    steps: Mapping[str, Step],
+    rounds: int,
+    slow_rounds: int = 2,
+    slot: float = SLOT_SECONDS,
+    beside: Collection[str] = (),
 ) -> dict[str, Timing]:
     """Time all steps against the one called "plain".
 
@@ -47,6 +51,7 @@ def interleave(
         rounds: how many rounds.
         slow_rounds: how many of them an engine far slower than plain takes part in.
         slot: seconds that a step is repeated for in a round; 0 calls it once, with cold caches.
+        beside: names that take part in so few rounds as well, because nothing depends on them.
 
     Returns:
         A timing for each name.
@@ -58,7 +63,7 @@ def interleave(
     """
     first = {name: seconds_per_step(step, 1) for name, step in steps.items()}
     repeats = {name: max(1, math.ceil(slot / first[name])) for name in steps}
-    slow = {name for name in steps if first[name] > max(SLOW * first["plain"], slot)}
+    few = {name for name in steps if first[name] > max(SLOW * first["plain"], slot)}.union(beside)
 
     names = list(steps)
     seconds: dict[str, list[float]] = {name: [] for name in names}
@@ -66,7 +71,7 @@ def interleave(
         gc.collect()
         turn = round_number % len(names)
         for name in names[turn:] + names[:turn]:
-            if name not in slow or round_number < slow_rounds:
+            if name not in few or round_number < slow_rounds:
                 seconds[name].append(seconds_per_step(steps[name], repeats[name]))
 
     return {

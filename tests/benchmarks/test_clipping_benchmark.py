@@ -133,11 +133,12 @@ def test_ratio_forgets_drift_and_disturbance(monkeypatch: pytest.MonkeyPatch) ->
         return step
 
     monkeypatch.setattr("benchmarks.timing.time.perf_counter", lambda: now)
-    steps = {"plain": step_of(1.0), "double": step_of(2.0), "slow": step_of(50.0)}
-    timings = timing.interleave(steps, rounds=7, slow_rounds=2)
+    lengths = {"plain": 1.0, "longer": 1.5, "slow": 50.0, "aside": 1.0}
+    steps = {name: step_of(seconds) for name, seconds in lengths.items()}
+    timings = timing.interleave(steps, rounds=7, slow_rounds=2, beside=["aside"])
     assert timings["plain"].ratio == 1.0
-    assert timings["double"].ratio == pytest.approx(0.5, rel=0.1)
-    assert [timings[name].rounds for name in steps] == [7, 7, 2]
+    assert timings["longer"].ratio == pytest.approx(1 / 1.5, rel=0.1)
+    assert [timings[name].rounds for name in steps] == [7, 7, 2, 2]
 
 
 @pytest.mark.slow
