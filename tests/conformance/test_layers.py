@@ -74,14 +74,42 @@ class Scalar(nn.Module):
 class Tied(nn.Module):
     """One weight as embedding and as output layer, and a layer called twice."""
 
-    def __init__(self) -> None:
+    def __init__(self, words: int = 7, width: int = 4) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(7, 4)
-        self.twice = nn.Linear(4, 4)
+        self.embedding = nn.Embedding(words, width)
+        self.twice = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         h = torch.tanh(self.twice(self.embedding(x)))
         return F.linear(self.twice(h), self.embedding.weight)
+
+
+class ByHand(nn.Module):
+    """Linear layers that were written out, with the weight either way round."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.bias = nn.Parameter(torch.randn(6, 4)), nn.Parameter(torch.randn(4))
+        self.second = nn.Parameter(torch.randn(5, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = torch.addmm(self.bias, x.reshape(-1, 6), self.first)
+        h = torch.tanh(flat).view(*x.shape[:-1], 4) + x @ self.first
+        return torch.matmul(torch.tanh(h @ self.second.T), self.second)
+
+
+class TwoLookups(nn.Module):
+    """One table looked up for words and, with weights, for bags of words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(9, 4, padding_idx=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        table = self.words.weight
+        weights = torch.linspace(0.5, 2.0, x.shape[1], dtype=table.dtype, device=table.device)
+        bags = F.embedding_bag(x, table, mode="sum", per_sample_weights=weights.expand(x.shape))
+        return torch.tanh(self.words(x)).sum(1) * bags
 
 
 class Positions(nn.Module):
@@ -236,6 +264,10 @@ CASES = [
     Case("scalar, 3-d", Scalar, (3, 6)),
     Case("scalar derived", lambda: Scalar(torch.exp), (6,)),
     Case("tied weights", Tied, (6,), tokens=7),
+    Case("tied weights, many words", lambda: Tied(60, 12), (6,), tokens=60),
+    Case("two lookups", TwoLookups, (6,), tokens=9),
+    Case("products by hand", ByHand, (6,)),
+    Case("products by hand, 3-d", ByHand, (3, 6)),
     Case("positions", lambda: Positions(4), (4, 3)),
     Case("positions as many as records", lambda: Positions(B), (B, 3)),
     Case("products", Products, (4, 3)),

@@ -23,7 +23,7 @@ from steppe.clipping.clip import Anchors, Clip, Scaled
 from steppe.clipping.kernels import Kernels
 from steppe.clipping.pullback import pulled_back, shortened
 from steppe.clipping.rules import RULES
-from steppe.clipping.slots import added
+from steppe.clipping.several import added
 from steppe.clipping.tracing import ANCHOR, Layouts, Tracer, is_marked, mark
 from steppe.errors import MisuseError, SteppeError, UnsupportedModelError
 

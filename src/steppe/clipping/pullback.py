@@ -2,7 +2,7 @@
 
 A standardised convolution weight, a slice of a packed projection, a position embedding looked up by
 number: the records meet a tensor that was computed from weights, and its per-record gradients are
-carried back by autograd, all records in one batched call. Two common cases have a shorter way, in
+carried back by autograd, all records in one batched call. Three common cases have a shorter way, in
 which no record needs a copy of the whole weight.
 """
 
@@ -25,6 +25,11 @@ def shortened(shared: Tensor, slot: Slot) -> Pair:
     made: Any = shared.grad_fn
     if made is None:
         return shared, slot
+    turned, node = False, made
+    while shared.ndim == 2 and _turns(node):
+        turned, node = not turned, node.next_functions[0][0]
+    if node is not made and hasattr(node, "variable"):
+        return node.variable, slot.transposed() if turned else slot
     leaf = getattr(made.next_functions[0][0], "variable", None) if made.next_functions else None
     if leaf is None:
         return shared, slot
@@ -61,6 +66,14 @@ def pulled_back(plain: list[Pair], derived: list[Pair], leaves: Iterable[Tensor]
         extra = reached.pop(id(leaf), None)
         result.append((leaf, slot if extra is None else Kept(slot.written_out() + extra)))
     return result + [(w, Kept(reached[id(w)])) for w in weights if id(w) in reached]
+
+
+def _turns(node: Any) -> bool:
+    """Whether a node of the graph is the transposition of a matrix."""
+    name = "" if node is None else node.name()
+    if name == "TransposeBackward0":  # axes may count from the end, as unsigned numbers
+        return bool((node._saved_dim0 ^ node._saved_dim1) & 1)
+    return name == "TBackward0" or (name == "PermuteBackward0" and bool(node._saved_dims[0] & 1))
 
 
 def _through_lookup(made: Any, table: Tensor, slot: Slot) -> Slot:

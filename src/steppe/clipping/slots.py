@@ -11,8 +11,6 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -84,6 +82,10 @@ class Slot(ABC):
         """⟨Gᵢ, weight⟩ for every record."""
         gradients = matrix_of(wide(self.written_out()))
         return gradients @ weight.flatten().to(gradients.dtype)
+
+    def transposed(self) -> Slot:
+        """The gradients of a matrix, from those of its transpose."""
+        return Kept(self.written_out().mT)
 
 
 class Kept(Slot):
@@ -185,6 +187,11 @@ class Outer(Slot):
         matrix = wide(weight.reshape(self.g.shape[2], self.x.shape[2]))
         return torch.einsum("btp,btp->b", wide(self.g), wide(self.x) @ matrix.t())
 
+    def transposed(self) -> Outer:
+        turned = Outer(self.g, self.x, self._dots)
+        turned._norms, turned._seen = self._norms, self._seen[::-1]
+        return turned
+
 
 class Single(Slot):
     """g xᵀ: the weight of anything linear that a record meets once. `x` is `(B, d)`, `g` `(B, p)`.
@@ -224,6 +231,9 @@ class Single(Slot):
         matrix = wide(weight.reshape(self.g.shape[1], self.x.shape[1]))
         return (wide(self.g) * (wide(self.x) @ matrix.t())).sum(1)
 
+    def transposed(self) -> Single:
+        return Single(self.g, self.x, self._dots)
+
 
 class Summed(Slot):
     """Σₜ gₜ: a bias. `g` is `(B, T, p)`, or `(B, p)` where there is one position.
@@ -245,28 +255,6 @@ class Summed(Slot):
 
     def written_out(self) -> Tensor:
         return self.gradients
-
-
-def added(slots: Sequence[Slot]) -> Slot:
-    """One slot for a weight that was used several times: its gradient is the sum over the uses.
-
-    Uses of the same linear kind are one use with more positions, so a cell that is called step by
-    step costs as much as a layer that sees the whole sequence.
-    """
-    if all(type(slot) in (Outer, Single) for slot in slots):
-        linear = cast(Sequence[Outer | Single], slots)
-        x = torch.cat([_positions(slot.x) for slot in linear], dim=1)
-        g = torch.cat([_positions(slot.g) for slot in linear], dim=1)
-        if x.shape[1] * (x.shape[2] + g.shape[2]) <= x.shape[2] * g.shape[2]:
-            return Outer(x, g)
-    total = slots[0].written_out()
-    for slot in slots[1:]:
-        total = total + slot.written_out()
-    return Kept(total)
-
-
-def _positions(tensor: Tensor) -> Tensor:
-    return tensor.unsqueeze(1) if tensor.ndim == 2 else tensor
 
 
 def wide_dtype(tensor: Tensor) -> torch.dtype:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from steppe.clipping.rules.attention import multi_head_attention_forward
@@ -12,6 +13,7 @@ from steppe.clipping.rules.fallback import Fallback
 from steppe.clipping.rules.layer_normalisation import layer_norm, rms_norm
 from steppe.clipping.rules.linear import linear
 from steppe.clipping.rules.normalisation import batch_norm, group_norm, instance_norm
+from steppe.clipping.rules.product import product, product_plus
 from steppe.clipping.rules.projections import packed_projections, projections
 from steppe.clipping.rules.recurrent import recurrent, recurrent_cell
 from steppe.clipping.tracing import Rules
@@ -20,6 +22,11 @@ RULES = Rules(
     fallback=Fallback,
     own={
         F.linear: linear,
+        torch.matmul: product,
+        Tensor.matmul: product,  # also `x @ weight`
+        torch.mm: product,
+        Tensor.mm: product,
+        torch.addmm: product_plus,
         torch.conv1d: convolution,
         torch.conv2d: convolution,
         torch.conv3d: convolution,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import torch
@@ -44,6 +45,28 @@ class Rows(Slot):
         self.sources = None if sources is None else sources.long()
         self.scales = None if scales is None else scales.to(self.g.dtype)
 
+    @staticmethod
+    def joined(slots: Sequence[Rows]) -> Rows:
+        """Several lookups in one table as one."""
+        if len(slots) == 1:
+            return slots[0]
+        sources, scales, before = [], [], 0
+        for slot in slots:
+            one_each = torch.arange(len(slot.indices), device=slot.g.device)
+            sources.append(before + (one_each if slot.sources is None else slot.sources))
+            ones = slot.g.new_ones(len(slot.indices))
+            scales.append(ones if slot.scales is None else slot.scales)
+            before += len(slot.g)
+        return Rows(
+            torch.cat([slot.g for slot in slots]),
+            torch.cat([slot.indices for slot in slots]),
+            torch.cat([slot.owners for slot in slots]),
+            slots[0].records,
+            slots[0].shape,
+            torch.cat(sources),
+            torch.cat(scales),
+        )
+
     def where(self, keep: Tensor) -> Rows:
         """The same without some positions."""
         return Rows(
@@ -79,6 +102,21 @@ class Rows(Slot):
         )
         distinct = keys[begin]
         return distinct // self.shape[0], distinct % self.shape[0], sums
+
+    def padded(self) -> tuple[Tensor, Tensor]:
+        """The rows that each record touches `(B, L)` and their gradients `(B, L, d)`.
+
+        L is the most that any record has; the others have gradients of zero at the end.
+        """
+        owners, rows, sums = self._gradients
+        counts = torch.bincount(owners, minlength=self.records)
+        first = counts.cumsum(0) - counts
+        place = torch.arange(len(owners), device=owners.device) - first[owners]
+        longest = int(counts.max()) if len(counts) else 0
+        at = rows.new_zeros(self.records, longest)
+        gradients = sums.new_zeros(self.records, longest, sums.shape[1])
+        at[owners, place], gradients[owners, place] = rows, sums
+        return at, gradients
 
     def squared_norms(self) -> Tensor:
         owners, _, sums = self._gradients
