@@ -58,8 +58,9 @@ def test_any_number_of_axes(shape: tuple[int, ...]) -> None:
     assert_agrees_in_double(Written(torch.matmul), torch.randn(4, *shape))
 
 
+@pytest.mark.parametrize("addmm", [torch.addmm, Tensor.addmm])
 @pytest.mark.parametrize("frozen", ["weight", "bias", None])
-def test_product_and_bias_in_one_call(frozen: str | None) -> None:
+def test_product_and_bias_in_one_call(frozen: str | None, addmm: Callable[..., Tensor]) -> None:
     """As GPT-2 in its usual code has it, on rows of all records at once."""
     torch.manual_seed(3)
     model = Written(torch.matmul)
@@ -68,8 +69,7 @@ def test_product_and_bias_in_one_call(frozen: str | None) -> None:
     rows = torch.randn(5, 3, 6)
 
     def call(model: nn.Module, x: Tensor) -> Tensor:
-        flat = torch.addmm(model.bias, x.view(-1, 6), model.weight)
-        return flat.view(len(x), 3, 4)
+        return addmm(model.bias, x.view(-1, 6), model.weight).view(len(x), 3, 4)
 
     assert_agrees_in_double(model, rows, call=call, paths={"linear"})
 

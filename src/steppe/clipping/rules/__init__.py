@@ -27,6 +27,7 @@ RULES = Rules(
         torch.mm: product,
         Tensor.mm: product,
         torch.addmm: product_plus,
+        Tensor.addmm: product_plus,
         torch.conv1d: convolution,
         torch.conv2d: convolution,
         torch.conv3d: convolution,
