@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from steppe import _validate
+from steppe._dice import Dice
 from steppe.clipping import ClippedSum
 from steppe.errors import BudgetExhausted, MisuseError
 from steppe.noise import Source
@@ -44,10 +45,11 @@ class PrivateStep:
 
     Guarantees:
         A step releases (sum of the records' clipped parts + noise of the planned size) / expected
-        batch, `point.queries` times, and nothing else. It is charged before the data is touched,
-        and refused once the plan's steps are used up. An empty batch takes the same path as any
-        other. A step that fails leaves no gradient behind. Until its gradient is known, weights and
-        clip are as they were; an error of the optimizer leaves the weights where it left them.
+        batch, `point.queries` times, and nothing else. What model and loss draw from the global
+        generators is secret, whatever their seed. A step is charged before the data is touched, and
+        refused once the plan's steps are used up. An empty batch takes the same path as any other.
+        A step that fails leaves no gradient behind. Until its gradient is known, weights and clip
+        are as they were; an error of the optimizer leaves the weights where it left them.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class PrivateStep:
             optimizer.require_noise_of(plan)
         self.plan, self.engine, self.optimizer = plan, engine, optimizer
         self.steps_done = 0
-        self._source = source
+        self._source, self._dice = source, Dice(source)
         self._parameters = list(engine.parameters.values())
         self._padding = dict(padding or {})
         # The grid needs float64, in which the clipped sum itself is exact enough.
@@ -96,8 +98,9 @@ class PrivateStep:
                 raise _too_many_questions(plan.point)
             engine.prepare()
             total = _Sum(lambda: noise.start_(self._buffer(), std, source))  # 5
-            for part in parts:
-                engine.add_(total, part)  # 3 and 4
+            with self._dice.rolled():  # dropout and random views
+                for part in parts:
+                    engine.add_(total, part)  # 3 and 4
             answer = noise.finish_(total(), std, plan.sensitivity, source).div_(plan.divisor)
             return self._without_padding(engine.decode(answer))
 

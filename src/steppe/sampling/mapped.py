@@ -15,7 +15,8 @@ from steppe.errors import DataError
 from steppe.sampling._form import Form, require_separate
 from steppe.sampling._records import Records, bad_data, no_records
 
-# What a user's DataLoader says about fetching. How it chooses records is not among them.
+# What a user's DataLoader says about fetching. How it chooses records is not among them, nor its
+# generator, which would give the workers seeds that others may know.
 FETCH_OPTIONS = (
     "num_workers",
     "collate_fn",
@@ -23,7 +24,6 @@ FETCH_OPTIONS = (
     "timeout",
     "worker_init_fn",
     "multiprocessing_context",
-    "generator",
     "prefetch_factor",
 )
 

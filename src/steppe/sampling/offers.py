@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from steppe._dice import Dice
 from steppe.noise import Source
 from steppe.sampling._records import Records
 from steppe.sampling.sampler import Draw
@@ -24,11 +25,13 @@ class Offers:
     Guarantees:
         A step has one draw, however often its batch is read and whatever was interrupted before:
         draws are kept by the number of the step until a later one is read, so that they cannot get
-        ahead of the account.
+        ahead of the account. What a data set draws from the global generators is secret, whatever
+        seed they were given.
     """
 
     def __init__(self, draw: Draw, rows: Records, source: Source, steps: int) -> None:
         self._draw, self._rows, self._source, self._steps = draw, rows, source, steps
+        self._dice = Dice(source)
         self._drawn: dict[int, Tensor] = {}
         self._batches: Iterator[Any] = iter(())
         self._next = -1  # the step whose batch comes next from `_batches`; -1: begin anew
@@ -43,7 +46,8 @@ class Offers:
         if self._next != step:
             self._batches = self._rows.stream(self._draws_from(step))
         self._next = -1
-        batch = next(self._batches)
+        with self._dice.rolled():
+            batch = next(self._batches)
         self._drawn = {number: rows for number, rows in self._drawn.items() if number >= step}
         self._next = step + 1
         return batch

@@ -1,0 +1,182 @@
+"""Random numbers of the user's own code are secret, whatever seed the script has set."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset
+
+import steppe
+from steppe._dice import Dice
+from steppe.noise import SecureSource, SeededSource
+
+
+def seed() -> None:
+    torch.manual_seed(0)
+    random.seed(0)
+    np.random.seed(0)
+
+
+def states() -> tuple[Any, ...]:
+    _, key, place, *_ = np.random.get_state(legacy=True)
+    return torch.get_rng_state().tolist(), random.getstate(), key.tolist(), place
+
+
+DRAWS: dict[str, Callable[[], float]] = {
+    "torch": lambda: torch.rand(()).item(),
+    "torch, normal": lambda: torch.randn(()).item(),
+    "python": random.random,
+    "python, normal": lambda: random.gauss(0.0, 1.0),
+    "numpy": lambda: float(np.random.rand()),
+    "numpy, normal": lambda: float(np.random.randn()),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_numbers_are_fresh_in_every_block_and_the_generators_are_put_back(name: str) -> None:
+    draw, dice = DRAWS[name], Dice(SecureSource())
+    seed()
+    draw()  # may leave a second normal number for the next call
+    before, found = states(), []
+    for _ in range(9):
+        with dice.rolled():
+            found.append(draw())
+        assert states() == before
+    assert len(set(found)) == 9
+    assert draw() not in found
+
+
+def test_generators_are_put_back_after_an_error() -> None:
+    seed()
+    before = states()
+    dice = Dice(SecureSource())
+
+    def fails() -> None:
+        with dice.rolled():
+            for draw in DRAWS.values():
+                draw()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fails()
+    assert states() == before
+
+
+def test_a_seeded_source_gives_the_same_numbers_again() -> None:
+    def numbers() -> list[float]:
+        dice = Dice(SeededSource(3))
+        with dice.rolled():
+            return [draw() for draw in DRAWS.values()]
+
+    assert numbers() == numbers()
+    assert len(set(numbers())) == len(DRAWS), "each generator has numbers of its own"
+
+
+def test_all_bits_of_torchs_state_are_drawn() -> None:
+    """The same twister in NumPy, from the words that lie in torch's state, gives the same numbers.
+
+    A seed would be 32 bits, which can all be tried.
+    """
+    with Dice(SecureSource()).rolled():
+        key = torch.get_rng_state().numpy()[24 : 24 + 8 * 624].view(np.uint64)
+        found = torch.empty(2000, dtype=torch.int32).random_().numpy()
+    twin = np.random.RandomState()
+    twin.set_state(("MT19937", key.astype(np.uint32), 624, 0, 0.0))
+    words = twin.randint(0, 2**32, size=2000, dtype=np.uint64)
+    assert (found == words.astype(np.int64) % 2**31).all()
+    assert (key < 2**32).all()
+    assert len(set(key.tolist())) > 620
+
+
+def test_numpy_and_python_are_exchanged_in_all_blocks_once_one_has_used_them() -> None:
+    dice, found = Dice(SecureSource()), []
+    for number in range(1, 12):
+        seed()
+        with dice.rolled():
+            if number >= 4:  # the fourth block is a power of two, where use is noticed
+                found.append(random.random())
+    assert len(set(found)) == len(found)
+
+
+class Noted(nn.Module):
+    """Random in the way given; remembers the numbers that its records got."""
+
+    def __init__(self, draw: Callable[[], float] | None = None) -> None:
+        super().__init__()
+        self.layer, self.draw, self.seen = nn.Linear(4, 2), draw, list[Tensor]()
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = F.dropout(torch.ones(len(x), 4)) if self.draw is None else self.draw() + 1.0
+        if len(x) > 20:  # a step and not a probe
+            self.seen.append(torch.as_tensor(mask))
+        return self.layer(x * mask)
+
+
+def steps_of(model: nn.Module, data: Any, steps: int = 3) -> None:
+    plan = steppe.Plan(noise_multiplier=1.0, delta=1e-3, population=60, batch_size=60, steps=steps)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    private = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+    for batch in private:
+        private.step(batch)
+
+
+@pytest.mark.parametrize("draw", [None, random.random, np.random.rand])
+def test_what_a_model_draws_in_a_step_does_not_follow_the_seed(
+    draw: Callable[[], float] | None,
+) -> None:
+    seen = []
+    for _ in range(2):
+        seed()
+        model = Noted(draw)
+        steps_of(model, (torch.randn(60, 4), torch.randint(2, (60,))))
+        seen += model.seen
+    assert len(seen) == 6
+    assert not any(torch.equal(a, b) for i, a in enumerate(seen) for b in seen[:i])
+
+
+class Jittered(Dataset[tuple[Tensor, int]]):
+    """Records that are read with noise."""
+
+    def __len__(self) -> int:
+        return 60
+
+    def __getitem__(self, row: int) -> tuple[Tensor, int]:
+        return torch.rand(4) + random.random() + float(np.random.rand()), row % 2
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_a_data_set_draws_does_not_follow_the_seed(workers: int) -> None:
+    seen: list[Tensor] = []
+
+    def noted(records: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
+        return torch.stack([x for x, _ in records]), torch.tensor([y for _, y in records])
+
+    for _ in range(2):
+        seed()
+        generator = torch.Generator().manual_seed(0)
+        loader = DataLoader(
+            Jittered(), batch_size=9, num_workers=workers, collate_fn=noted, generator=generator
+        )
+        model = nn.Linear(4, 2)
+        plan = steppe.Plan(noise_multiplier=1.0, delta=1e-3, population=60, batch_size=60, steps=2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        private = steppe.make_private(model, optimizer, loader, plan, loss=F.cross_entropy)
+        for x, y in private:
+            seen.append(x)
+            private.step((x, y))
+    assert len(torch.cat(seen).unique(dim=0)) == sum(map(len, seen))
+
+
+def test_a_users_own_numbers_go_on_as_if_there_were_no_private_steps() -> None:
+    model, data = Noted(), (torch.zeros(60, 4), torch.zeros(60, dtype=torch.long))
+    seed()
+    before = states()
+    steps_of(model, data)
+    assert states() == before
