@@ -454,8 +454,8 @@ def test_rows_25_and_26_values_whose_squares_overflow(value: float) -> None:
 @pytest.mark.parametrize(
     ("loss", "words"),
     [
-        (lambda o, t: F.cross_entropy(o, t), ("loss shape=()", "one loss for each", "'none'")),
-        (lambda o, t: o.square(), ("loss shape=(3, 3)", "one loss for each", "'none'")),
+        (lambda o, t: F.cross_entropy(o, t), ("loss=0 axes", "one number for each", "'none'")),
+        (lambda o, t: o.square(), ("loss=2 axes", "one number for each", "'none'")),
         (lambda o, t: torch.zeros(len(t)), ("loss=constant", "computed from the records", "batch")),
     ],
     ids=["mean over the batch", "no mean over outputs", "constant"],

@@ -1,6 +1,10 @@
 """The private loop as users write it."""
 
 import copy
+import math
+import re
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional as F
+from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.data import DataLoader, TensorDataset
 
 import steppe
@@ -308,7 +313,7 @@ def test_loss_or_objective_but_not_both() -> None:
     model, optimizer, data, plan = parts()
     with pytest.raises(ConfigurationError, match="give either loss or objective"):
         steppe.make_private(model, optimizer, data, plan)
-    with pytest.raises(UnsupportedModelError, match="loss shape"):
+    with pytest.raises(UnsupportedModelError, match="loss=0 axes"):
         steppe.make_private(model, optimizer, data, plan, loss=lambda o, t: o.mean())
 
 
@@ -632,6 +637,114 @@ def test_a_model_changed_during_the_run_is_probed_again() -> None:
     with pytest.raises(SteppeError, match="must be among the trained ones"):
         run.step(batch)
     assert run.steps_done == 1
+
+
+def mixes(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+    return output - output.mean(0)
+
+
+def leaks(module: nn.Module, inputs: Any, outputs: Any) -> Any:
+    return tuple(None if g is None else g - g.mean(0) for g in inputs)
+
+
+def forgets_statistics(model: Any) -> Any:
+    model[1].running_mean = model[1].running_var = None
+    return lambda: None
+
+
+CHANGES: dict[str, Callable[[Any], Callable[[], Any]]] = {
+    "forward": lambda m: setattr(m[0], "forward", lambda x: x - x.mean(0)) or (lambda: None),
+    "hook of all modules": lambda m: register_module_forward_hook(mixes).remove,
+    "hook of a backward pass": lambda m: m[0].register_full_backward_hook(leaks).remove,
+    "buffers": forgets_statistics,
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_change_of_a_model_is_probed(name: str) -> None:
+    model = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6).eval(), nn.Linear(6, 3))
+    data = (torch.randn(N, 6), torch.randint(3, (N,)))
+    plan = steppe.Plan(delta=1e-4, noise_multiplier=1.0, population=N, batch_size=20, steps=6)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+    run.step(next(iter(run)))
+    batch = next(iter(run))
+    undo = CHANGES[name](model)
+    try:
+        with pytest.raises(SteppeError):
+            run.step(batch)
+    finally:
+        undo()
+    assert run.steps_done == 1
+
+
+def test_records_that_meet_later_in_a_run_are_noticed() -> None:
+    """A term over the batch that is left out in the first steps."""
+    model, optimizer, data, plan = parts(steps=40)
+    late = False
+
+    def losses(model: nn.Module, batch: Any) -> Tensor:
+        x, y = batch
+        z = model(x)
+        apart = (z - z.mean(0).detach()).square().sum(1) if late else 0.0
+        return F.cross_entropy(z, y, reduction="none") + apart
+
+    run = steppe.make_private(model, optimizer, data, plan, objective=losses)
+    for batch in run.take(4):
+        run.step(batch)
+        late = True
+    batch = next(iter(run))
+    with pytest.raises(IsolationError, match="loss=mixes records") as caught:
+        run.step(batch)
+    assert run.steps_done == 4
+    assert "Do not publish this model" in caught.value.__notes__[0]
+
+
+def test_weights_that_are_no_longer_finite_do_not_stop_a_run() -> None:
+    model, optimizer, data, plan = parts(steps=6)
+    run = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+    for batch in run:
+        run.step(batch)
+        with torch.no_grad():
+            model[0].weight.fill_(math.inf)
+    assert run.steps_done == 6
+
+
+def test_a_model_in_another_precision_is_refused_before_the_charge() -> None:
+    run = private()
+    batch = next(iter(run))
+    run.model.double()
+    with pytest.raises(SteppeError, match="dtype"):
+        run.step(batch)
+    assert run.steps_done == 0
+
+
+def test_of_two_threads_with_one_batch_one_is_refused() -> None:
+    run = private()
+    batch, wait, refused = next(iter(run)), threading.Barrier(4), []
+
+    def step() -> None:
+        wait.wait()
+        try:
+            run.step(batch)
+        except MisuseError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=step) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert run.steps_done == 1
+    assert len(refused) == 3
+
+
+def test_no_error_tells_how_many_records_were_drawn() -> None:
+    run = private(batch_size=50)
+    x, y = next(iter(run))
+    with pytest.raises(SteppeError) as caught:
+        run.step((x, y[1:]))
+    assert not {str(len(x)), str(len(x) - 1)} & set(re.findall(r"\d+", str(caught.value)))
 
 
 @pytest.mark.parametrize("bound", [1e-46, 1e39])
@@ -972,7 +1085,8 @@ def test_made_up_records_lie_where_the_weights_are() -> None:
     """Data stay on the host, and the loop moves its batches."""
     model = nn.Linear(3, 2, device="meta")
     engine = ClippedSum(dict(model.named_parameters()), lambda batch: model(batch[0]), Flat(1.0))
-    probed = Probed(model, engine, (torch.zeros(0, 3), {"y": torch.zeros(0, dtype=torch.long)}))
+    example = (torch.zeros(0, 3), {"y": torch.zeros(0, dtype=torch.long)})
+    probed = Probed(model, engine, example, batch_size=20)
     assert form_of(probed._example) == form_of(
         (torch.zeros(0, 3, device="meta"), {"y": torch.zeros(0, dtype=torch.long, device="meta")})
     )

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.modules import module as all_modules
 
 from steppe.clipping import ClippedSum
 from steppe.clipping.batches import each
 from steppe.clipping.physical import fitting_physical_batch
 from steppe.clipping.probing import Report, probe
 from steppe.clipping.probing.shift import padding_by_table
-from steppe.errors import MisuseError
+from steppe.errors import IsolationError, MisuseError, SteppeError
 
 # Forms of a batch that are probed in a run. A probe takes up to seconds; and shapes without end are
 # mostly those of the longest record in the batch, which is private.
 _MOST_FORMS = 16
+
+
+# Among so many records at least one is tried without the others.
+_CROWD = 64
+# Steps before which a model is probed again: ever rarer, since a probe may take seconds.
+LOOK_AGAIN = frozenset(4**power for power in range(1, 16))
 
 
 class Probed:
@@ -26,17 +35,24 @@ class Probed:
         model: what is trained.
         engine: told where the records lie, and how many to take at once if nobody said.
         example: a batch of the data without records.
+        batch_size: how many records a step takes on average.
 
     Guarantees:
         No value of a batch is read: its structure, types and shapes are all that a probe sees.
     """
 
-    def __init__(self, model: nn.Module, engine: ClippedSum, example: Any) -> None:
+    def __init__(
+        self, model: nn.Module, engine: ClippedSum, example: Any, batch_size: float
+    ) -> None:
         self._model, self._engine = model, engine
+        # More than the mean, since batches are drawn at random.
+        crowd = max(_CROWD, 2 * math.ceil(batch_size))
+        self._crowd = min(crowd, engine.physical_batch or crowd)
         # Data lie on the host, and a loop moves its batches to where the weights are.
         self._example = each(lambda tensor: tensor.to(engine.device), example)
         self._chooses = engine.physical_batch is None
         self._reports: dict[tuple[object, object], Report] = {}
+        self._batches: dict[object, Any] = {}  # without records, by form
 
     def report(self, batch: Any = None) -> Report:
         """What holds for the model as it is now: modules, modes, hooks, weights.
@@ -45,33 +61,34 @@ class Probed:
             batch: how it comes to the model, possibly transformed; as the data has it unless given.
         """
         batch = self._example if batch is None else batch
-        model = self._model
-        # Modules and weights themselves, which are kept: the place of one that is gone could be
-        # taken by another.
-        state = (
-            *((m, m.training, *m._forward_hooks, *m._forward_pre_hooks) for m in model.modules()),
-            *(p for p in model.parameters() if p.requires_grad),
-        )
-        form = form_of(batch)
+        state, form = state_of(self._model), form_of(batch)
         if (state, form) not in self._reports:
             if len({known for _, known in self._reports} | {form}) > _MOST_FORMS:
                 raise MisuseError(
                     f"batch=another shape: must come in at most {_MOST_FORMS} shapes and types in "
                     "a run, each of which is checked once; crop or pad to a few fixed sizes."
                 )
-            self._reports[state, form] = self._probe(batch)
+            # Without its rows: the probe looks at shapes and types alone.
+            self._batches[form] = each(lambda tensor: tensor[:0], batch)
+            self._reports[state, form] = self._probe(self._batches[form], self._crowd)
         return self._reports[state, form]
 
-    def _probe(self, batch: Any) -> Report:
+    def look_again(self) -> None:
+        """Probe again where the model is now, see `second_look`."""
+        now = state_of(self._model)
+        for (state, form), known in list(self._reports.items()):
+            if state == now:
+                look = functools.partial(self._probe, self._batches[form], crowd=0)
+                self._reports[state, form] = second_look(known, look)
+
+    def _probe(self, batch: Any, crowd: int) -> Report:
         trained = {n: p for n, p in self._engine.parameters.items() if p.requires_grad}
         if not trained:
             raise MisuseError(
                 "model=no trainable weights: must have some in every step; set requires_grad on "
                 "what to train."
             )
-        # Without its rows: the probe looks at shapes and types alone.
-        example = each(lambda tensor: tensor[:0], batch)
-        return probe(self._model, trained, self._engine.objective, example)
+        return probe(self._model, trained, self._engine.objective, batch, company=crowd)
 
     def expect(self, parts: Sequence[Any]) -> None:
         """Make the engine ready for parts of a batch, or for the data's own form without any."""
@@ -81,7 +98,7 @@ class Probed:
         if any(report.layouts != engine.layouts for report in reports):
             raise MisuseError(
                 "parts=of several forms: must go through the model in the same way, and these "
-                "have different numbers of rows a record in it; give all parts one form."
+                "have different sizes a record in it; give all parts one form."
             )
         if self._chooses:
             largest = max(report.bytes_per_record for report in reports)
@@ -104,6 +121,62 @@ class Probed:
             for name, weight in self._engine.parameters.items()
             if id(weight) in padded and name not in elsewhere
         }
+
+
+def second_look(known: Report, look: Callable[[], Report]) -> Report:
+    """What a probe finds during a run: training may have brought a model to where records meet.
+
+    Args:
+        known: what it found before.
+        look: probes.
+
+    Guarantees:
+        Refuses a model in which they do. What else there may be at weights that were trained, such
+        as losses that are no longer finite, is no reason to stop a run.
+    """
+    try:
+        return look()
+    except IsolationError as error:
+        error.add_note(
+            "Before the first step nothing of this was to be seen; it came with training, so that "
+            "earlier steps may have said more than they should. Do not publish this model."
+        )
+        raise
+    except SteppeError:
+        return known
+
+
+def state_of(model: nn.Module) -> object:
+    """Everything about a model that code of its own could change between two steps, but its values.
+
+    Modules and weights themselves are in it, which keeps them: the place of one that is gone could
+    be taken by another.
+    """
+    everywhere = (
+        all_modules._global_forward_hooks,
+        all_modules._global_forward_pre_hooks,
+        all_modules._global_backward_hooks,
+        all_modules._global_backward_pre_hooks,
+    )
+    return (
+        *(tuple(hooks) for hooks in everywhere),
+        *(_module_state(module) for module in model.modules()),
+        *((p, p.dtype, p.device, p.shape) for p in model.parameters() if p.requires_grad),
+    )
+
+
+def _module_state(module: nn.Module) -> object:
+    return (
+        module,
+        module.training,
+        type(module).forward,
+        vars(module).get("forward"),
+        tuple(name for name, buffer in module._buffers.items() if buffer is not None),
+        *module._forward_hooks,
+        *module._forward_pre_hooks,
+        *module._backward_hooks,
+        *module._backward_pre_hooks,
+    )
 
 
 def form_of(batch: Any) -> object:

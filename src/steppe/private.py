@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from torch.optim import Optimizer
 
 from steppe import _validate
 from steppe._around_step import OwnSteps, refuse_modes, require_movement, require_untouched
-from steppe._probed import Probed
+from steppe._probed import LOOK_AGAIN, Probed
 from steppe._set_up import (
     losses_of,
     refuse_private_as_public,
@@ -156,7 +157,7 @@ class Private:
         self.model, self.optimizer, self.plan, self.engine = model, optimizer, plan, engine
         self.groups = groups
         self._not_private_reason = source.not_private_reason
-        self._probed = Probed(model, engine, rows.example())
+        self._probed = Probed(model, engine, rows.example(), plan.batch_size)
         self._parts: list[Any] = []
         self._offered = (-1, 0)  # the step of the batch that was handed out last, and its records
         self._probed.expect(())
@@ -165,6 +166,7 @@ class Private:
         self._rows = rows
         self._offers = Offers(_draw(plan, len(rows), groups), rows, source, plan.total_steps)
         self._own_steps = OwnSteps(engine.parameters)
+        self._lock = threading.Lock()
 
     def __iter__(self) -> Iterator[Any]:
         """The batches that are left, one for each step of the plan.
@@ -215,6 +217,10 @@ class Private:
             batch: the batch that was drawn, possibly moved to a device or transformed record by
                 record; None after `accumulate`.
         """
+        with self._lock:  # of two threads with one batch the second is refused
+            self._take(batch)
+
+    def _take(self, batch: Any) -> None:
         if self.steps_done >= self.plan.total_steps:
             self._step.take(())  # which refuses: the plan is used up, whatever the batch is
         self._own_steps.require_alone()
@@ -231,6 +237,8 @@ class Private:
         refuse_modes(self.engine)
         self._probed.expect(parts)
         done = self.steps_done
+        if done in LOOK_AGAIN:
+            self._probed.look_again()
         before = self._snapshot() if done == 0 else {}
         try:
             self._step.take(parts)

@@ -132,8 +132,8 @@ def test_time_major_and_flattened_code_is_understood() -> None:
             return self.b(h.reshape(-1, 3)).view(x.shape[1], -1, 3).mean(0)
 
     layouts = run(TimeMajor(), torch.zeros(1, 4, 2)).layouts
-    assert layouts[0].inputs == (Layout(1, rows=1),)
-    assert layouts[1].inputs == (Layout(0, interleaved=True, rows=4),)
+    assert layouts[0].inputs == (Layout(1, rows=1, rest=(4, 2)),)
+    assert layouts[1].inputs == (Layout(0, interleaved=True, rows=4, rest=(3,)),)
 
 
 def test_no_value_of_the_example_is_read() -> None:
@@ -340,7 +340,7 @@ def test_dead_units_are_located_by_the_number_of_records_or_refused(flattened: b
         with pytest.raises(UnsupportedModelError, match="must react to made-up records"):
             layouts()
     else:
-        assert layouts()[1].inputs == (Layout(1, rows=1),)
+        assert layouts()[1].inputs == (Layout(1, rows=1, rest=(6, 4)),)
 
 
 def test_a_step_on_another_path_than_the_probes_is_refused() -> None:
@@ -362,6 +362,65 @@ def test_a_step_on_another_path_than_the_probes_is_refused() -> None:
         order[:] = other
         with pytest.raises(UnsupportedModelError, match="must be the one that the probe saw"):
             engine.add_(out, (x,))
+
+
+class Trimmed(nn.Module):
+    """Cuts a batch to its longest record; all tokens below 50 are words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(60, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        longest = int((x != 50).sum(1).max())
+        return self.head(self.words(x[:, :longest]).mean(1))
+
+
+def test_a_step_on_records_of_another_size_than_the_probes_is_refused() -> None:
+    model = Trimmed()
+    parameters = dict(model.named_parameters())
+
+    def objective(batch: Any) -> Tensor:
+        return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    labels = torch.zeros(6, dtype=torch.long)
+    report = run(model, torch.zeros(1, 8, dtype=torch.long))
+    engine = ClippedSum(parameters, objective, Flat(1.0), layouts=report.layouts)
+    out, x = torch.zeros(engine.numel), torch.randint(50, (6, 8))
+    for size in (1, 2, 6):
+        engine.physical_batch = size
+        engine.add_(out, (x, labels))
+    x[:, 5:] = 50
+    with pytest.raises(UnsupportedModelError, match="sequences cut to the longest of the batch"):
+        engine.add_(out, (x, labels))
+
+
+class Flattened(nn.Module):
+    """All indices in one list, as bags of any length come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bags = nn.EmbeddingBag(9, 3, mode="sum")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.bags(x.flatten(), torch.arange(len(x)) * x.shape[1])
+
+
+def test_bags_in_one_list_go_on_with_any_number_of_records() -> None:
+    model = Flattened()
+    parameters = dict(model.named_parameters())
+
+    def objective(batch: Any) -> Tensor:
+        return model(batch[0]).square().sum(1)
+
+    example = (torch.zeros(1, 4, dtype=torch.long),)
+    report = probe(model, parameters, objective, example)
+    assert report.layouts[0].inputs == (Layout(rows=4, rest=()),)
+    for size in (None, 2):
+        engine = ClippedSum(
+            parameters, objective, Flat(1.0), layouts=report.layouts, physical_batch=size
+        )
+        assert len(engine.add_(torch.zeros(engine.numel), (torch.randint(9, (5, 4)),))) == 5
 
 
 class Counts(nn.Module):

@@ -25,3 +25,17 @@ def test_fits_asks_for_whole_rows() -> None:
     assert Layout(1).fits((4, 6), 3)
     assert not Layout(1).fits((4, 5), 3)
     assert not Layout(2).fits((4, 6), 3)
+
+
+def test_fits_asks_for_the_same_sizes_a_record() -> None:
+    seen = Layout.of((4, 6, 5), records=3, axis=1)
+    assert seen == Layout(1, rows=2, rest=(4, 5))
+    assert seen.fits((4, 14, 5), 7)
+    for other in ((3, 14, 5), (4, 14, 6), (4, 14), (4, 14, 5, 1), (4, 13, 5), (4,)):
+        assert not seen.fits(other, 7)
+
+
+def test_holds_asks_for_the_record_axis_alone() -> None:
+    seen = Layout.of((6, 5), records=3, axis=0)
+    assert seen.holds((14, 1), 7)
+    assert not seen.holds((7, 5), 7)

@@ -1,8 +1,11 @@
 """Losses as people write them become one number for each record."""
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steppe.clipping import objective_of, per_record
@@ -23,6 +26,16 @@ def test_tokens_are_averaged_over_their_public_number() -> None:
     target[0, 2:] = -100  # ignored tokens count zero; the divisor does not depend on them
     values = F.cross_entropy(out, target, reduction="none")
     assert torch.allclose(per_record(F.cross_entropy)(out, target), values.mean(1))
+
+
+@pytest.mark.parametrize("reduction", ["sum", "batchmean"])
+def test_losses_that_add_up_do_so_within_a_record(reduction: str) -> None:
+    """Over the records they give torch's own sum or mean of sums."""
+    output, target = torch.rand(6, 5).log(), torch.rand(6, 5)
+    expected = F.kl_div(output, target, reduction=reduction)
+    for loss in (nn.KLDivLoss(reduction=reduction), partial(F.kl_div, reduction=reduction)):
+        found = per_record(loss)(output, target)
+        torch.testing.assert_close(found.sum() if reduction == "sum" else found.mean(), expected)
 
 
 def test_views_are_averaged_before_the_clip() -> None:
@@ -46,3 +59,11 @@ def test_mistakes_are_named() -> None:
 
     with pytest.raises(UnsupportedModelError, match="must give one value for each record"):
         per_record(stubborn)(torch.zeros(2), torch.zeros(2))
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, nn.CrossEntropyLoss()])
+def test_one_class_is_refused_since_its_loss_is_always_zero(loss: Callable[..., Tensor]) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"output=1 class: .*F\.mse_loss"):
+        per_record(loss)(torch.randn(3, 1), torch.zeros(3, dtype=torch.long))
+    with pytest.raises(UnsupportedModelError, match="output=1 class"):
+        per_record(loss)(torch.randn(3, 1), torch.rand(3, 1))  # a regression without its loss

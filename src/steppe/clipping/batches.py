@@ -50,8 +50,8 @@ def count(batch: Any) -> int:
     sizes = {tensor.shape[0] if tensor.ndim else -1 for tensor in tensors_in(batch)}
     if len(sizes) != 1 or -1 in sizes:
         raise DataError(
-            f"batch sizes={sorted(sizes)}: all tensors of a batch must have the record as their "
-            "first axis, with the same length; check the collate function."
+            f"batch=tensors of {len(sizes)} lengths: all must have the record as their first axis, "
+            "and so the same length; check the collate function."
         )
     return sizes.pop()
 

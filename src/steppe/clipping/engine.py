@@ -328,10 +328,11 @@ def in_hand(out: Buffer) -> Tensor:
 
 def check_losses(losses: Any, records: int) -> None:
     """Refuse anything but one loss for each record, made from the records."""
-    shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
-    if shape != (records,):
+    if not isinstance(losses, Tensor) or losses.shape != (records,):
+        # Without its lengths: how many records were drawn is private.
+        form = f"{losses.ndim} axes" if isinstance(losses, Tensor) else type(losses).__name__
         raise UnsupportedModelError(
-            f"loss shape={shape}: must be ({records},), one loss for each record; use "
+            f"loss={form}: must be one number for each record, a tensor of 1 axis; use "
             "reduction='none' and average over everything but the records."
         )
     if not is_marked(losses):

@@ -21,6 +21,8 @@ class Layout:
         interleaved: how a record axis of length k·B is ordered. False: the k rows of a record are
             neighbours (record-major). True: row j belongs to record j mod B (position-major).
         rows: k, how many rows of that axis belong to one record; None where it is not known.
+        rest: the sizes of the other axes; None where they are not known. A model that cuts a batch
+            to its longest record gives the others another size with it.
 
     Examples:
         >>> import torch
@@ -35,9 +37,25 @@ class Layout:
     axis: int = 0
     interleaved: bool = False
     rows: int | None = None
+    rest: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(
+        cls, shape: tuple[int, ...], records: int, axis: int, interleaved: bool = False
+    ) -> Layout:
+        """The records on an axis of a tensor of this shape, and its sizes for each of them."""
+        rest = shape[:axis] + shape[axis + 1 :]
+        return cls(axis, interleaved, shape[axis] // records, rest)
 
     def fits(self, shape: tuple[int, ...], records: int) -> bool:
-        """Whether a tensor of this shape can have its records laid out this way."""
+        """Whether a tensor of this shape is laid out this way, with the same sizes a record."""
+        axis = self.axis
+        if self.rest is not None and shape[:axis] + shape[axis + 1 :] != self.rest:
+            return False
+        return self.holds(shape, records)
+
+    def holds(self, shape: tuple[int, ...], records: int) -> bool:
+        """Whether the record axis has its rows for every record, whatever the other axes are."""
         if len(shape) <= self.axis or records <= 0:
             return False
         if self.rows is None:

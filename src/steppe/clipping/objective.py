@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from steppe import _validate
 from steppe.clipping.batches import count
@@ -25,8 +26,9 @@ def per_record(loss: Loss) -> Loss:
     """The loss with one value for each record in place of a mean over the batch.
 
     Losses of torch (`F.cross_entropy`, `nn.MSELoss()`, …) are called with `reduction="none"`; what
-    they give for one record (tokens, outputs) is averaged. Other functions must give one value for
-    each record themselves.
+    they give for one record (tokens, outputs) is averaged, or added up if the reduction that they
+    were made with is "sum" or "batchmean". Other functions must give one value for each record
+    themselves.
 
     Args:
         loss: a function or module of (output, target).
@@ -35,6 +37,8 @@ def per_record(loss: Loss) -> Loss:
         >>> from torch.nn import functional as F
         >>> per_record(F.mse_loss)(torch.ones(2, 3), torch.zeros(2, 3))
         tensor([1., 1.])
+        >>> per_record(nn.MSELoss(reduction="sum"))(torch.ones(2, 3), torch.zeros(2, 3))
+        tensor([3., 3.])
     """
     if not callable(loss):
         raise _validate.fail(
@@ -43,9 +47,10 @@ def per_record(loss: Loss) -> Loss:
     if isinstance(loss, nn.Module) and hasattr(loss, "reduction"):
         single = copy.copy(loss)
         single.__dict__["reduction"] = "none"  # a copy: the caller's loss stays as it is
-        return _averaged(single)
+        return _reduced(single, loss.reduction)
     if not isinstance(loss, nn.Module) and "reduction" in _argument_names(loss):
-        return _averaged(functools.partial(loss, reduction="none"))
+        given = loss.keywords if isinstance(loss, functools.partial) else {}
+        return _reduced(functools.partial(loss, reduction="none"), given.get("reduction"))
     return loss
 
 
@@ -95,8 +100,9 @@ def _repeated(tensor: Tensor, views: int) -> Tensor:
     return tensor.repeat(views, *[1] * (tensor.ndim - 1))
 
 
-def _averaged(loss: Loss) -> Loss:
-    """Average everything that belongs to one record; the divisor is its public shape."""
+def _reduced(loss: Loss, reduction: Any) -> Loss:
+    """Average or add up what belongs to one record; the divisor is its public shape."""
+    combine = torch.sum if reduction in ("sum", "batchmean") else torch.mean
 
     def single(output: Tensor, target: Tensor) -> Tensor:
         values = loss(output, target)
@@ -105,9 +111,20 @@ def _averaged(loss: Loss) -> Loss:
                 f"loss={getattr(loss, '__name__', loss)!r}: must give one value for each record "
                 "with reduction='none'; write it as a function that returns shape (records,)."
             )
-        return values.flatten(1).mean(1) if values.ndim > 1 else values
+        if _is_cross_entropy(loss) and output.ndim > 1 and output.shape[1] == 1:
+            raise UnsupportedModelError(
+                "output=1 class: cross-entropy needs two or more, of one it is always zero and "
+                "teaches nothing; use loss=F.mse_loss for a regression, or "
+                "F.binary_cross_entropy_with_logits for one probability."
+            )
+        return combine(values.flatten(1), 1) if values.ndim > 1 else values
 
     return single
+
+
+def _is_cross_entropy(loss: Loss) -> bool:
+    function = loss.func if isinstance(loss, functools.partial) else loss
+    return function is F.cross_entropy or isinstance(loss, nn.CrossEntropyLoss)
 
 
 def _argument_names(function: Callable[..., Any]) -> set[str]:

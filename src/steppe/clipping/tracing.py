@@ -353,6 +353,7 @@ class Tracer(TorchFunctionMode):
 def _other_path(position: int, found: str) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"operation {position} of the forward pass={found!r}: must be the one that the probe saw, "
-        "with the same weights and as many rows a record; make the model's control flow and the "
-        "rows it works on independent of the records and of chance."
+        "with the same weights and the same sizes a record; make the model's control flow and the "
+        "sizes it works on (rows picked, sequences cut to the longest of the batch) independent of "
+        "the records and of chance."
     )

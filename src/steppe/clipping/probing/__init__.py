@@ -22,8 +22,10 @@ from steppe._text import first_line
 from steppe.clipping.probing.agreement import (
     require_alone,
     require_no_company,
+    require_no_crowd,
     require_right_gradients,
 )
+from steppe.clipping.probing.chance import require_no_mixing_by_chance
 from steppe.clipping.probing.isolation import Locator
 from steppe.clipping.probing.report import Report as Report
 from steppe.clipping.probing.report import Row as Row
@@ -39,13 +41,18 @@ from steppe.clipping.probing.sight import (
 )
 from steppe.clipping.probing.stand_in import require_inputs, squared_outputs
 from steppe.clipping.probing.synthetic import STYLES, Style, synthetic, with_other_record
+from steppe.clipping.probing.values import require_deaf_to_values
 from steppe.clipping.tracing import Layouts
 from steppe.errors import SteppeError, UnsupportedModelError
 
 _RECORDS = 3
 _MORE = 5  # what does not move shows its record axis by growing
 _COMPANY = 11  # records that one is compared in and without: some code begins to mix at a few
+_ROOM = 320 * 2**20  # bytes of activations; no physical batch that is chosen here holds more
 _SEED = 20_170
+# From the seed on. No round has drawn these, and the first number of each generator comes within
+# 0.012 of both ends of [0, 1): most coins are tossed first, and show both sides.
+_OTHER_NUMBERS = 471
 
 
 def probe(
@@ -53,6 +60,8 @@ def probe(
     parameters: Mapping[str, Tensor],
     objective: Callable[[Any], Tensor],
     example: Any,
+    *,
+    company: int = 11,
 ) -> Report:
     """Check a model and its objective on made-up records.
 
@@ -61,6 +70,9 @@ def probe(
         parameters: the weights to train, by name.
         objective: maps a batch to one loss for each record.
         example: a batch whose shapes and types are copied; its values are not used.
+        company: among how many records one must be as it is without them: as many as go through the
+            model at once, since some code begins to mix at its own number. At least 11 are taken,
+            and more as far as 320 MB of activations go.
 
     Raises:
         IsolationError: a record's result depends on another one, or a weight or buffer is written.
@@ -90,9 +102,18 @@ def probe(
             with _any_number(_MORE):
                 locator.recount(look(subject, more, _SEED))
         layouts = locator.layouts()
-        company = synthetic(example, _COMPANY, generator, style)
-        note = _require_agreement(subject, batch, others, company, layouts, place)
-    return _report(first, parameters, layouts, [note, attributes, _zeros_note(place)])
+        among = synthetic(example, _COMPANY, generator, style)
+        note = _require_agreement(subject, batch, others, among, layouts, place)
+        with shifted(subject, place):
+            require_no_mixing_by_chance(subject, batch, others, _SEED + _OTHER_NUMBERS)
+            untried = require_deaf_to_values(subject, batch, generator, _SEED, locator)
+            crowd = min(company, _ROOM // _bytes_per_record(first))
+            if crowd > _COMPANY:
+                with _any_number(crowd):
+                    require_no_crowd(subject, synthetic(example, crowd, generator, style), _SEED)
+    return _report(
+        first, parameters, locator.layouts(), [note, untried, attributes, _zeros_note(place)]
+    )
 
 
 def _zeros_note(place: Shift | None) -> str | None:
@@ -108,7 +129,7 @@ def _require_agreement(
     subject: Subject,
     batch: Any,
     others: list[Any],
-    company: Any,
+    among: Any,
     layouts: list[Layouts],
     place: Shift | None,
 ) -> str | None:
@@ -124,7 +145,7 @@ def _require_agreement(
                 continue
             require_alone(subject, batch, others, layouts, _SEED)
             with _any_number(_COMPANY):
-                return require_no_company(subject, company, layouts, _SEED)
+                return require_no_company(subject, among, layouts, _SEED)
     raise UnsupportedModelError(
         "gradients=not finite: must be numbers on inputs from N(0, 1) or [0, 1) with labels 0 and "
         "1; check the scale of the initial weights, and roots and logarithms near zero."
@@ -155,14 +176,18 @@ def _report(
     names = {id(p): name for name, p in parameters.items()}
     rows = [row(c, path, names) for c, path in zip(sight.contacts, sight.paths, strict=True)]
     used = {name for line in rows for name in line.weights}
-    held = sum(t.numel() * t.element_size() for ts in sight.inputs + sight.outputs for t in ts)
     return Report(
         layouts,
         rows,
         tuple(name for name in parameters if name not in used),
-        max(1, held // _RECORDS),
+        _bytes_per_record(sight),
         tuple(note for note in notes if note is not None),
     )
+
+
+def _bytes_per_record(sight: Sight) -> int:
+    held = sum(t.numel() * t.element_size() for ts in sight.inputs + sight.outputs for t in ts)
+    return max(1, held // _RECORDS)
 
 
 def _attributes_note(model: nn.Module) -> str | None:

@@ -7,19 +7,20 @@ notice that either.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Module
 
-from steppe._global_seeds import seed_everything
 from steppe._text import first_line
-from steppe.clipping.batches import count, each
+from steppe.clipping.batches import count, each, rows
 from steppe.clipping.engine import ClippedSum
 from steppe.clipping.flat import Flat
 from steppe.clipping.kernels import Kernels
-from steppe.clipping.probing.sight import Subject, unchanged
+from steppe.clipping.probing.sight import Subject, losses_of, unchanged
 from steppe.clipping.rules import RULES
 from steppe.clipping.slots import NOBODY, wide, wide_dtype
 from steppe.clipping.tracing import Layouts, Tracer, mark
@@ -92,24 +93,49 @@ def require_no_company(
     Returns:
         Why this could be checked in part only, or None.
     """
-    modes = [module.training for module in subject.model.modules()]
-    try:
-        if not _repeatable(subject, batch, seed):
-            subject.model.eval()  # dropout draws other numbers for another batch
-            if not _repeatable(subject, batch, seed):
-                _require_no_company_on_average(subject, batch, seed)
-                return "the forward pass is random: only the mean loss was checked for company"
+    with _without_chance(subject, batch, seed) as steady:
+        if not steady:
+            _require_no_company_on_average(subject, batch, seed)
+            return "the forward pass is random: only the mean loss was checked for company"
         losses, norms = _losses(subject, batch, seed), _norms(subject, batch, layouts, seed)
         for part in (slice(1, None), slice(None, -1), slice(None, 3)):
-            fewer = each(lambda tensor, part=part: tensor[part], batch)  # type: ignore[misc]
-            found = _losses(subject, fewer, seed)
-            if not torch.allclose(found, losses[part], rtol=1e-3, atol=1e-5, equal_nan=True):
-                raise _in_company("it did")
+            fewer = rows(batch, part)
+            _require_same_losses(losses[part], _losses(subject, fewer, seed))
             fewer_norms = _norms(subject, fewer, layouts, seed)
             _require_same(subject, norms[:, part], fewer_norms, "others were left out")
+    return None
+
+
+def require_no_crowd(subject: Subject, batch: Any, seed: int) -> None:
+    """The same for many records, by their losses alone: room for 16 or the 32 hardest of a batch
+    mean nothing to fewer.
+
+    Where the forward pass is random in eval mode too, nothing is compared.
+    """
+    with _without_chance(subject, rows(batch, slice(3)), seed) as steady:
+        if not steady:
+            return
+        losses = _losses(subject, batch, seed)
+        half = len(losses) // 2
+        for part in (slice(1, None), slice(None, -1), slice(half, None), slice(None, 3)):
+            _require_same_losses(losses[part], _losses(subject, rows(batch, part), seed))
+
+
+@contextmanager
+def _without_chance(subject: Subject, batch: Any, seed: int) -> Iterator[bool]:
+    """The model as it is, or in eval mode where passes differ by chance.
+
+    Dropout draws other numbers for another batch. Yields whether two passes agree now.
+    """
+    modes = [module.training for module in subject.model.modules()]
+    try:
+        steady = _repeatable(subject, batch, seed)
+        if not steady:
+            subject.model.eval()
+            steady = _repeatable(subject, batch, seed)
+        yield steady
     finally:
         _restore(subject.model, modes)
-    return None
 
 
 def _require_no_company_on_average(subject: Subject, batch: Any, seed: int) -> None:
@@ -117,7 +143,7 @@ def _require_no_company_on_average(subject: Subject, batch: Any, seed: int) -> N
 
     Beyond seven standard errors the difference is no chance.
     """
-    alone = each(lambda tensor: tensor[:1], batch)
+    alone = rows(batch, slice(1))
     among, single = (
         torch.stack([_losses(subject, some, seed + i)[0] for i in range(_DRAWS)]).double()
         for some in (batch, alone)
@@ -131,10 +157,16 @@ def _require_no_company_on_average(subject: Subject, batch: Any, seed: int) -> N
 _DRAWS = 64
 
 
+def _require_same_losses(among: Tensor, fewer: Tensor) -> None:
+    if not torch.allclose(fewer, among, rtol=1e-3, atol=1e-5, equal_nan=True):
+        raise _in_company("it did")
+
+
 def _in_company(what: str) -> IsolationError:
     return IsolationError(
         "loss=moves: a record's loss must not depend on how many records there are or on its "
-        f"place among them, and {what}; do not divide by the batch or count positions in it."
+        f"place among them, and {what}; do not divide by the batch, count positions in it or "
+        "pick some of its records."
     )
 
 
@@ -148,9 +180,8 @@ def _repeatable(subject: Subject, batch: Any, seed: int) -> bool:
 
 
 def _losses(subject: Subject, batch: Any, seed: int) -> Tensor:
-    seed_everything(seed)
-    with unchanged(subject.model), torch.enable_grad():
-        return subject.objective(each(torch.clone, batch)).detach().float()
+    with unchanged(subject.model):
+        return losses_of(subject, batch, seed)
 
 
 def _require_same(subject: Subject, wanted: Tensor, found: Tensor, when: str) -> None:
@@ -190,7 +221,7 @@ def _norms(subject: Subject, batch: Any, layouts: list[Layouts], seed: int) -> T
     """‖Gᵢ‖ by weight and record, as the engine sees it."""
     place = {id(leaf): i for i, leaf in enumerate(subject.parameters.values())}
     norms = torch.zeros(len(place), count(batch), dtype=torch.float64, device=subject.device)
-    seed_everything(seed)
+    subject.seed(seed)
     with torch.no_grad(), unchanged(subject.model):
         for leaf, slot in _engine(subject, layouts).slots(batch):
             norms[place[id(leaf)]] = slot.squared_norms().double().sqrt()
@@ -207,7 +238,7 @@ def _by_engine(
     # Of the weight's shape, not of its strides: slots add to flat buffers, also for weights in
     # channels-last order.
     total = [leaf.new_zeros(leaf.shape, dtype=wide_dtype(leaf)) for leaf in leaves]
-    seed_everything(seed)
+    subject.seed(seed)
     with torch.no_grad(), unchanged(subject.model):
         for leaf, slot in _engine(subject, layouts).slots(batch):
             i = place[id(leaf)]
@@ -225,7 +256,7 @@ def _by_autograd(
     total = [torch.zeros_like(leaf, dtype=wide_dtype(leaf)) for leaf in leaves]
     alias = each(torch.clone, batch)
     mark(alias)
-    seed_everything(seed)
+    subject.seed(seed)
     with unchanged(subject.model), torch.enable_grad():
         with Tracer(len(factors), RULES, capture=False):
             losses = subject.objective(alias)

@@ -49,10 +49,16 @@ def _mixing(layer: str | None) -> IsolationError:
             "since (records, 1) beside (records,) makes all pairs of records, and take no mean or "
             "maximum over the records."
         )
+    remedy = (
+        "call eval() on it after model.train() to keep the statistics that it has learnt, or put "
+        "GroupNorm in its place with steppe.fix(model)"
+        if "BatchNorm" in layer
+        else "use GroupNorm or LayerNorm in place of batch statistics (steppe.fix(model)), and no "
+        "operation across the batch"
+    )
     return IsolationError(
         f"layer={layer!r}: must treat every record alone, and another record's output moved "
-        "when one was replaced; use GroupNorm or LayerNorm in place of batch statistics "
-        "(steppe.fix(model)), and no operation across the batch."
+        f"when one was replaced; {remedy}."
     )
 
 
@@ -93,7 +99,7 @@ class _Place:
     def __post_init__(self) -> None:
         shape = self.shape = tuple(self.tensor.shape)
         self.possible = [
-            Layout(axis, interleaved, shape[axis] // self.records)
+            Layout.of(shape, self.records, axis, interleaved)
             for axis in range(len(shape))
             for interleaved in (False, True)
             if shape[axis]

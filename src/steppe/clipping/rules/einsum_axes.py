@@ -27,7 +27,7 @@ def lined_up(
         >>> import torch
         >>> query, key = torch.zeros(2, 3, 5), torch.zeros(3, 4, 5)
         >>> lined_up(("qbd,bkd->bqk", query, key), query, Layout(0), 3)
-        Layout(axis=1, interleaved=False, rows=None)
+        Layout(axis=1, interleaved=False, rows=None, rest=None)
     """
     if not isinstance(arguments[0], str):
         return None
@@ -49,7 +49,7 @@ def lined_up(
         if axes.count(letter) == 1:
             layout = Layout(axes.index(letter), output.interleaved, output.rows)
             # One row for all is broadcast along "...": it belongs to every record.
-            return layout if layout.fits(tuple(tensor.shape), records) else None
+            return layout if layout.holds(tuple(tensor.shape), records) else None
     return None
 
 

@@ -179,7 +179,7 @@ class Fallback(Use):
         fits = (
             (batched or self._name in _ALIGNED)
             and shared.ndim == like.ndim
-            and layout.fits(tuple(shared.shape), records)
+            and layout.holds(tuple(shared.shape), records)
             and shared.shape[layout.axis] == like.shape[layout.axis]
             and not is_marked(shared)
         )

@@ -1,0 +1,151 @@
+"""Mixing that begins with many records, and mixing that happens now and then."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from steppe.clipping import Report, probe
+from steppe.clipping.probing import _OTHER_NUMBERS, _SEED
+from steppe.errors import IsolationError, UnsupportedModelError
+
+EXAMPLE = (torch.zeros(1, 8), torch.zeros(1, dtype=torch.long))
+
+
+def run(
+    model: nn.Module, objective: Callable[[Any], Tensor] | None = None, **options: Any
+) -> Report:
+    def usual(batch: Any) -> Tensor:
+        return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    return probe(model, dict(model.named_parameters()), objective or usual, EXAMPLE, **options)
+
+
+class Room(nn.Module):
+    """Experts that take 16 records each and leave the others as they are."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.router, self.experts = nn.Linear(8, 2), nn.Parameter(torch.randn(2, 8, 3))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, chosen = self.router(self.dropout(x)).softmax(-1).max(-1)
+        route = F.one_hot(chosen, 2)
+        place = (route.cumsum(0) * route).sum(-1)
+        route = route * (gate * (place <= 16))[:, None]
+        return torch.einsum("bd,edf,be->bf", x, self.experts, route)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_room_for_some_records_is_seen_among_many(dropout: float) -> None:
+    run(Room(dropout))
+    with pytest.raises(IsolationError, match=r"loss=moves: .* pick some of its records"):
+        run(Room(dropout), company=64)
+
+
+def test_the_hardest_of_a_batch_are_seen_among_many() -> None:
+    model = nn.Linear(8, 3)
+
+    def hardest(batch: Any) -> Tensor:
+        losses = F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+        least = losses.detach().topk(min(32, len(losses))).values[-1]
+        return losses * (losses >= least)
+
+    run(model, hardest)
+    with pytest.raises(IsolationError, match="loss=moves"):
+        run(model, hardest, company=40)
+
+
+def test_ordinary_models_do_not_mind_company() -> None:
+    model = nn.Sequential(nn.Linear(8, 6), nn.Dropout(0.5), nn.ReLU(), nn.Linear(6, 3))
+    assert run(model, company=300) == run(model)
+    assert model.training
+    assert model[1].training
+
+
+def test_a_model_for_few_records_is_refused_among_many() -> None:
+    model = nn.Linear(8, 3)
+
+    def objective(batch: Any) -> Tensor:
+        return model(batch[0]).square().sum(1) + torch.zeros(20)[: len(batch[0])]
+
+    run(model, objective)
+    with pytest.raises(UnsupportedModelError, match=r"records=50: .* must take any number of them"):
+        run(model, objective, company=50)
+
+
+def test_no_more_records_are_taken_than_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, most = nn.Linear(8, 3), 0
+
+    def objective(batch: Any) -> Tensor:
+        nonlocal most
+        most = max(most, len(batch[0]))
+        return model(batch[0]).square().sum(1)
+
+    run(model, objective, company=200)
+    assert most == 200
+    most = 0
+    monkeypatch.setattr("steppe.clipping.probing._ROOM", 100 * (8 + 3) * 4)
+    run(model, objective, company=200)
+    assert most == 100
+
+
+@pytest.mark.parametrize("of", ["torch", "random", "numpy"])
+def test_mixing_in_few_passes_is_refused(of: str) -> None:
+    model = nn.Linear(8, 3)
+    draw = {
+        "torch": lambda: float(torch.rand(())),
+        "random": random.random,
+        "numpy": np.random.random_sample,
+    }[of]
+
+    def objective(batch: Any) -> Tensor:
+        x, labels = batch
+        if draw() < 0.02:
+            x = 0.5 * (x + x.roll(1, 0))
+        return F.cross_entropy(model(x), labels, reduction="none")
+
+    with pytest.raises(IsolationError):
+        run(model, objective)
+
+
+def test_mixing_by_chance_is_said_to_be_by_chance() -> None:
+    """Just beyond what the rounds before have drawn."""
+    model, drawn = nn.Linear(8, 3), set()
+
+    def objective(batch: Any) -> Tensor:
+        x, labels = batch
+        drawn.add(number := float(torch.rand(())))
+        if number in late:
+            x = 0.5 * (x + x.roll(1, 0))
+        return F.cross_entropy(model(x), labels, reduction="none")
+
+    late = {
+        float(torch.rand((), generator=torch.Generator().manual_seed(_SEED + _OTHER_NUMBERS + 9)))
+    }
+    with pytest.raises(IsolationError, match=r"^loss=mixes records by chance: .*, however seldom"):
+        run(model, objective)
+    assert len(drawn) > 10
+
+
+def test_a_model_that_draws_no_numbers_is_not_run_again_for_chance() -> None:
+    def passes(model: nn.Module) -> int:
+        calls = []
+
+        def objective(batch: Any) -> Tensor:
+            calls.append(len(batch[0]))
+            return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+        run(model, objective)
+        return calls.count(3)
+
+    assert passes(nn.Sequential(nn.Linear(8, 3), nn.Dropout(0.5))) >= passes(nn.Linear(8, 3)) + 30
