@@ -113,6 +113,20 @@ def test_a_piece_may_not_be_left_out() -> None:
             pass
 
 
+def test_pieces_have_no_length() -> None:
+    """A number that is up to chance would mislead schedulers; the steps of a pass are known."""
+    loop = start(data=vectors(10), batch_size=5)
+    with BatchMemoryManager(
+        data_loader=loop.loader, max_physical_batch_size=3, optimizer=loop.optimizer
+    ) as pieces:
+        assert pieces
+        with pytest.raises(
+            TypeError, match=r"len=unknown: .* use len\(\) of the loader that make_pr"
+        ):
+            len(pieces)
+    assert len(loop.loader) == 2
+
+
 def test_wrong_partners_are_refused() -> None:
     loop, other = start(), start()
     with pytest.raises(ConfigurationError, match="optimizer='SGD': must be the one that belongs"):

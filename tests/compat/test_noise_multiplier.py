@@ -33,6 +33,23 @@ def test_steps_of_a_pass() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("epsilon_tolerance", "as little as the budget allows, and ε never above it"),
+        ("alphas", "the orders of the RDP account are fixed"),
+        ("eps_error", "ε is an upper bound"),
+        ("delta_error", "ε is an upper bound"),
+        ("target_epsilom", "did you mean 'target_epsilon'"),
+        ("zzz", "known are target_epsilon, target_delta, sample_rate, epochs, steps, accountant"),
+    ],
+)
+def test_unknown_keywords_are_refused(name: str, answer: str) -> None:
+    wanted = rf"get_noise_multiplier\(\) has no keyword '{name}': .*{answer}"
+    with pytest.raises(TypeError, match=wanted):
+        get_noise_multiplier(**ASKED, steps=5, **{name: 1.0})
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({}, "steps=None: give either steps or epochs"),

@@ -235,6 +235,8 @@ def test_seeds_do_not_reach_the_noise() -> None:
         ("max_grad_nrom", "did you mean 'max_grad_norm'"),
         ("criterion", "every mode returns"),
         ("wrap_model", "never wrapped"),
+        ("epsilon_tolerance", "as little as the budget allows"),
+        ("alphas", "orders of the RDP account"),
         ("zzz", "known are module, optimizer, data_loader"),
     ],
 )
@@ -242,8 +244,55 @@ def test_unknown_keywords_raise(name: str, answer: str) -> None:
     """20: misspelt keywords were swallowed."""
     with pytest.raises(TypeError, match=rf"make_private\(\) has no keyword '{name}': .*{answer}"):
         start(**{name: 5})
+    model = nn.Linear(5, 2)
+    wanted = rf"make_private_with_epsilon\(\) has no keyword '{name}': .*{answer}"
+    with pytest.raises(TypeError, match=wanted):
+        PrivacyEngine().make_private_with_epsilon(
+            module=model,
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+            data_loader=DataLoader(vectors(12), batch_size=3),
+            target_epsilon=1.0,
+            target_delta=1e-3,
+            epochs=1,
+            max_grad_norm=1.0,
+            **{name: 5},
+        )
     with pytest.raises(TypeError, match="did you mean 'secure_mode'"):
         PrivacyEngine(secure_mod=True)
+
+
+class Texts(torch.utils.data.Dataset):
+    """The i-th record is i + 1 words long."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, place):
+        return torch.arange(place + 1) % 9
+
+
+def test_padding_to_the_longest_record_of_the_batch_is_refused() -> None:
+    """One long record lengthens all others of its batch, and their gradients with them."""
+
+    def padded(records: list) -> torch.Tensor:
+        return nn.utils.rnn.pad_sequence(records, batch_first=True)
+
+    def padded_to_the_same(records: list) -> torch.Tensor:
+        return torch.stack([F.pad(record, (0, 30 - len(record))) for record in records])
+
+    def make(collate) -> None:
+        model = nn.Embedding(9, 4)
+        PrivacyEngine().make_private(
+            module=model,
+            optimizer=optim.SGD(model.parameters(), lr=0.1),
+            data_loader=DataLoader(Texts(), batch_size=5, collate_fn=collate),
+            noise_multiplier=1.0,
+            max_grad_norm=1.0,
+        )
+
+    with pytest.raises(DataError, match="a long one would change the others; pad to a fixed"):
+        make(padded)
+    make(padded_to_the_same)
 
 
 def test_fix_keeps_trained_scales() -> None:

@@ -72,6 +72,38 @@ def test_another_optimizer_finds_nothing_to_release() -> None:
     assert loop.model.weight.grad is None
 
 
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
+@pytest.mark.parametrize(
+    ("mode", "name"),
+    [
+        (lambda: torch.autocast("cpu", dtype=torch.bfloat16), "autocast"),
+        (torch.autograd.detect_anomaly, "detect_anomaly"),
+    ],
+)
+def test_modes_that_the_probe_would_blame_on_a_layer(mode, name: str) -> None:
+    """Before the first batch, which is probed, and after it."""
+    model, data = nn.Linear(5, 2), vectors(12)
+    loop = start(model, data)
+    for done in range(2):
+        truth = classification_truth(model, data, clip=0.5)
+        x, y = loop.batch()
+        with mode(), pytest.raises(MisuseError, match=f"^{name}=on: must be off around make_priv"):
+            model(x)
+        loop.backward(x, y)  # the drawn batch is still there
+        loop.optimizer.step()
+        assert_gradients(model, truth)
+        assert len(loop.engine.accountant) == done + 1
+
+
+def test_evaluation_may_use_any_mode() -> None:
+    loop = start()
+    x, _ = loop.batch()
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        assert loop.model(x).dtype == torch.bfloat16
+    with torch.inference_mode():
+        loop.model(x)
+
+
 def test_gradient_that_comes_another_way() -> None:
     """A penalty on the weights would be dropped without a word."""
     loop = start()

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
 from steppe import _validate, accounting
 from steppe.accounting import Segment
+
+# Noise multiplier, sample rate and number of equal steps, in the order of Opacus.
+Entry: TypeAlias = tuple[float, float, int]
 
 # "prv" and "pld" are two names of one idea, computed here by dp-accounting's PLD.
 _METHODS = {
@@ -25,11 +31,21 @@ def method_of(accountant: str) -> str:
     return _validate.one_of("accountant", accountant, tuple(_METHODS))
 
 
+def epsilon_of(history: Iterable[Entry], delta: float, method: str) -> float:
+    """The ε that the steps of a history cost at δ, by the accountant of that name."""
+    run = [Segment(rate, sigma, steps) for sigma, rate, steps in history]
+    return _METHODS[method](run, delta)
+
+
 class Accountant:
     """Counts the steps of every run of one engine and says what they cost together.
 
     Args:
         accountant: "prv" or "pld" for the tight value, "rdp" for the looser second opinion.
+
+    Attributes:
+        history: (noise multiplier, sample rate, number of steps) of what was spent. Set it to go on
+            where an earlier process stopped; its steps count against the budget of a run.
 
     Examples:
         >>> accountant = Accountant("prv")
@@ -41,14 +57,27 @@ class Accountant:
 
     def __init__(self, accountant: str) -> None:
         self._method = method_of(accountant)
-        self.history: list[tuple[float, float, int]] = []
+        self._history: list[Entry] = []
+
+    @property
+    def history(self) -> list[Entry]:
+        """What was spent so far."""
+        return self._history
+
+    @history.setter
+    def history(self, history: Iterable[Any]) -> None:
+        self._history = [_entry(found) for found in history]
+
+    def entries(self) -> tuple[Entry, ...]:
+        """The history as it is now, checked: its list is open to everybody."""
+        return tuple(_entry(found) for found in self._history)
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Count one step; the optimizer does this by itself."""
         steps = 1
-        if self.history and self.history[-1][:2] == (noise_multiplier, sample_rate):
-            steps += self.history.pop()[2]
-        self.history.append((noise_multiplier, sample_rate, steps))
+        if self._history and self._history[-1][:2] == (noise_multiplier, sample_rate):
+            steps += self._history.pop()[2]
+        self._history.append((noise_multiplier, sample_rate, steps))
 
     def get_epsilon(self, delta: float) -> float:
         """The ε that all steps so far cost at δ.
@@ -62,8 +91,7 @@ class Accountant:
         Guarantees:
             An upper bound for add/remove-one adjacency. Asking changes nothing.
         """
-        run = [Segment(rate, sigma, steps) for sigma, rate, steps in self.history]
-        return _METHODS[self._method](run, delta)
+        return epsilon_of(self._history, delta, self._method)
 
     def mechanism(self) -> str:
         """The accountant's name."""
@@ -71,4 +99,19 @@ class Accountant:
 
     def __len__(self) -> int:
         """The number of steps, not of entries in the history."""
-        return sum(steps for _, _, steps in self.history)
+        return sum(steps for _, _, steps in self._history)
+
+
+def _entry(found: Any) -> Entry:
+    """An entry of a history, which may have been lists in a file."""
+    try:
+        sigma, rate, steps = found
+    except (TypeError, ValueError):
+        raise _validate.fail(
+            "history",
+            found,
+            "must hold (noise multiplier, sample rate, number of steps)",
+            "give what accountant.history was when the run was stored",
+        ) from None
+    segment = Segment(rate, sigma, steps)
+    return segment.noise_multiplier, segment.rate, segment.steps

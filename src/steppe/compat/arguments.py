@@ -40,10 +40,11 @@ class RecordAxis:
         """Every tensor must hold the drawn records, or it could smuggle in others unseen."""
         for tensor in tensors_in(arguments):
             if tensor.ndim == 0 or tensor.shape[self.of(tensor)] != records:
+                # Without its lengths: how many records were drawn is private.
                 raise MisuseError(
-                    f"argument={tuple(tensor.shape)}: every tensor given to the module must hold "
-                    f"the records of the batch just drawn on axis {self.of(tensor)}, each once; "
-                    "pass the batch on whole, and make constants buffers of the module."
+                    f"argument={tensor.ndim} axes: every tensor given to the module must hold the "
+                    f"records of the batch just drawn on axis {self.of(tensor)}, each once; pass "
+                    "the batch on whole, and make constants buffers of the module."
                 )
 
     def followed(self, arguments: Arguments) -> Arguments:

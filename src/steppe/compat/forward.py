@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -10,6 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from steppe._around_step import refuse_modes
+from steppe._dice import Dice
+from steppe._probed import LOOK_AGAIN, form_of, second_look, state_of
 from steppe.clipping import ClippedSum, Report, probe
 from steppe.clipping.tracing import Tracer
 from steppe.compat.arguments import Arguments, RecordAxis
@@ -26,6 +30,7 @@ class TracedForward:
         module: the user's; two hooks are registered on it and one on each trained weight.
         engine: makes the tracers; it is given the layouts that the probe finds.
         axis: where the module expects the records.
+        dice: what the module draws from the global generators in a traced pass.
 
     Attributes:
         tracer: of the current batch, once the module has run on it.
@@ -35,12 +40,12 @@ class TracedForward:
         traced batch waits for its step, a gradient that reaches a weight untraced raises.
     """
 
-    def __init__(self, module: nn.Module, engine: ClippedSum, axis: RecordAxis) -> None:
+    def __init__(self, module: nn.Module, engine: ClippedSum, axis: RecordAxis, dice: Dice) -> None:
         self.tracer: Tracer | None = None
-        self._module, self._engine, self._axis = module, engine, axis
+        self._module, self._engine, self._axis, self._dice = module, engine, axis, dice
         self._records: int | None = None
-        self._reports: dict[tuple[bool, ...], Report] = {}
-        self._probing = False
+        self._reports: dict[object, Report] = {}
+        self._probing, self._passes = False, 0
         self._running: ExitStack | None = None
         self._handles: list[RemovableHandle] = [
             module.register_forward_pre_hook(Hook(self._before), with_kwargs=True),
@@ -52,6 +57,7 @@ class TracedForward:
 
     def expect(self, records: int | None) -> None:
         """Forget the last batch; so many records come next, or None."""
+        self._leave()  # Ctrl-C ends a pass without the hooks that follow it
         self._records, self.tracer = records, None
 
     def detach(self) -> None:
@@ -76,10 +82,12 @@ class TracedForward:
                 "pass would be clipped apart from the first; put both passes into one forward, or "
                 "evaluate under module.eval() or torch.no_grad()."
             )
+        refuse_modes(self._engine)
         arguments = (args, kwargs)
         self._axis.require(arguments, self._records)
         self._expect_layouts(arguments)
         self._running = ExitStack()
+        self._running.enter_context(self._dice.rolled())
         if self._records == 0:
             # Few modules can be run on nothing, so one made-up record takes the place.
             return self._axis.made_up(arguments)
@@ -92,29 +100,39 @@ class TracedForward:
         del module, args
         if self._probing or self._running is None:
             return None
-        self._running.close()
-        self._running = None
+        self._leave()
         if self.tracer is None:
             return self._axis.without_records(output)
         if output is None:  # the pass failed, and may be tried again
             self.tracer = None
         return None
 
+    def _leave(self) -> None:
+        """End what surrounds a traced pass."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.close()
+
     def _expect_layouts(self, arguments: Arguments) -> None:
-        """Probe the module as it is set now, once for each setting it is used in."""
-        setting = tuple(m.training for m in self._module.modules()) + tuple(
-            p.requires_grad for p in self._module.parameters()
-        )
+        """Probe the module as it is set now, once for each setting and form of its arguments, and
+        now and then again."""
+        example = self._axis.swapped(arguments)
+        setting = state_of(self._module), form_of(example)
+        look = functools.partial(self._probe, example)
         if setting not in self._reports:
-            trained = {n: p for n, p in self._engine.parameters.items() if p.requires_grad}
-            self._probing = True
-            try:
-                self._reports[setting] = probe(
-                    self._module, trained, self._engine.objective, self._axis.swapped(arguments)
-                )
-            finally:
-                self._probing = False
+            self._reports[setting] = look()
+        elif self._passes in LOOK_AGAIN:
+            self._reports[setting] = second_look(self._reports[setting], look)
+        self._passes += 1
         self._engine.layouts = self._reports[setting].layouts
+
+    def _probe(self, example: Any) -> Report:
+        trained = {n: p for n, p in self._engine.parameters.items() if p.requires_grad}
+        self._probing = True
+        try:
+            return probe(self._module, trained, self._engine.objective, example)
+        finally:
+            self._probing = False
 
     def _refusal(self, name: str) -> Callable[[Tensor], None]:
         def refuse(parameter: Tensor) -> None:

@@ -14,6 +14,10 @@ _GONE = {
     "criterion": "the loss stays in your loop; every mode returns (module, optimizer, data_loader)",
     "wrap_model": "the module is never wrapped",
     "rand_on_empty": "empty batches are handled",
+    "epsilon_tolerance": "the noise is as little as the budget allows, and ε never above it",
+    "alphas": "the orders of the RDP account are fixed, and 'prv' needs none",
+    "eps_error": "ε is an upper bound, its error is on the safe side",
+    "delta_error": "ε is an upper bound, its error is on the safe side",
 }
 
 

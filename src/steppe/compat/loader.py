@@ -14,6 +14,8 @@ from steppe import _validate
 from steppe.compat.run import Piece, Run
 from steppe.sampling import Poisson, Records, records
 
+_END = object()
+
 
 class Draws:
     """Who takes part: the data of a user's loader and the rate that its batch size means.
@@ -85,7 +87,12 @@ class PoissonLoader:
                     yield part
 
         run.abandon()
-        for batch in draws.rows.stream(indices()):
+        batches = draws.rows.stream(indices())
+        while True:
+            with run.dice.rolled():  # what a data set draws is secret, whatever its seed
+                batch = next(batches, _END)
+            if batch is _END:
+                break
             run.offer(waiting.popleft())
             yield batch
         run.require_stepped()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from torch.optim import Optimizer
 
@@ -70,3 +70,14 @@ class PhysicalLoader:
 
     def __iter__(self) -> Iterator[Any]:
         return self._loader.pieces(self._largest)
+
+    def __bool__(self) -> bool:
+        """As of any object without a length."""
+        return True
+
+    def __len__(self) -> NoReturn:
+        raise TypeError(
+            "len=unknown: the number of physical batches is up to chance, as the sizes of the "
+            "drawn ones are; use len() of the loader that make_private returned, which counts the "
+            "steps of a pass, and let schedulers go by these."
+        )

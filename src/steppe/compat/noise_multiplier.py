@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from steppe import _validate, accounting
 from steppe.accounting import Segment
 from steppe.compat.accountant import method_of
+from steppe.compat.keywords import refuse_unknown
 
 _RDP_PRECISION = 1e-3
 
@@ -20,6 +22,7 @@ def get_noise_multiplier(
     epochs: int | None = None,
     steps: int | None = None,
     accountant: str = "prv",
+    **unknown: Any,
 ) -> float:
     """The noise multiplier with which a run spends its budget and not more.
 
@@ -46,6 +49,7 @@ def get_noise_multiplier(
         ... )
         1.15
     """
+    refuse_unknown(get_noise_multiplier, unknown)
     method = method_of(accountant)
     if (epochs is None) == (steps is None):
         raise _validate.fail(

@@ -14,6 +14,7 @@ from steppe.clipping import Flat
 from steppe.clipping import fix as fixed_copy
 from steppe.compat.accountant import Accountant
 from steppe.compat.arguments import RecordAxis
+from steppe.compat.budget import Budget
 from steppe.compat.hooks import Hook
 from steppe.compat.keywords import check_options, refuse_unknown
 from steppe.compat.loader import Draws, PoissonLoader
@@ -157,7 +158,9 @@ class PrivacyEngine:
 
         Guarantees:
             All batches of `epochs` passes together cost at most `target_epsilon` at
-            `target_delta`. The next batch after them raises `BudgetExhausted`.
+            `target_delta`. The next batch after them raises `BudgetExhausted`. Steps count that
+            were taken by others, also those of a history that is given to the accountant later:
+            no batch is handed out of which the step would pass the target.
         """
         refuse_unknown(self.make_private_with_epsilon, unknown)
         check_options(poisson_sampling, clipping, noise_generator, grad_sample_mode)
@@ -166,7 +169,7 @@ class PrivacyEngine:
                 "accountant",
                 f"{len(self.accountant)} steps",
                 "must be new, since the noise does not allow for what another run spends",
-                "use a new PrivacyEngine",
+                "use a new PrivacyEngine, and to resume a run set accountant.history afterwards",
             )
         draws = Draws(data_loader)
         plan = Plan(
@@ -183,7 +186,8 @@ class PrivacyEngine:
             steps=plan.total_steps,
             accountant=self.accountant.mechanism(),
         )
-        constants = _constants(draws, sigma, max_grad_norm, loss_reduction, plan.total_steps)
+        budget = Budget(target_epsilon, target_delta, sigma, draws.sample_rate, plan.total_steps)
+        constants = _constants(draws, sigma, max_grad_norm, loss_reduction, budget)
         return self._start(module, optimizer, draws, constants, batch_first)
 
     def get_epsilon(self, delta: float) -> float:
@@ -242,7 +246,7 @@ def _constants(
     noise_multiplier: float,
     max_grad_norm: float,
     loss_reduction: str,
-    limit: int | None,
+    budget: Budget | None,
 ) -> Constants:
     hint = "a common start is 0.1 to 1"
     return Constants(
@@ -251,5 +255,5 @@ def _constants(
         expected_batch_size=draws.batch_size,
         sample_rate=draws.sample_rate,
         averaged=_validate.one_of("loss_reduction", loss_reduction, ("mean", "sum")) == "mean",
-        limit=limit,
+        budget=budget,
     )

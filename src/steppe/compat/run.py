@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from steppe._dice import Dice
 from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.slots import Slot
 from steppe.compat.accountant import Accountant
 from steppe.compat.arguments import RecordAxis, stand_in_objective
+from steppe.compat.budget import Budget
 from steppe.compat.forward import TracedForward
-from steppe.errors import BudgetExhausted, MisuseError
+from steppe.errors import MisuseError
 from steppe.noise import Gaussian, SecureSource
 
 
@@ -34,7 +36,7 @@ class Constants:
         expected_batch_size: what the noised sum is divided by.
         sample_rate: the probability that a record takes part in a step, exactly as it is drawn.
         averaged: whether the user's loss is the mean over the batch, not the sum.
-        limit: the number of steps that the budget pays for; None without a budget.
+        budget: what the steps may cost, with all that the accountant holds; None without one.
     """
 
     noise_multiplier: float
@@ -42,7 +44,7 @@ class Constants:
     expected_batch_size: float
     sample_rate: float
     averaged: bool
-    limit: int | None
+    budget: Budget | None
 
     def visible(self) -> dict[str, float]:
         """What Opacus shows as attributes of the optimizer."""
@@ -92,7 +94,8 @@ class Run:
         )
         self._noise = Gaussian()
         self._accountant = accountant
-        self._forward = TracedForward(module, self._engine, axis)
+        self.dice = Dice(self.source)
+        self._forward = TracedForward(module, self._engine, axis, self.dice)
         self._model_weights = {id(p) for p in module.parameters()}
         self.trained_parameters = {id(p) for p in parameters.values()}
         self._piece: Piece | None = None
@@ -128,12 +131,9 @@ class Run:
                 "clip nor noise; make the loop private again for more private steps."
             )
         self.require_stepped()
-        limit = self.constants.limit
-        if piece.first and limit is not None and self.steps_done >= limit:
-            raise BudgetExhausted(
-                f"steps={self.steps_done + 1}: the budget pays for {limit} steps; publish the "
-                "model, or ask make_private_with_epsilon for more epochs before training."
-            )
+        budget = self.constants.budget
+        if piece.first and budget is not None:
+            budget.require_another(self._accountant, self.steps_done)
         self._piece, self._stepping = piece, False
         self._forward.expect(piece.records)
 

@@ -1,0 +1,60 @@
+"""How many steps a budget pays for, beside what was spent before."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import lru_cache
+
+from steppe.compat.accountant import Accountant, Entry, epsilon_of
+from steppe.errors import BudgetExhausted
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What all steps that an accountant holds may cost together.
+
+    Args:
+        epsilon: the most that may be spent.
+        delta: the δ at which it is counted.
+        noise_multiplier, sample_rate: of the steps that it is to pay for.
+        steps: how many of them it pays for where nothing else was spent.
+    """
+
+    epsilon: float
+    delta: float
+    noise_multiplier: float
+    sample_rate: float
+    steps: int
+
+    def require_another(self, accountant: Accountant, steps_done: int) -> None:
+        """Refuse a step that the budget does not pay for.
+
+        Args:
+            accountant: its history may come from earlier processes and from other mechanisms.
+            steps_done: of this run; they count even if they were taken out of the history.
+        """
+        history = accountant.entries()
+        others = tuple(entry for entry in history if not self._pays_for(entry))
+        done = max(steps_done, sum(entry[2] for entry in history if self._pays_for(entry)))
+        paid = _paid_beside(self, others, accountant.mechanism()) if others else self.steps
+        if done >= paid:
+            beside = " of this run beside the others that the accountant holds" if others else ""
+            raise BudgetExhausted(
+                f"steps={done + 1}: the budget pays for {paid} steps{beside}; publish the model, "
+                "or ask make_private_with_epsilon for more epochs before training."
+            )
+
+    def _pays_for(self, entry: Entry) -> bool:
+        return entry[:2] == (self.noise_multiplier, self.sample_rate)
+
+
+@lru_cache(maxsize=8)  # it is asked for before every step, and the others seldom change
+def _paid_beside(budget: Budget, others: tuple[Entry, ...], method: str) -> int:
+    """The most steps that cost no more than the budget together with these others."""
+
+    def too_much(steps: int) -> bool:
+        own = (budget.noise_multiplier, budget.sample_rate, steps)
+        return epsilon_of((*others, own), budget.delta, method) > budget.epsilon
+
+    return bisect_right(range(1, budget.steps + 1), False, key=too_much)
