@@ -13,23 +13,53 @@ from steppe.errors import MisuseError
 _WRITING = ".writing-"
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file, readable by its owner only, so that no reader ever sees a part of it.
+def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Write a file so that no reader ever sees a part of it.
 
     The data reach the disk before the name does, and the name before the call returns: a crash
     leaves the old file or the new one.
+
+    Args:
+        path: the file, in a folder that exists.
+        data: all of it.
+        mode: who may read and write it; its owner only, if nothing is said.
     """
-    descriptor, temporary = tempfile.mkstemp(prefix=_WRITING, dir=path.parent)
+    descriptor, temporary = _claimed_file(path.parent)
     try:
-        with os.fdopen(descriptor, "wb") as file:  # mkstemp gives mode 0600
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+            os.fsync(descriptor)
+            os.replace(temporary, path)  # before the claim goes with the descriptor
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def _claimed_file(folder: Path) -> tuple[int, str]:
+    """A new file to write to, locked until it is closed, so that it is not taken for a leftover."""
+    import fcntl
+
+    while True:
+        descriptor, name = tempfile.mkstemp(prefix=_WRITING, dir=folder)
+        with suppress(OSError):  # where files cannot be locked, none is taken for a leftover
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor, name
+        os.close(descriptor)  # removed as a leftover before the lock was there
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what killed writers left; a file that is being written is locked by its writer."""
+    for leftover in folder.glob(f"{_WRITING}*"):
+        try:
+            claim = Lock(leftover)
+        except OSError:
+            continue
+        leftover.unlink(missing_ok=True)
+        claim.release()
 
 
 def sync_folder(folder: Path) -> None:
@@ -45,19 +75,21 @@ class Lock:
     """The kernel's lock on a file: for one holder, and gone with the process, however that ends.
 
     Args:
-        path: the file, made when it does not exist.
+        path: a folder, or a file, which is made when it does not exist.
+        wait: wait for the holder instead of giving up.
 
     Raises:
-        BlockingIOError: somebody else holds it.
+        BlockingIOError: somebody else holds it, and `wait` is False.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, wait: bool = False) -> None:
         import fcntl  # only writers need it, so that a store can be read where there is no flock
 
-        self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
+        self._descriptor: int | None = os.open(path, flags, 0o600)
         _OPEN.add(self)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BaseException:
             self._close()
             raise
@@ -100,7 +132,10 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def single_writer(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock inside the block; readers never need it."""
+    """Hold a folder for a whole run, or be refused; readers never need it.
+
+    It keeps out other holders, and not those who change one file of the folder `in_turn`.
+    """
     try:
         lock = Lock(folder / ".lock")
     except BlockingIOError:
@@ -109,8 +144,20 @@ def single_writer(folder: Path) -> Iterator[None]:
             "give each run a folder of its own."
         ) from None
     try:
-        for leftover in folder.glob(f"{_WRITING}*"):
-            leftover.unlink()  # of a writer that was killed: the lock says that none is at work
+        _remove_leftovers(folder)
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def in_turn(folder: Path) -> Iterator[None]:
+    """Wait for others who do the same, then have the folder for a moment: to read, change, write.
+
+    The lock is on the folder itself, which leaves no file in it.
+    """
+    lock = Lock(folder, wait=True)
+    try:
         yield
     finally:
         lock.release()

@@ -10,7 +10,7 @@ from flatness_quadratics import quadratic_surface, rotated, seeded
 from torch import Tensor, nn
 
 from steppe.errors import ConfigurationError
-from steppe.flatness import Surface, hessian_trace, spectral_density, top_eigenvalues
+from steppe.flatness import Surface, Trace, hessian_trace, spectral_density, top_eigenvalues
 from steppe.flatness.spectrum import lanczos
 
 OUTLIERS = [9.0, 7.0, 4.0]
@@ -93,6 +93,12 @@ def test_trace_of_a_diagonal_is_exact() -> None:
     found = hessian_trace(quadratic_surface(diagonal), seeded(), samples=3)
     assert found.samples == pytest.approx([20.0] * 3)
     assert found.standard_error == pytest.approx(0.0)
+
+
+def test_the_standard_error_of_two_samples_is_half_their_distance() -> None:
+    found = Trace((1.0, 4.0))
+    assert found.estimate == 2.5
+    assert found.standard_error == pytest.approx(1.5, rel=1e-12)
 
 
 def test_trace_of_a_rotated_matrix() -> None:

@@ -89,8 +89,10 @@ def test_accuracy_counts_classes_and_positions() -> None:
 
 @pytest.mark.parametrize("classes_second", [True, False])
 def test_as_many_classes_as_positions(classes_second: bool) -> None:
-    logits = 5 * torch.eye(3)[[0, 0, 2]].unsqueeze(0)  # positions × classes
-    target = torch.tensor([[0, 0, 2]])
+    # Records × positions × classes. Read the wrong way round, each record has other classes.
+    target = torch.tensor([[1, 2, 0], [1, 1, 0]])
+    logits = 5 * torch.eye(3)[target]
+    assert not (logits.argmax(1) == target).all(1).any()
     model = nn.Sequential(nn.Identity(), nn.Linear(3, 3, bias=False))
     nn.init.eye_(model[1].weight)
 

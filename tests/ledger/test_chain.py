@@ -6,11 +6,13 @@ import errno
 import json
 import multiprocessing
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
 from steppe.errors import DataError, MisuseError, StorageError
+from steppe.ledger import chain
 from steppe.ledger.chain import Anchor, Writer, read
 
 
@@ -47,6 +49,26 @@ def test_writing_goes_on_where_it_ended(path: Path) -> None:
     writer.append({"kind": "test", "value": 4})
     writer.close()
     assert [record["value"] for record in read(path).records] == [0, 1, 2, 3, 4]
+
+
+def test_a_line_is_on_the_disk_before_the_call_returns(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[bytes] = []
+    fsync = os.fsync
+
+    def seen(descriptor: int) -> None:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            synced.append(path.read_bytes())
+        fsync(descriptor)
+
+    monkeypatch.setattr(chain.os, "fsync", seen)
+    writer = Writer(path)
+    for value in (4, 5):
+        writer.append({"kind": "test", "value": value})
+        assert synced[-1] == path.read_bytes()  # all of it, not what was there before the line
+    writer.close()
+    assert len(synced) == 2
 
 
 def test_files_are_closed_to_others(path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 
 from steppe import CappedPoisson, Plan, accounting
 from steppe.errors import BudgetExhausted, ConfigurationError, DataError, SteppeError
-from steppe.ledger import Anchor, Ledger
+from steppe.ledger import Anchor, Ledger, chain
 from steppe.ledger.chain import Writer
 from steppe.ledger.runs import Books, Run
 from steppe.noise import StepSchedule
@@ -331,6 +333,34 @@ def test_the_budget_of_a_ledger_is_a_hard_limit(tmp_path: Path) -> None:
     assert ledger.path.stat().st_size == size
     charge(ledger, 1, of=plan(steps=1, noise_multiplier=4.0))
     assert ledger.epsilon(1e-5) <= 1.2 * one
+
+
+def test_a_budget_may_be_used_up_to_its_last_bit(tmp_path: Path) -> None:
+    measured = Ledger(tmp_path / "measured.jsonl")
+    charge(measured, 20)
+    cost = measured.epsilon(1e-5)
+    charge(Ledger(tmp_path / "equal.jsonl", epsilon=cost, delta=1e-5), 20)
+    below = Ledger(tmp_path / "below.jsonl", epsilon=math.nextafter(cost, 0), delta=1e-5)
+    with pytest.raises(BudgetExhausted, match="is what this run and all before it would cost"):
+        below.begin(plan(), DATA, block=8)
+
+
+def test_a_charge_is_on_the_disk_before_the_step_may_be_taken(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[bytes] = []
+    fsync = os.fsync
+
+    def seen(descriptor: int) -> None:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            synced.append(ledger.path.read_bytes())
+        fsync(descriptor)
+
+    with ledger.begin(plan(), DATA, block=8) as account:
+        monkeypatch.setattr(chain.os, "fsync", seen)
+        account.cover(1)
+        assert synced == [ledger.path.read_bytes()]
+        assert b'"kind":"charge"' in synced[0]
 
 
 def test_a_budget_counts_the_rest_of_a_resumed_run(tmp_path: Path) -> None:

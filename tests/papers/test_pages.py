@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import stat
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from steppe.papers import (
     combinations,
     dp_sat,
     dp_swa,
+    pages,
     recycling,
     weight_decay,
 )
@@ -62,6 +66,32 @@ def test_the_place_between_the_marks_is_rewritten_and_the_rest_is_kept(tmp_path:
     assert f"between\n{other}\nafter\n" in text
     assert "old" not in text
     assert refresh(results) == []
+
+
+def test_experiments_that_end_together_both_reach_the_page_they_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, names = tmp_path / "page.md", ("made-up", "made-up-too")
+    page.write_text("".join(f"<!-- results of {n} -->\n<!-- end of {n} -->\n" for n in names))
+    page.chmod(0o644)
+    both_have_read = threading.Barrier(2)
+
+    def late(results: Results) -> str:
+        with contextlib.suppress(threading.BrokenBarrierError):  # the other one has to wait
+            both_have_read.wait(timeout=0.2)
+        return f"shown: {results.experiment.name}\n"
+
+    monkeypatch.setattr(pages, "block", late)
+    ending = [
+        threading.Thread(target=refresh, args=[Results(replace(make(), name=name), tmp_path)])
+        for name in names
+    ]
+    for thread in ending:
+        thread.start()
+    for thread in ending:
+        thread.join()
+    assert re.findall(r"shown: (\S+)", page.read_text()) == list(names)
+    assert stat.S_IMODE(page.stat().st_mode) == 0o644  # as it was: people read it too
 
 
 def seeds(setting: str, *values: float) -> list[Run]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from steppe.cli import main
 from steppe.errors import ConfigurationError, DataError
-from steppe.papers import Column, Constants, Experiment, Run, catalogue, runner
-from steppe.papers.__main__ import main
+from steppe.papers import Column, Constants, Experiment, Run, catalogue, overview, runner
 from steppe.papers.results import Results
 from steppe.papers.summary import difference, interval, mean, table
 
@@ -239,19 +241,39 @@ def test_an_experiment_that_makes_no_sense_is_refused(
         make(Counting(), **changes)
 
 
-def test_the_command_runs_shows_and_lists(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = ["--results", str(tmp_path)]
-    assert main([*folder, "run", "dp-sat-toy", "--seeds", "0", "--settings", "flat"]) == 0
-    assert "| flat" in capsys.readouterr().out
+def test_a_real_experiment_is_run_shown_and_listed(tmp_path: Path) -> None:
+    results = Results(catalogue.find("dp-sat-toy"), tmp_path)
+    run(results, runner.Choice(seeds=[0], settings=["flat"]))
+    assert "| flat" in overview.shown(results)
     assert (tmp_path / "dp-sat-toy.png").stat().st_size > 1000
-    assert main([*folder, "show", "dp-sat-toy"]) == 0
-    assert main([*folder, "list"]) == 0
-    assert "1 of 10" in capsys.readouterr().out
-    assert main([*folder, "run", "dp-sat-toy", "--minutes", "0.000001"]) == 3
-    assert main([*folder, "show", "dp-sta-toy"]) == 1
-    assert "did you mean 'dp-sat-toy'" in capsys.readouterr().err
+    assert re.search(r"\| dp-sat-toy +\| 1 of 10 +\|", overview.listed(tmp_path))
+    with pytest.raises(ConfigurationError, match="did you mean 'dp-sat-toy'"):
+        catalogue.find("dp-sta-toy")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["show", "dp-sat-toy"], 0),
+        (["run", "dp-sat-toy", "--minutes", "0.000001"], 1),
+        (["show", "dp-sta-toy"], 2),
+    ],
+)
+def test_the_module_is_the_command(
+    words: list[str],
+    code: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = [*words, "--results", str(tmp_path)]
+    assert main(["papers", *words]) == code
+    expected = capsys.readouterr()
+    monkeypatch.setattr(sys, "argv", ["steppe.papers", *words])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_module("steppe.papers", run_name="__main__")
+    assert stop.value.code == code
+    assert capsys.readouterr() == expected
 
 
 def test_names_are_unique_and_every_figure_is_drawn_from_stored_runs() -> None:

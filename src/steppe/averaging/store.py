@@ -3,43 +3,52 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor, nn
 
 from steppe._files import single_writer, sync_folder, write_atomically
 from steppe._validate import fail, non_negative, one_of, positive_integer
 from steppe.averaging.entry import Entry, Keep, as_safetensors
+from steppe.averaging.index import (
+    FILE,
+    Index,
+    Shapes,
+    checkpoint_files,
+    file_name,
+    read_index,
+)
 from steppe.averaging.layout import named_tensors, write_checkpoint
 from steppe.errors import DataError
 
-FORMAT = 1
 MODEL = "model"
 
 
 class CheckpointStore:
     """Checkpoints of one run: safetensors files and an index of step, ε and hash.
 
-    Files are written once and never changed; the index is replaced whole. A reader in another
-    process therefore sees a consistent store at any moment, and needs no lock. No pickle is read
-    or written, and all files are readable by their owner only.
+    Files are written once and never changed; the index is replaced whole, and a file leaves the
+    folder one append later than the index. A reader in another process needs no lock: what it was
+    told (`entries()`, `last(k)`) it can load until the writer appends for the second time after
+    that, and without a `keep` rule for as long as the store is not rewound. Later, a checkpoint
+    that is gone is an error that names it. No pickle is read or written, and all files are
+    readable by their owner only.
 
     Args:
         folder: made when it does not exist.
         plan: digest of the run's plan (`plan.digest()`); a store of another plan is refused. None
             reads any store, and writes only to one that has no plan either.
-        keep: which checkpoints stay.
+        keep: which checkpoints stay; those dropped last are on the disk until the next append.
         not_private_reason: why the noise in what will be appended protects nothing, or None. Index
             and files say so, the index from then on.
 
     Guarantees:
         Holds what the private steps released and nothing else. Every file is checked against its
-        hash before a number of it is used.
+        hash before a number of it is used. An index that names a file as no store does, in another
+        folder say, is refused before a file is read or removed.
 
     Examples:
         >>> import tempfile
@@ -68,7 +77,7 @@ class CheckpointStore:
     @property
     def not_private_reason(self) -> str | None:
         """Why checkpoints in this store protect nothing, or None."""
-        return self._reason or self._read_index()["not_private_reason"]
+        return self._reason or self._read_index().not_private_reason
 
     def append(
         self,
@@ -77,7 +86,10 @@ class CheckpointStore:
         epsilon: float | None = None,
         kind: str = MODEL,
     ) -> Entry:
-        """Add a checkpoint; on return it is on the disk and in the index, if it is to be kept.
+        """Add a checkpoint; on return it is on the disk, and in the index if it is to be kept.
+
+        Files that the index does not know are removed first: of checkpoints that the append before
+        dropped, and of a writer that was killed.
 
         Args:
             weights: a model, or tensors by name.
@@ -93,42 +105,40 @@ class CheckpointStore:
         tensors = named_tensors(weights) if isinstance(weights, nn.Module) else dict(weights)
         with single_writer(self.folder):
             index = self._read_index()
-            if self.plan != index["plan"] and index["entries"]:
+            if self.plan != index.plan and index.entries:
                 raise fail("plan", self.plan, "the store has a plan", "open it with that plan")
-            _same_model(kind, _shapes(tensors), index["shapes"].get(kind))
-            newest = max((e["step"] for e in index["entries"] if e["kind"] == kind), default=0)
+            shapes = _shapes(tensors)
+            _same_model(kind, shapes, index.shapes.get(kind))
+            newest = max((e.step for e in index.entries if e.kind == kind), default=0)
             if step <= newest:
                 rule = f"must come after step {newest}, which is stored already"
                 raise fail("step", step, rule, "call rewind(step) first when a run is resumed")
-            reason = self._reason or index["not_private_reason"]
+            self._remove_unknown(index)
+            reason = self._reason or index.not_private_reason
             about = {"step": str(step), "kind": kind, "plan": self.plan or ""}
             data = as_safetensors(tensors, about, reason)
             digest = hashlib.sha256(data).hexdigest()
-            entry = Entry(
-                step, epsilon, kind, f"{step:09d}-{digest[:16]}.safetensors", digest, len(data)
-            )
+            entry = Entry(step, epsilon, kind, file_name(step, digest), digest, len(data))
             write_atomically(self.folder / entry.file, data)
-            index["shapes"][kind] = _shapes(tensors)
-            index["plan"] = self.plan
-            index["not_private_reason"] = reason
-            self._write_index(index, [*_entries(index), entry])
+            told = Index(self.plan, {**index.shapes, kind: shapes}, index.entries, reason)
+            self._write_index(told, [*index.entries, entry])
         return entry
 
     def rewind(self, step: int, kind: str = MODEL) -> None:
         """Forget everything of a kind after a step, so that a run resumed there can write again."""
         with single_writer(self.folder):
             index = self._read_index()
-            kept = [e for e in _entries(index) if e.kind != kind or e.step <= step]
+            kept = [e for e in index.entries if e.kind != kind or e.step <= step]
             self._write_index(index, kept)
 
     def entries(self, kind: str = MODEL) -> list[Entry]:
         """What is stored at this moment, oldest first."""
-        found = [entry for entry in _entries(self._read_index()) if entry.kind == kind]
+        found = [entry for entry in self._read_index().entries if entry.kind == kind]
         return sorted(found, key=lambda entry: entry.step)
 
     def kinds(self) -> list[str]:
         """The kinds of checkpoints that are stored."""
-        return sorted({entry.kind for entry in _entries(self._read_index())})
+        return sorted({entry.kind for entry in self._read_index().entries})
 
     def load(self, entry: Entry) -> dict[str, Tensor]:
         """The tensors of a checkpoint, on the CPU, after its hash was checked."""
@@ -184,33 +194,31 @@ class CheckpointStore:
             raise fail("k", k, rule, "use a smaller k, or keep more checkpoints")
         return Checkpoints(self, chosen[::-1], damaged)
 
-    def _read_index(self) -> dict[str, Any]:
-        path = self.folder / "index.json"
-        try:
-            index: dict[str, Any] = json.loads(path.read_text())
-        except FileNotFoundError:
-            index = {"format": FORMAT, "plan": self.plan, "shapes": {}, "entries": []}
-        except (ValueError, OSError):
-            raise _damage(path, "cannot be read as an index") from None
-        if not isinstance(index, dict) or index.get("format") != FORMAT:
-            raise _damage(path, f"is not an index of format {FORMAT}")
-        if self.plan is not None and index["entries"] and index["plan"] != self.plan:
-            rule = f"the store belongs to the plan {index['plan']}"
+    def _read_index(self) -> Index:
+        index = read_index(self.folder) or Index(self.plan)
+        if self.plan is not None and index.entries and index.plan != self.plan:
+            rule = f"the store belongs to the plan {index.plan}"
             raise fail("plan", self.plan, rule, "use a folder of its own for each plan")
-        # An index from before there were reasons in it promises what its entries say.
-        return {"not_private_reason": None, **index}
+        return index
 
-    def _write_index(self, index: dict[str, Any], entries: Sequence[Entry]) -> None:
-        kept = []
+    def _write_index(self, index: Index, entries: Sequence[Entry]) -> None:
+        """Put those of the entries that are to stay in the place of the index's own."""
+        kept: list[Entry] = []
         for kind in {entry.kind for entry in entries}:
             own = sorted((e for e in entries if e.kind == kind), key=lambda e: e.step)
             steps = set(self.keep.kept([entry.step for entry in own]))
             kept += [entry for entry in own if entry.step in steps]
-        known = {entry.file for entry in [*_entries(index), *entries]}
-        removed = known - {entry.file for entry in kept}
-        index["entries"] = [asdict(e) for e in sorted(kept, key=lambda e: (e.step, e.kind))]
-        write_atomically(self.folder / "index.json", json.dumps(index, indent=1).encode())
-        # Only now: a reader of the old index may still be about to open them.
+        kept.sort(key=lambda entry: (entry.step, entry.kind))
+        told = replace(index, entries=tuple(kept))
+        write_atomically(self.folder / FILE, told.to_json())
+
+    def _remove_unknown(self, index: Index) -> None:
+        """Remove the files of dropped checkpoints, and of writers killed between file and index.
+
+        Before an append, and not after it: readers of the index before may be about to open them.
+        """
+        known = {entry.file for entry in index.entries}
+        removed = [name for name in checkpoint_files(self.folder) if name not in known]
         for name in removed:
             (self.folder / name).unlink(missing_ok=True)
         if removed:
@@ -246,15 +254,11 @@ class Checkpoints:
             yield tensors
 
 
-def _entries(index: dict[str, Any]) -> list[Entry]:
-    return [Entry(**entry) for entry in index["entries"]]
-
-
-def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, list[Any]]:
+def _shapes(tensors: Mapping[str, Tensor]) -> Shapes:
     return {n: [str(t.dtype).removeprefix("torch."), *t.shape] for n, t in sorted(tensors.items())}
 
 
-def _same_model(kind: str, own: dict[str, list[Any]], stored: dict[str, list[Any]] | None) -> None:
+def _same_model(kind: str, own: Shapes, stored: Shapes | None) -> None:
     if stored is None or own == stored:
         return
     name = next(n for n in sorted(own.keys() | stored.keys()) if own.get(n) != stored.get(n))

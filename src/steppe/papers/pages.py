@@ -9,9 +9,11 @@ A page marks the place with two comments, and keeps the words around them:
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+from steppe._files import in_turn, write_atomically
 from steppe.papers import runner
 from steppe.papers.experiment import Run
 from steppe.papers.results import Results
@@ -35,12 +37,14 @@ def refresh(results: Results) -> list[Path]:
         re.DOTALL,
     )
     changed = []
-    for page in sorted(results.path.parent.glob("*.md")):
-        old = page.read_text()
-        new = place.sub(lambda _: _BLOCK.format(name=name, text=block(results)), old)
-        if new != old:
-            page.write_text(new)
-            changed.append(page)
+    for page in sorted(results.folder.glob("*.md")):
+        with in_turn(results.folder):  # experiments share a page, and may end at the same moment
+            old = page.read_text(encoding="utf-8")
+            new = place.sub(lambda _: _BLOCK.format(name=name, text=block(results)), old)
+            if new != old:
+                mode = stat.S_IMODE(page.stat().st_mode)  # people have written it too
+                write_atomically(page, new.encode(), mode)
+                changed.append(page)
     return changed
 
 

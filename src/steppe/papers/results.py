@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from steppe._files import write_atomically
+from steppe._files import in_turn, write_atomically
 from steppe._text import finite
 from steppe.errors import DataError
 from steppe.noise import SeededSource
@@ -38,7 +36,7 @@ class Results:
         if not self.path.exists():
             return []
         try:
-            rows = json.loads(self.path.read_text())["runs"]
+            rows = json.loads(self.path.read_text(encoding="utf-8"))["runs"]
             runs = [Run(**row) for row in rows]
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(
@@ -70,7 +68,7 @@ class Results:
     def add(self, run: Run) -> None:
         """Store one more run; where another process was faster with the same one, its run stays."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with _locked(self.folder):
+        with in_turn(self.folder):  # two processes may run different seeds of one experiment
             stored = self.read()
             if (run.setting, run.seed) not in {(old.setting, old.seed) for old in stored}:
                 write_atomically(self.path, self._text([*stored, run]).encode())
@@ -99,16 +97,3 @@ def as_stored(constants: Constants) -> Constants:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Wait for other writers: two processes may run different seeds of one experiment."""
-    import fcntl
-
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

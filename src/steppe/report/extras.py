@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from steppe._files import in_turn
 from steppe._validate import fail
 from steppe.report.calibration import calibration
-from steppe.report.run import read_run
+from steppe.report.run import EXTRAS, read_extras, require_run
 from steppe.training.folder import write_json
 
 if TYPE_CHECKING:
@@ -139,4 +140,7 @@ def _finite(value: Any) -> bool:
 
 
 def _add(run: Path, part: str, facts: Mapping[str, Any]) -> None:
-    write_json(run / "figures.json", {**read_run(run).extras, part: facts})
+    """Put a part beside what others have added, or are adding at this moment."""
+    require_run(run)
+    with in_turn(run):
+        write_json(run / EXTRAS, {**read_extras(run), part: facts})

@@ -20,6 +20,7 @@ from steppe.errors import DataError
 _LARGEST = 256 * 2**20
 _VAST = 1e300
 _NOT_SCORES = frozenset({"kind", "step", "epsilon", "seconds", "model"})
+EXTRAS = "figures.json"
 _ANY_OF = ("statement.json", "result.json", "log.jsonl")
 
 
@@ -127,8 +128,7 @@ def read_run(folder: Path) -> Run:
         ConfigurationError: there is no run in it.
         DataError: a file is not what its name says; the message names file and line.
     """
-    if not any((folder / name).is_file() for name in _ANY_OF):
-        raise fail("run", str(folder), "has no run in it", "give the folder that training wrote")
+    require_run(folder)
     statement, plan = _object(folder / "statement.json"), _object(folder / "plan.json")
     _check_statement(folder / "statement.json", statement)
     if statement and plan and statement.get("digest") != plan.get("digest"):
@@ -144,13 +144,24 @@ def read_run(folder: Path) -> Run:
         result=result,
         evaluations=tuple(_evaluations(lines)),
         notes=tuple(str(line.get("text", "")) for line in lines if line.get("kind") == "note"),
-        extras=_object(folder / "figures.json") or {},
+        extras=read_extras(folder),
         torn=torn,
     )
     if run.epsilon is not None:
         return run
     # Where nothing is promised, the log's ε is a number without a meaning.
     return replace(run, evaluations=tuple(replace(e, epsilon=None) for e in run.evaluations))
+
+
+def require_run(folder: Path) -> None:
+    """Refuse a folder that training has not written to."""
+    if not any((folder / name).is_file() for name in _ANY_OF):
+        raise fail("run", str(folder), "has no run in it", "give the folder that training wrote")
+
+
+def read_extras(folder: Path) -> dict[str, Any]:
+    """The series that other commands added to a run folder, by their names."""
+    return _object(folder / EXTRAS) or {}
 
 
 def number(mapping: Mapping[str, Any], key: str) -> float | None:

@@ -35,6 +35,13 @@ def pack(name: str, value: Any, tensors: dict[str, Tensor]) -> Any:
         {0: {'step': tensor(3.), 'betas': (0.9, 0.99)}}
     """
     if isinstance(value, Tensor):
+        if name in tensors:  # "a.b" and "b" in "a", or 0 and "0"
+            raise fail(
+                name,
+                tuple(value.shape),
+                "is what two tensors of the state would be called, and one would be lost",
+                "rename one of the keys that spell it",
+            )
         tensors[name] = value.detach().to("cpu", copy=True).contiguous()
         return {_TENSOR: name}
     if value is None or isinstance(value, bool | int | str):

@@ -1,0 +1,42 @@
+"""What is stored, as text for the screen: of all experiments, and of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from steppe.papers import catalogue, pages, runner
+from steppe.papers.experiment import Experiment
+from steppe.papers.results import Results
+from steppe.papers.summary import aligned, table
+
+
+def listed(folder: Path) -> str:
+    """All experiments, what is stored in the folder and how long the rest takes."""
+    rows = [["experiment", "stored", "left", "what"]]
+    for experiment in catalogue.experiments():
+        rows.append(_row(experiment, Results(experiment, folder)))
+    return aligned(rows)
+
+
+def shown(results: Results) -> str:
+    """The table; draws the figure and rewrites the pages of results from what is stored."""
+    experiment, runs = results.experiment, results.current()
+    lines = [
+        f"{experiment.paper}: {experiment.item}",
+        f"expected: {experiment.expected}",
+        "",
+        table(experiment, runs) if runs else "nothing stored yet",
+    ]
+    if runs and experiment.figure is not None:
+        experiment.figure(runs).savefig(results.picture, dpi=120)
+        lines += ["", f"figure: {results.picture}"]
+    lines += [f"page: {page}" for page in pages.refresh(results)]
+    return "\n".join(lines)
+
+
+def _row(experiment: Experiment, results: Results) -> list[str]:
+    left = runner.missing(results, runner.Choice())
+    runs = results.current()
+    seconds = sum(runner.expected_seconds(experiment, runs, setting) for setting, _ in left)
+    stored = f"{len(experiment.pairs()) - len(left)} of {len(experiment.pairs())}"
+    return [experiment.name, stored, runner.duration(seconds) if left else "–", experiment.item]
