@@ -194,12 +194,16 @@ def test_figure(shell: Shell, tmp_path: Path, ending: str) -> None:
     assert path.stat().st_size > 1000
 
 
-def test_a_large_delta_is_a_warning(shell: Shell) -> None:
-    code, out, err = shell(
-        "budget --population 100 --batch-size 10 --steps 3 --noise-multiplier 2 --delta 0.1"
-    )
+@pytest.mark.parametrize("found", ["--noise-multiplier 2", "--epsilon 2"])
+def test_a_large_delta_is_one_warning_and_no_guarantee(shell: Shell, found: str) -> None:
+    for _ in range(2):  # also where a process runs several commands
+        code, out, err = shell(
+            f"budget --population 100 --batch-size 10 --steps 3 --delta 0.1 {found}"
+        )
+    words = " ".join(out.split())
     assert code == 0
-    assert out
+    assert "This is no meaningful guarantee, whatever ε is: with δ at 1/population or" in words
+    assert "reasonable" not in words
     assert err.startswith("steppe: warning: delta=0.1: is not below 1/population=0.01")
     assert err.count("\n") == 1
 

@@ -109,6 +109,66 @@ def test_labels_give_an_accuracy_and_public_data_a_figure(shell: Shell, project:
     assert (kept["data"], kept["public"], kept["records"]) == ("may.npz", True, 12)
 
 
+def test_of_the_runs_own_data_the_test_part_is_taken(shell: Shell, project: Path) -> None:
+    out = shell.ok("predict run own.npz --public")
+    assert "\n200 records, 6 checkpoints, accuracy " in out
+    assert out.endswith("; the test part of own.npz\n")
+    kept = json.loads((project / "run" / "figures.json").read_text())["intervals"]
+    assert (kept["data"], kept["records"]) == ("own.npz", 200)
+
+
+PRIVATE = "are the private records of the run, and what they say would be shown; give other records"
+
+
+def as_folder(project: Path) -> None:
+    """The run's training records, and no others, as a folder of arrays that the run names."""
+    (project / "arrays").mkdir()
+    with np.load(project / "own.npz") as own:
+        for name in ("x_train", "y_train"):
+            np.save(project / "arrays" / f"{name}.npy", own[name])
+    toml = project / "run" / "run.toml"
+    toml.write_text(toml.read_text().replace("own.npz", "arrays"))
+
+
+@pytest.mark.parametrize("public", ["", " --public"])
+def test_the_private_records_are_refused(shell: Shell, project: Path, public: str) -> None:
+    toml = project / "run" / "run.toml"
+    with_test = toml.read_text()
+    toml.write_text(with_test.replace("own.npz", "untested.npz"))
+    (project / "link.npz").symlink_to(project / "untested.npz")
+    for place in ("untested.npz", "./run/../untested.npz", "link.npz"):
+        assert shell.refused(f"predict run {place}{public} --out rows.csv") == (
+            f"steppe: error: data='{place}': {PRIVATE}, or put a test part beside them.\n"
+        )
+    toml.write_text(with_test)
+    as_folder(project)
+    for place in ("arrays", "arrays/x_train.npy"):
+        assert PRIVATE in shell.refused(f"predict run {place}{public} --out rows.csv")
+    assert not (project / "run" / "figures.json").exists()
+    assert not (project / "rows.csv").exists()
+
+
+def test_the_private_records_of_a_table_and_of_own_code_are_refused(
+    shell: Shell, project: Path
+) -> None:
+    rows = "".join(f"{n % 90},{n % 7},{n % 2}\n" for n in range(400))
+    for name in ("visits.csv", "later.csv"):
+        (project / name).write_text(f"age,visits,ill\n{rows}")
+    (project / "cli_test_private.py").write_text(
+        "import numpy as np\n\n\ndef rows():\n"
+        "    x = np.random.default_rng(0).normal(size=(400, 6)).astype(np.float32)\n"
+        "    return x, (x[:, 0] > 0).astype(np.int64)\n"
+    )
+    text = (project / "run.toml").read_text().replace("population = 1000", "population = 400")
+    columns = 'target = "ill"\nbounds = { age = [0, 120], visits = [0, 9] }\ntest = "later.csv"'
+    runs = {"table": ("visits.csv", columns), "code": ("cli_test_private:rows", "")}
+    for run, (place, more) in runs.items():
+        (project / "private.toml").write_text(text.replace('"own.npz"', f'"{place}"\n{more}'))
+        shell.ok(f"train private.toml --run {run}")
+        assert PRIVATE in shell.refused(f"predict {run} {place} --public")
+    assert shell.json("predict table later.csv --public")["accuracy"] is not None
+
+
 def test_flatness(shell: Shell, project: Path) -> None:
     result = shell.json("flatness run --records 50 --eigenvalues 2")
     assert (result["records"], result["public"]) == (50, False)
@@ -265,6 +325,59 @@ def test_a_regression_answers_with_numbers(shell: Shell, project: Path) -> None:
     for row in found["predictions"]:
         assert row["low"] <= row["output"] <= row["high"]
     assert "the run has no classes" in shell.refused("predict numbers new.npy --public")
+
+
+ARRAYS = """
+import numpy as np
+
+
+def arrays():
+    with np.load("numbers.npz") as file:
+        return tuple(file[name] for name in ("x_train", "y_train", "x_test", "y_test"))
+"""
+
+
+def write_numbers(folder: Path) -> None:
+    """Records with real-valued targets, in each form that a configuration reads."""
+    x = np.random.default_rng(0).normal(size=(460, 6))
+    y = 2 * x[:, 0] + 0.5
+    np.savez(
+        folder / "numbers.npz", x_train=x[:400], y_train=y[:400], x_test=x[400:], y_test=y[400:]
+    )
+    for name, rows in (("train", slice(400)), ("later", slice(400, None))):
+        table = np.column_stack([x, y])[rows]
+        np.savetxt(
+            folder / f"{name}.csv", table, delimiter=",", header="a,b,c,d,e,f,y", comments=""
+        )
+    (folder / "cli_test_arrays.py").write_text(ARRAYS)
+
+
+@pytest.mark.parametrize(
+    ("place", "more", "other"),
+    [
+        ("numbers.npz", "", "other.npz"),
+        ("train.csv", 'target = "y"\ntest = "later.csv"', "later.csv"),
+        ("cli_test_arrays:arrays", "", "cli_test_arrays:arrays"),
+    ],
+)
+def test_a_regression_from_a_file(
+    shell: Shell, project: Path, place: str, more: str, other: str
+) -> None:
+    write_numbers(project)
+    with np.load(project / "numbers.npz") as file:
+        np.savez(project / "other.npz", x=file["x_test"], y=file["y_test"])
+    text = REGRESSION.replace('"cli_test_numbers:numbers"', f'"{place}"\n{more}')
+    (project / "regression.toml").write_text(text.replace('name = "linear"', ""))
+    result = shell.json("train regression.toml --run numbers")
+    assert result["table"][0]["accuracy"] is None
+    assert result["table"][0]["loss"] < 4.25  # of an answer of 0 to everything
+    assert 'name = "linear"' in (project / "numbers" / "run.toml").read_text()
+    found = shell.json(f"predict numbers {other}")
+    assert len(found["predictions"]) == 60
+    assert 0 < found["loss"] < 4.25
+    assert [row["model"].partition("(")[0] for row in shell.json("average numbers")["table"]][
+        :2
+    ] == ["last stored", "SWA"]
 
 
 def test_objects_are_not_unpickled(shell: Shell, project: Path) -> None:

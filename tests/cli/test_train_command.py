@@ -255,7 +255,8 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
         ),
         (
             "train --data own.npz --epsilon 2",
-            "classes=None: must be declared; give the number of labels there can be.",
+            "classes=None: must be declared; give the number of labels there can be; for a "
+            'regression, numbers=True, or in a file a loss such as "mse_loss".',
         ),
         (
             "train --data own.npz --classes 2 --epsilon nan",
@@ -290,6 +291,20 @@ def test_bad_input(shell: Shell, project: Path, line: str, message: str) -> None
     assert sorted(set(os.listdir(project)) - {"__pycache__"}) == before
 
 
+def test_one_class_alone(shell: Shell, project: Path) -> None:
+    err = shell.refused("train --data own.npz --epsilon 2 --classes yes")
+    assert "'yes' is one name alone; name at least two, like no,yes, or give their number" in err
+
+
+def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
+    code, _, err = shell("train run.toml --run own.npz/run")
+    assert code == 2
+    assert err == (
+        "steppe: error: run='own.npz/run': cannot be made (Not a directory); name a folder in a "
+        "place where you may write.\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -312,6 +327,22 @@ def test_bad_input(shell: Shell, project: Path, line: str, message: str) -> None
         ("lr = 1.0", 'momentum = "x"', "momentum='x': must be a real number"),
         ("lr = 1.0", "momentum = 1.0", "momentum=1.0: must lie in [0, 1)"),
         ('name = "SGD"', 'name = "SDG"', "optimizer.name='SDG': is not known here, only "),
+        (
+            'name = "SGD"\nlr = 1.0',
+            'name = "Adamm"',
+            "optimizer.name='Adamm': is not known here, only ",
+        ),
+        (
+            "store_every = 2",
+            "[averages]\nSWA = { warmup = 1000000 }",
+            "averages='SWA(cycle=1, warmup=1000000)': would begin after the 12 steps of the plan; ",
+        ),
+        (
+            "store_every = 2",
+            "store_every = 4\n[averages]\nOPA = { k = 9 }",
+            "averages='OPA(k=9)': needs more than the 3 checkpoints that the run will have stored",
+        ),
+        ("store_every = 2", "store_every = 99", "store_every=99: would store no checkpoint in the"),
         ("[plan]", "[plan", "is not TOML"),
     ],
 )

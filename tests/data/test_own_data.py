@@ -74,6 +74,59 @@ def test_arrays_that_are_refused(
         data.read(place, classes=3)
 
 
+@pytest.mark.parametrize("form", ["npz", "folder"])
+def test_targets_of_arrays_may_be_numbers(tmp_path: Path, form: str) -> None:
+    place = arrays(tmp_path, form, x_train=X, y_train=Y + 0.5, x_test=X[:2], y_test=Y[:2] - 7)
+    found = data.read(place, numbers=True)
+    assert isinstance(found, Dataset)
+    assert found.classes is None
+    (_, train), (_, test) = found.train.tensors(), found.test.tensors()
+    assert train.dtype == test.dtype == torch.float32
+    assert train.tolist() == (Y + 0.5).tolist()
+    assert test.tolist() == (Y[:2] - 7).tolist()
+
+
+def test_a_record_may_have_several_numbers_for_targets(tmp_path: Path) -> None:
+    found = data.read(arrays(tmp_path, "npz", x=X, y=np.stack([Y, -Y], 1) / 2), numbers=True)
+    assert found.train.y.shape == (6, 2)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"x": X, "y": np.array(["a"] * 6)}, "targets of type <U1 must be numbers; store float"),
+        ({"x": X, "y": Y[:5] / 2}, "must have one row for each record"),
+        ({"x": X, "y": np.where(Y[0] == Y, np.nan, Y)}, "record 0 has a target that is not finite"),
+        ({"x": X, "y": Y * 1e300}, "has a target that is not finite in float32"),
+        (
+            {"x_train": X, "y_train": Y / 2, "x_test": X, "y_test": Y[:, None] / 2},
+            r"y_test of shape \(6, 1\) must have rows as y_train of shape \(6,\) has",
+        ),
+    ],
+)
+def test_numbers_that_are_refused(tmp_path: Path, parts: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        data.read(arrays(tmp_path, "npz", **parts), numbers=True)
+
+
+def test_the_target_of_a_table_may_be_a_number(tmp_path: Path) -> None:
+    place = tmp_path / "prices.csv"
+    place.write_text("rooms,price\n2,310.5\n3,-4e2\n")
+    found = data.read(place, target="price", numbers=True)
+    assert isinstance(found, Dataset)
+    assert (found.train.y.tolist(), found.train.y.dtype) == ([310.5, -400.0], np.float32)
+    assert found.classes is None
+    for cell in ("", "NA", "inf", "much"):
+        place.write_text(f"rooms,price\n2,310.5\n3,{cell}\n")
+        with pytest.raises(DataError, match="line 3, column 'price': must be a finite number"):
+            data.read(place, target="price", numbers=True)
+
+
+def test_numbers_have_no_classes(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="classes=3: is for labels, and the targets are"):
+        data.read(arrays(tmp_path, "npz", x=X, y=Y), classes=3, numbers=True)
+
+
 def test_classes_are_declared_never_counted(tmp_path: Path) -> None:
     place = arrays(tmp_path, "npz", x=X, y=Y)
     with pytest.raises(ConfigurationError, match="classes=None: must be declared"):
@@ -243,6 +296,7 @@ def test_a_factory_may_return_arrays_or_data_sets(
     assert len(four.test) == 1
     with pytest.raises(ConfigurationError, match="must be declared"):
         data.read("test_factory_records:pair")
+    assert data.read("test_factory_records:pair", numbers=True).classes is None
 
     mapped = data.read("test_factory_records:mapped")
     assert isinstance(mapped, MappedDataset)

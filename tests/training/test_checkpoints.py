@@ -30,6 +30,8 @@ def through(value: Any) -> Any:
         {0: {"nested": {1: "one"}}, "text": "ε"},
         {"best": float("inf"), "worst": float("-inf")},
         {"$tensor": "a key that looks like ours"},
+        {"a.b": 1, "a": {"b": 2}},
+        {0: 1, "0": 2},
         [],
         {},
     ],
@@ -79,6 +81,19 @@ def test_a_state_is_a_copy() -> None:
 def test_what_is_neither_number_nor_tensor_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"state\.a='object': cannot be written into a ch"):
         pack("state", {"a": object()}, {})
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        ({"a.b": torch.zeros(2), "a": {"b": torch.ones(2)}}, r"state\.a\.b"),
+        ({0: torch.zeros(2), "0": torch.ones(2)}, r"state\.0"),
+        ({"a": [torch.zeros(2)], "a.0": torch.ones(2)}, r"state\.a\.0"),
+    ],
+)
+def test_two_tensors_of_one_name_are_refused(value: Any, name: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{name}=\(2,\): is what two tensors of the sta"):
+        pack("state", value, {})
 
 
 def checkpoint(step: int, value: float = 0.0) -> Checkpoint:

@@ -1,8 +1,7 @@
-"""The ε of the progress bar: never below the truth, near it, and quick."""
+"""The ε of the progress bar: never below the truth, near it, and computed once."""
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from steppe import CappedPoisson, Plan
 from steppe.errors import PrivacyWarning
 from steppe.noise import StepSchedule
 from steppe.sampling import Periodic
+from steppe.training import curve as curve_module
 from steppe.training.curve import EpsilonCurve
 
 PLANS: dict[str, dict[str, Any]] = {
@@ -85,10 +85,21 @@ def test_it_never_falls() -> None:
     assert values == sorted(values)
 
 
-def test_a_lookup_takes_next_to_nothing() -> None:
-    curve = EpsilonCurve(Plan(delta=1e-5, **PLANS["short"], epsilon=None))
-    curve(2)
-    begin = time.perf_counter()
-    for _ in range(1000):
-        curve(2)
-    assert time.perf_counter() - begin < 0.05  # 50 µs each; a step of 5 ms is the shortest there is
+def test_a_value_is_computed_once_and_then_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[int] = []
+    bound = curve_module._bound
+
+    def counted(plan: Plan, steps: int) -> float:
+        computed.append(steps)
+        return bound(plan, steps)
+
+    monkeypatch.setattr(curve_module, "_bound", counted)
+    plan = Plan(delta=1e-5, **PLANS["short"])
+    curve = EpsilonCurve(plan)
+    assert computed == []  # what the run does not come to costs nothing
+    monkeypatch.setattr(Plan, "epsilon_spent", None)  # the end is known by now
+    first = curve(2)
+    assert [curve(2) for _ in range(1000)] == [first] * 1000
+    assert computed == [2]
+    curve(plan.total_steps)
+    assert computed == [2]

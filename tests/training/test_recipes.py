@@ -46,6 +46,12 @@ def test_delta_is_the_power_of_ten_below_one_over_the_population(
     assert recipe.delta < 1 / population
 
 
+def test_small_data_have_at_most_half_of_the_records_in_a_batch() -> None:
+    recipe = network(population=100, rate=1.0)
+    assert recipe.batch_size == 50
+    assert recipe.reasons["batch_size"].endswith(", at most half")
+
+
 @pytest.mark.parametrize(
     ("population", "batch"), [(1, 1), (100, 50), (3_000, 256), (60_000, 2_000), (10**7, 8_192)]
 )

@@ -25,6 +25,7 @@ from training_cases import STEPS, pairs, plan, trainer
 from steppe import GEP, SAT, Plan, SeededSource
 from steppe.averaging import (
     EMA,
+    OMV,
     OPA,
     SWA,
     CheckpointStore,
@@ -806,6 +807,70 @@ def test_outputs_without_classes_are_found_by_the_first_scores(tmp_path: Path) -
             loss=lambda out, y: (out - y).square(),
             averages=[FromStore(OPA, 3)],
         )
+
+
+@pytest.mark.parametrize("kind", [OPA, OMV])
+def test_outputs_are_not_averaged_with_an_objective(tmp_path: Path, kind: type) -> None:
+    def objective(model: nn.Module, batch: Any) -> torch.Tensor:
+        return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    with pytest.raises(ConfigurationError, match=r"\(k=3\)': asks the model about inputs alone"):
+        trainer(tmp_path / "run", objective=objective, averages=[FromStore(kind, 3)])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("below", ["file/run", "file/deeper/run"])
+def test_a_folder_that_cannot_be_made_is_refused_in_words(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        ConfigurationError, match=r"cannot be made \(.+\); name a folder in a place"
+    ):
+        trainer(tmp_path / below).fit()
+
+
+def test_a_function_that_evaluates_leaves_outputs_unscored_with_a_note(tmp_path: Path) -> None:
+    trainer(tmp_path / "run", evaluate=lambda model: {"size": 3}).fit()
+    notes = [x["text"] for x in read_log(tmp_path / "run" / "log.jsonl") if x["kind"] == "note"]
+    assert notes == ["outputs are not averaged: evaluate= is a function and has no targets"]
+
+
+class Shifted(nn.Module):
+    """A model of two inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 2)
+
+    def forward(self, x: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+        return self.layer(x + shift)
+
+
+def test_models_of_several_inputs_are_evaluated(tmp_path: Path) -> None:
+    (x, y), (held_x, held_y) = pairs(400), pairs(100, seed=1)
+    own = {
+        "model": Shifted(),
+        "data": (x, torch.full((400, 1), 0.5), y),
+        "evaluate": (held_x, torch.full((100, 1), 0.5), held_y),
+    }
+    made = trainer(tmp_path / "run", **own, averages=())
+    (row,) = made.fit().table
+    with torch.no_grad():
+        outputs = made.model(held_x, torch.tensor(0.5))
+    assert row["accuracy"] == pytest.approx(float((outputs.argmax(1) == held_y).double().mean()))
+    assert row["loss"] == pytest.approx(float(F.cross_entropy(outputs, held_y)), rel=1e-5)
+    with pytest.raises(ConfigurationError, match="asks models of one input, and a record here has"):
+        trainer(tmp_path / "other", **own, averages=[FromStore(OPA, 3)])
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_loss_of_an_evaluation_is_the_mean_over_records(tmp_path: Path, reduction: str) -> None:
+    model = nn.Linear(6, 2)
+    held = pairs(1500, seed=1)  # more than are scored at once
+    loss = nn.CrossEntropyLoss(reduction=reduction)
+    made = trainer(tmp_path / "run", model=model, loss=loss, evaluate=held, averages=())
+    (row,) = made.fit().table
+    with torch.no_grad():
+        assert row["loss"] == pytest.approx(float(F.cross_entropy(model(held[0]), held[1])))
 
 
 def test_a_schedule_that_fails_does_so_before_anything_is_spent(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ _TIERS = (
     (10.0, "a reasonable guarantee, common in practice"),
     (math.inf, "a weak guarantee: little is promised above ε = 10"),
 )
+_LARGE_DELTA = "with δ at 1/population or above, whole records may be published"
 _FALSE_ALARMS = 0.01
 _FOUND = {
     "epsilon": "what the run costs",
@@ -79,14 +80,20 @@ class Answer:
         )
         if math.isinf(spent):
             return f"{drawn} ε is infinite: nothing is promised."
-        tier = next(words for most, words in _TIERS if spent <= most)
         return (
             f"{drawn} Whoever sees all weights and knows all other records can raise the odds that "
             f"a given record was used at most {_factor(spent)} times, but for a chance of "
             f"δ = {plan.delta:g}. A test that is wrong about {_FALSE_ALARMS:.0%} of absent records "
             f"finds a present one with probability {_power(spent, plan.delta):.1%} at most. This "
-            f"is {tier}."
+            f"is {self._tier}."
         )
+
+    @property
+    def _tier(self) -> str:
+        """How much the numbers promise; nothing where δ alone lets whole records out."""
+        if self.plan.delta * (self.plan.population or 1) >= 1:
+            return f"no meaningful guarantee, whatever ε is: {_LARGE_DELTA}"
+        return next(words for most, words in _TIERS if self.spent <= most)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""

@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from steppe.cli import (
@@ -86,8 +86,8 @@ def main(words: Sequence[str] | None = None) -> int:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("once", PrivacyWarning)
-            warnings.showwarning = _show_warning
+            warnings.simplefilter("always", PrivacyWarning)
+            warnings.showwarning = _shown_once()
             code = _run(words)
             sys.stdout.flush()
             return code
@@ -131,12 +131,20 @@ def _complain(message: str) -> int:
     return BAD_INPUT
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    print(f"steppe: warning: {message}", file=sys.stderr)
+def _shown_once() -> Callable[..., None]:
+    """Prints every warning the first time; Python's "once" counts each place that warns."""
+    shown: set[str] = set()
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if str(message) not in shown:
+            shown.add(str(message))
+            print(f"steppe: warning: {message}", file=sys.stderr)
+
+    return show

@@ -81,7 +81,7 @@ def add(commands: Any) -> None:
 def run_list(arguments: argparse.Namespace) -> int:
     """Print the experiments."""
     from steppe.papers import catalogue, runner
-    from steppe.papers.__main__ import listed
+    from steppe.papers.overview import listed
     from steppe.papers.results import Results
 
     if not arguments.json:
@@ -128,7 +128,7 @@ def _results(arguments: argparse.Namespace) -> Results:
 
 
 def _show(results: Results, as_json: bool) -> None:
-    from steppe.papers.__main__ import shown
+    from steppe.papers.overview import shown
 
     text = shown(results)  # draws the figure too
     if as_json:

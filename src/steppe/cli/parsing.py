@@ -178,7 +178,14 @@ def count_or_names(text: str) -> int | list[str]:
     >>> count_or_names("3"), count_or_names("no,yes")
     (3, ['no', 'yes'])
     """
-    return text.split(",") if "," in text else whole_number(text)
+    if "," in text:
+        return text.split(",")
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is one name alone; name at least two, like no,yes, or give their number"
+        ) from None
 
 
 def column_and_texts(text: str) -> tuple[str, list[str]]:

@@ -32,9 +32,9 @@ The newest stored checkpoints answer together. A label comes with its mean proba
 that says how much the noise of the training moves it, and the share of checkpoints that agree. The
 data are inputs alone (a .npy file, or a CSV file without the column of labels), data with labels in
 the form that the run was trained on, or the test part of a public data set; they are scaled as the
-run's own were. With labels the accuracy is printed too; with --public it is kept for the run's
-report. A run without classes, such as a regression, answers with its mean outputs and their
-intervals.
+run's own were. Of the run's own data the test part is taken, and private records are refused. With
+labels the accuracy is printed too; with --public it is kept for the run's report. A run without
+classes, such as a regression, answers with its mean outputs and their intervals.
 """
 _SHOWN = 10
 _FIT = "give records of the shape that the run was trained on"
@@ -108,6 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     accuracy = None if targets is None else _accuracy(found, targets)
     facts = {"checkpoints": found.count, "interval": found.interval, "accuracy": accuracy}
     said = "" if accuracy is None else f", accuracy {accuracy:.2%}"
+    said += _part(stored, arguments.data)
     _show(arguments, _rows(found, stored.classes), _label_cells, facts, said)
     return 0
 
@@ -129,8 +130,14 @@ def _outputs(
         loss = None if targets is None else float(stored.loss(mean, targets.to(mean.dtype)))
     facts = {"checkpoints": count, "interval": arguments.interval, "loss": loss}
     said = "" if loss is None else f", loss {loss:.4f}"
+    said += _part(stored, arguments.data)
     _show(arguments, regressed.rows(mean, half), _output_cells, facts, said)
     return 0
+
+
+def _part(stored: StoredRun, place: str) -> str:
+    """Which part of the data was taken, where whoever named them may have meant all."""
+    return f"; the test part of {Path(place).name}" if stored.is_own(place) else ""
 
 
 def _rows(found: Prediction, classes: Any) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from steppe.training.loading import (
     features,
     load_data,
     make_model,
+    of_numbers,
     reading,
     trained_part,
 )
@@ -73,7 +74,7 @@ class StoredRun:
     @cached_property
     def loaded(self) -> Loaded:
         """The data of the run."""
-        found = load_data(self.tables["data"])
+        found = load_data(self.tables["data"], loss=self.loss)
         self._require_same_scale()  # bounds that were left open are settled now
         return found
 
@@ -126,14 +127,34 @@ class StoredRun:
             )
         return self.pairs(self.loaded.evaluate, most)
 
+    def is_own(self, place: str) -> bool:
+        """Whether a place is the one that the private records of the run came from."""
+        own = self.tables["data"].get("place")
+        return own is not None and (place == own or _is_same(Path(own), Path(place).expanduser()))
+
+    def _own_test_part(self, place: str) -> Pairs:
+        """The test part beside the private records, where there is one; nothing else of theirs."""
+        one_array = Path(place).suffix.lower() in (".csv", ".npy")
+        if one_array or self.loaded.evaluate is None:
+            rule = "are the private records of the run, and what they say would be shown"
+            arrays = "" if one_array else ", or put a test part beside them"
+            raise _validate.fail("data", place, rule, f"give other records{arrays}")
+        return self.held_out()
+
     def other(self, place: str) -> Pairs | tuple[Tensor, None]:
         """Other records, read as the run's own were; with labels where there are any.
 
         Args:
             place: the name of a public data set, whose test part is meant; a file or folder in the
                 form of the run's own data; inputs alone in an .npy file, or in a CSV file without
-                the column of labels; or `module:factory`.
+                the column of labels; or `module:factory`. Where it is the run's own, its test part
+                is meant.
+
+        Guarantees:
+            Gives no record from where the run found its private ones.
         """
+        if self.is_own(place):
+            return self._own_test_part(place)
         table = self.tables["data"]
         public = known(place) is not None
         made = ":" in place and not Path(place).exists()
@@ -158,6 +179,7 @@ class StoredRun:
             return self.pairs(unlabelled)[0], None
         if suffix == ".csv":
             given["target"] = table["target"]
+        given["numbers"] = of_numbers(table, self.loss)
         found = read(place, classes=self.classes, **given).records()[0]
         labelled = own_records(place, found)
         if isinstance(labelled, TensorDataset):
@@ -212,3 +234,9 @@ class StoredRun:
             with torch.no_grad():
                 write_checkpoint(self.trained, weights)
             yield name
+
+
+def _is_same(own: Path, given: Path) -> bool:
+    """Whether a path leads to the run's own file or folder, or to private arrays in that folder."""
+    private = [own, *(own / f"{name}.npy" for name in ("x_train", "y_train", "x", "y"))]
+    return given.exists() and any(path.exists() and path.samefile(given) for path in private)

@@ -62,31 +62,34 @@ def read_array(path: Path) -> NDArray[Any]:
 
 
 def arranged(
-    place: str, arrays: dict[str, NDArray[Any]], classes: int, bounds: Any, missing: bool
+    place: str, arrays: dict[str, NDArray[Any]], classes: int | None, bounds: Any, missing: bool
 ) -> Arrays:
     """Check the arrays of both parts and put them on one scale.
 
     Args:
         place: where they come from, for messages.
-        arrays: inputs and labels to train on and, where there are any, to test on, in this order.
-        classes: how many labels there are.
+        arrays: inputs and targets to train on and, where there are any, to test on, in this order.
+        classes: how many labels there are; None where the targets are numbers.
         bounds: as for `scale`.
         missing: whether NaN stands for a missing value.
     """
     x, y, *rest = arrays.values()
-    _require_pairs(place, x, y, classes)
+    targets = _targets(place, x, y, classes)
     inputs, settled = scale(place, x, bounds, missing)
-    train = Split(inputs, y.astype(np.int64))
+    train = Split(inputs, targets)
     if not rest:
         return Arrays(train, Split(train.x[:0], train.y[:0]), settled)
     x_test, y_test = rest
-    _require_pairs(place, x_test, y_test, classes)
+    test_targets = _targets(place, x_test, y_test, classes)
+    if targets.shape[1:] != test_targets.shape[1:]:
+        rule = f"y_test of shape {y_test.shape} must have rows as y_train of shape {y.shape} has"
+        raise DataError(f"place={place!r}: {rule}; reshape one of them.")
     if x_test.shape[1:] != x.shape[1:] or (x_test.dtype == np.uint8) != (x.dtype == np.uint8):
         raise DataError(
             f"place={place!r}: test records of {x_test.dtype} {x_test.shape[1:]} must be like "
             f"training records of {x.dtype} {x.shape[1:]}; store both in the same way."
         )
-    test = Split(scale(place, x_test, settled, missing)[0], y_test.astype(np.int64))
+    test = Split(scale(place, x_test, settled, missing)[0], test_targets)
     return Arrays(train, test, settled)
 
 
@@ -156,12 +159,33 @@ def _require_finite(place: str, values: NDArray[Any], missing: bool) -> None:
         )
 
 
-def _require_pairs(place: str, x: NDArray[Any], y: NDArray[Any], classes: int) -> None:
-    if x.ndim < 2 or y.ndim != 1 or len(x) != len(y) or x.size == 0:
+def _targets(
+    place: str, x: NDArray[Any], y: NDArray[Any], classes: int | None
+) -> NDArray[np.int64] | NDArray[np.float32]:
+    """Labels of the declared classes, or numbers where there are none."""
+    whole = y.ndim == 1 or (classes is None and y.ndim > 1 and y.size > 0)
+    if x.ndim < 2 or not whole or len(x) != len(y) or x.size == 0:
+        one = "target" if classes is None else "label"
         raise DataError(
             f"place={place!r}: x of shape {x.shape} and y of shape {y.shape} must have one row "
-            "for each record and one label; reshape them to (records, ...) and (records,)."
+            f"for each record and one {one}; reshape them to (records, ...) and (records,)."
         )
+    return _numbers(place, y) if classes is None else _labels(place, y, classes)
+
+
+def _numbers(place: str, y: NDArray[Any]) -> NDArray[np.float32]:
+    if y.dtype.kind not in "biuf":
+        rule = f"targets of type {y.dtype} must be numbers"
+        raise DataError(f"place={place!r}: {rule}; store floating-point numbers.")
+    bad = ~(np.abs(y.astype(np.float64)) <= LARGEST)  # NaN compares as false
+    if bad.any():
+        record = int(np.argmax(bad.reshape(len(bad), -1).any(axis=1)))
+        rule = f"record {record} has a target that is not finite in float32"
+        raise DataError(f"place={place!r}: {rule}; leave out records without a target.")
+    return y.astype(np.float32)
+
+
+def _labels(place: str, y: NDArray[Any], classes: int) -> NDArray[np.int64]:
     if y.dtype.kind not in "biu":
         raise DataError(
             f"place={place!r}: labels of type {y.dtype} must be whole numbers; recode them as "
@@ -172,6 +196,7 @@ def _require_pairs(place: str, x: NDArray[Any], y: NDArray[Any], classes: int) -
             f"place={place!r}: labels must lie from 0 to {classes - 1}; recode them, or declare "
             "the right number of classes."
         )
+    return y.astype(np.int64)
 
 
 def _npz(path: Path) -> dict[str, NDArray[Any]]:

@@ -28,7 +28,7 @@ class Split:
 
     Args:
         x: pictures as uint8 (records, height, width[, colour]), or float32 (records, features).
-        y: labels as int64, one a record.
+        y: labels as int64, one a record; or float32 numbers to predict, a row a record.
 
     Examples:
         >>> split = Split(np.full((3, 4, 4), 255, np.uint8), np.zeros(3, np.int64))
@@ -37,13 +37,13 @@ class Split:
     """
 
     x: NDArray[np.generic]
-    y: NDArray[np.int64]
+    y: NDArray[np.int64] | NDArray[np.float32]
 
     def __len__(self) -> int:
         return len(self.y)
 
     def tensors(self) -> tuple[Tensor, Tensor]:
-        """The split for training: float32 inputs, int64 labels.
+        """The split for training: float32 inputs, int64 labels or float32 numbers.
 
         Returns:
             Pictures in [0, 1] as (records, colours, height, width); tables as they are. Both are
@@ -72,7 +72,7 @@ class Dataset:
         name: its name.
         train: the records to train on.
         test: the records to evaluate on; they are never trained on.
-        classes: number of labels, a declared constant.
+        classes: number of labels, a declared constant; None where the targets are numbers.
         source: where the bytes came from.
         sha256: fingerprint of the decoded arrays of a public data set, see `digest`; empty for
             users' own data, whose hash would tell about the records.
@@ -93,7 +93,7 @@ class Dataset:
     name: str
     train: Split
     test: Split
-    classes: int
+    classes: int | None
     source: str
     sha256: str
     bounds: Any = None

@@ -15,7 +15,7 @@ from steppe.data.arrays import NAMES, arranged, read_array, read_arrays, scale
 from steppe.data.catalogue import nearest
 from steppe.data.dataset import Dataset, MappedDataset, Split
 from steppe.data.scaling import Bounds, from_records, read_off
-from steppe.data.table import Encoding, column_names, different_texts, read_table
+from steppe.data.table import Encoding, Targets, column_names, different_texts, read_table
 from steppe.errors import DataError
 from steppe.sampling import share_records
 
@@ -33,6 +33,7 @@ def read(
     categories: Mapping[str, Sequence[str]] | None = None,
     missing: str | None = None,
     test: str | Path | None = None,
+    numbers: bool = False,
 ) -> Dataset | MappedDataset:
     """Your own data.
 
@@ -60,6 +61,8 @@ def read(
         missing: "middle" lets values be missing: an empty cell, NA or NaN counts as the middle of
             the bounds, and in a column of text as none of the categories. None refuses them.
         test: another CSV file, for evaluation.
+        numbers: whether the targets are real numbers, as for a regression, and there are no
+            classes. Arrays may then have several for each record.
 
     Returns:
         The data set, with the bounds and columns that were used and what was read to find them.
@@ -83,20 +86,24 @@ def read(
     text = str(place)
     path = Path(place).expanduser()
     scaling = {"bounds": bounds, "missing": missing}
+    if numbers:
+        rule = "is for labels, and the targets are numbers"
+        _refuse({"classes": classes}, rule, "leave out one of the two")
     for_tables = {"target": target, "columns": columns, "categories": categories, "test": test}
     if isinstance(place, str) and ":" in place and not path.exists():
         _refuse(scaling, "is for files", "scale in your own code, and leave it out")
         _refuse(for_tables, "is for CSV files", "leave it out")
-        return _made(place, classes)
+        return _made(place, classes, numbers)
     if not path.exists():
         raise _absent(text)
     if path.suffix.lower() == ".csv":
         encoding = _encoding(columns, bounds, categories, missing)
-        return _table(path, classes, target, encoding, test)
+        return _table(path, classes, numbers, target, encoding, test)
     if path.is_file() and path.suffix.lower() != ".npz":
         raise DataError(f"place={text!r}: is of no kind that is read here; {_KINDS}.")
     _refuse(for_tables, "is for CSV files", "leave it out; arrays have x_test and y_test")
-    return _dataset(text, read_arrays(path), _count(classes), bounds, _may_miss(missing))
+    count = _count(classes, numbers)
+    return _dataset(text, read_arrays(path), count, bounds, _may_miss(missing))
 
 
 def read_inputs(
@@ -145,26 +152,27 @@ def _encoding(
 def _table(
     path: Path,
     classes: int | Sequence[str] | None,
+    numbers: bool,
     target: str | None,
     encoding: Encoding,
     test: str | Path | None,
 ) -> Dataset:
-    count = _count(classes)
+    count = _count(classes, numbers)
     known = different_texts("classes", classes, _NAMES) if _are_names(classes) else count
     if not isinstance(target, str):
         raise _validate.fail("target", target, "must name the column of labels", "add target=")
     x, y, settled = read_table(path, target, known, encoding)
-    train = Split(x, _labels(y))
+    train = Split(x, _targets(y))
     other = Split(train.x[:0], train.y[:0])
     if test is not None:
         # The same columns in the same order, whatever order the test file has them in.
         x, y, _ = read_table(_other(test, path), target, known, settled)
-        other = Split(x, _labels(y))
+        other = Split(x, _targets(y))
     columns = tuple(settled.columns or ())
     return _built(str(path), train, other, count, encoding.bounds, settled.bounds, columns)
 
 
-def _labels(y: NDArray[np.int64] | None) -> NDArray[np.int64]:
+def _targets(y: Targets | None) -> Targets:
     return np.zeros(0, np.int64) if y is None else y
 
 
@@ -198,7 +206,9 @@ def _may_miss(missing: str | None) -> bool:
     return missing is not None
 
 
-def _made(place: str, classes: int | Sequence[str] | None) -> Dataset | MappedDataset:
+def _made(
+    place: str, classes: int | Sequence[str] | None, numbers: bool
+) -> Dataset | MappedDataset:
     made = made_by(place, "place")
     if isinstance(made, Dataset):
         _require_apart(place, (made.train.x, made.train.y), (made.test.x, made.test.y))
@@ -210,11 +220,11 @@ def _made(place: str, classes: int | Sequence[str] | None) -> Dataset | MappedDa
     if len(parts) in (2, 4) and all(_is_array(part) for part in parts):
         arrays = dict(zip(NAMES, map(np.asarray, parts), strict=False))
         _require_apart(place, *(tuple(arrays.values())[start : start + 2] for start in (0, 2)))
-        return _dataset(place, arrays, _count(classes), None, missing=False)
+        return _dataset(place, arrays, _count(classes, numbers), None, missing=False)
     if len(parts) in (1, 2) and all(
         hasattr(part, "__len__") and hasattr(part, "__getitem__") for part in parts
     ):
-        count = None if classes is None else _count(classes)
+        count = None if classes is None else _count(classes, numbers)
         test = parts[1] if len(parts) == 2 else None
         _require_apart(place, parts[0], test)
         return MappedDataset(place, parts[0], test, count)
@@ -235,10 +245,17 @@ def _is_array(part: Any) -> bool:
     return hasattr(part, "__array__") and hasattr(part, "shape")
 
 
-def _count(classes: int | Sequence[str] | None) -> int:
+def _count(classes: int | Sequence[str] | None, numbers: bool) -> int | None:
+    """How many labels there are; None where the targets are numbers."""
+    if numbers:
+        return None
     if classes is None:
         raise _validate.fail(
-            "classes", None, "must be declared", "give the number of labels there can be"
+            "classes",
+            None,
+            "must be declared",
+            "give the number of labels there can be; for a regression, numbers=True, or in a file "
+            'a loss such as "mse_loss"',
         )
     if _are_names(classes):
         return len(different_texts("classes", classes, _NAMES))
@@ -250,7 +267,7 @@ def _are_names(classes: Any) -> bool:
 
 
 def _dataset(
-    place: str, arrays: dict[str, NDArray[Any]], classes: int, bounds: Any, missing: bool
+    place: str, arrays: dict[str, NDArray[Any]], classes: int | None, bounds: Any, missing: bool
 ) -> Dataset:
     train, test, settled = arranged(place, arrays, classes, bounds, missing)
     return _built(place, train, test, classes, bounds, settled)
@@ -260,7 +277,7 @@ def _built(
     place: str,
     train: Split,
     test: Split,
-    classes: int,
+    classes: int | None,
     asked: Any,
     bounds: Any,
     columns: tuple[str, ...] = (),

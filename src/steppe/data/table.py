@@ -29,6 +29,7 @@ from steppe.errors import DataError
 # What programs write where a value is missing.
 _MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "?"))
 MIDDLE = "middle"
+Targets = NDArray[np.int64] | NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -55,22 +56,24 @@ class Records(NamedTuple):
 
     Args:
         x: inputs, float32.
-        y: labels, or None where no target was named.
+        y: labels or numbers to predict, or None where no target was named.
         encoding: how they were made, with columns and bounds settled.
     """
 
     x: NDArray[np.float32]
-    y: NDArray[np.int64] | None
+    y: Targets | None
     encoding: Encoding
 
 
 def read_table(
     path: Path,
     target: str | None,
-    classes: int | Sequence[str],
+    classes: int | Sequence[str] | None,
     encoding: Encoding,
 ) -> Records:
     """Read a CSV file with a header line, once; see `steppe.data.read` for the arguments.
+
+    Without classes the target is a number, as for a regression.
 
     Guarantees:
         Nothing but bounds is computed over several records, and those only where the encoding asks
@@ -89,10 +92,10 @@ def read_table(
         raise _wrong(path, "must be text in UTF-8", "save it as CSV in UTF-8") from None
     except csv.Error as reason:
         raise _wrong(path, f"must be a CSV file ({reason})", "save it again") from None
-    values, labels = cells
+    values, targets = cells
     if not len(values):
         raise _wrong(path, "must hold at least one record", "check that it is the right file")
-    return _encoded(values, labels if target is not None else None, settled)
+    return _encoded(values, targets if target is not None else None, settled)
 
 
 def column_names(path: Path) -> list[str]:
@@ -201,9 +204,9 @@ def _cells(
     lines: Any,
     header: list[str],
     target: str | None,
-    classes: int | Sequence[str],
+    classes: int | Sequence[str] | None,
     encoding: Encoding,
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+) -> tuple[NDArray[np.float64], Targets]:
     """A number for each cell: its value, or the place of its category; NaN for a missing one."""
     columns, known = encoding.columns or (), encoding.categories or {}
     readers: list[tuple[int, str, Callable[[str], float | None]]] = [
@@ -211,7 +214,7 @@ def _cells(
         for name in columns
     ]
     label = None if target is None else (header.index(target), _label(classes))
-    values, labels = array("d"), array("q")
+    values, targets = array("d"), array("d")
     count = 0
     for row in lines:
         if not row:
@@ -229,17 +232,17 @@ def _cells(
             values.append(value)
         if label is not None:
             found = label[1](row[label[0]].strip())
-            if found is None:
-                rule = f"line {line}, column {target!r}: must be {_wanted(classes)}"
-                raise _wrong(path, rule, "recode the labels, or declare the right classes")
-            labels.append(int(found))
+            if found is None or math.isnan(found):
+                raise _wrong_target(path, f"line {line}, column {target!r}", classes)
+            targets.append(found)
     shape = (count, len(columns))
-    return np.frombuffer(values, np.float64).reshape(shape), np.frombuffer(labels, np.int64).copy()
+    numbers = np.frombuffer(targets, np.float64)
+    return np.frombuffer(values, np.float64).reshape(shape), (
+        numbers.astype(np.float32) if classes is None else numbers.astype(np.int64)
+    )
 
 
-def _encoded(
-    values: NDArray[np.float64], labels: NDArray[np.int64] | None, encoding: Encoding
-) -> Records:
+def _encoded(values: NDArray[np.float64], targets: Targets | None, encoding: Encoding) -> Records:
     columns, known = encoding.columns or (), encoding.categories or {}
     numeric = [place for place, name in enumerate(columns) if name not in known]
     bounds = encoding.bounds
@@ -256,7 +259,7 @@ def _encoded(
         for place, name in enumerate(columns)
     ]
     x = np.concatenate(parts, axis=1, dtype=np.float32)
-    return Records(x, labels, replace(encoding, bounds=bounds))
+    return Records(x, targets, replace(encoding, bounds=bounds))
 
 
 def _number(cell: str) -> float | None:
@@ -278,7 +281,9 @@ def _place(texts: Sequence[str]) -> Callable[[str], float | None]:
     return read
 
 
-def _label(classes: int | Sequence[str]) -> Callable[[str], float | None]:
+def _label(classes: int | Sequence[str] | None) -> Callable[[str], float | None]:
+    if classes is None:
+        return _number
     if not isinstance(classes, int):
         return {text: float(place) for place, text in enumerate(classes)}.get
 
@@ -289,10 +294,15 @@ def _label(classes: int | Sequence[str]) -> Callable[[str], float | None]:
     return read
 
 
-def _wanted(classes: int | Sequence[str]) -> str:
+def _wrong_target(path: Path, where: str, classes: int | Sequence[str] | None) -> DataError:
+    if classes is None:
+        return _wrong(path, f"{where}: must be a finite number", "leave out records without one")
     if isinstance(classes, int):
-        return f"a whole number from 0 to {classes - 1}"
-    return "one of the declared classes " + ", ".join(map(repr, classes))
+        wanted = f"a whole number from 0 to {classes - 1}"
+    else:
+        wanted = "one of the declared classes " + ", ".join(map(repr, classes))
+    remedy = "recode the labels, or declare the right classes"
+    return _wrong(path, f"{where}: must be {wanted}", remedy)
 
 
 def _refused(path: Path, line: int, name: str, text: bool) -> DataError:

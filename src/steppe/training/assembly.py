@@ -13,10 +13,10 @@ from torch.optim import Optimizer
 from steppe import _validate
 from steppe.averaging import EMA, OMV, OPA, Average, Keep
 from steppe.sampling import records
-from steppe.training import naming, recipes
-from steppe.training.kept import FromStore, Keepable, Snapshots
+from steppe.training import arguments, naming, recipes
+from steppe.training.kept import FromStore, Keepable, Kept, Snapshots, stored_steps
 from steppe.training.loading import DATA_KEYS, features, load_data, make_model, trained_part
-from steppe.training.losses import LOSSES, for_classes, labelled, loss_of
+from steppe.training.losses import LOSSES, loss_of, why_no_outputs
 from steppe.training.planning import PLACES, PLAN_KEYS, settle
 
 TABLES = ("data", "model", "plan", "optimizer", "scheduler", "averages", "train")
@@ -48,6 +48,11 @@ def check(tables: Mapping[str, Any]) -> None:
     _check_texts("data", data, ("name", "place", "target", "test"))
     _check_texts("model", tables.get("model", {}), ("name", "factory"))
     _check_train(tables.get("train", {}))
+    # Here, since a rule that has no rate for a name that is none would speak of the rate.
+    for where, classes in (("optimizer", naming.optimizers()), ("scheduler", naming.schedulers())):
+        name = tables.get(where, {}).get("name")
+        if isinstance(name, str) and name not in classes:
+            raise naming.unknown(f"{where}.name", name, classes)
     naming.check_keys("averages", tables.get("averages", {}), naming.averages())
     for place in PLACES:
         if place in tables.get("plan", {}):
@@ -109,7 +114,7 @@ class Assembly:
         self._train = self.resolved["train"]
         if "ledger" in self._train:  # also for who resumes from another folder
             self._train["ledger"] = str(Path(self._train["ledger"]).expanduser().resolve())
-        self.loaded = load_data(self.resolved["data"], self.reasons)
+        self.loaded = load_data(self.resolved["data"], self.reasons, loss_of(self._train))
         seed = self._train.get("seed")
         self.model = make_model(self.resolved["model"], self.loaded, seed, self.reasons)
         self.trained = trained_part(self.model)
@@ -128,6 +133,7 @@ class Assembly:
         self.optimizer = self._make_optimizer()
         self.scheduler = self._make_scheduler()
         self.averages = self._make_averages()
+        self._require_keepable()
 
     @cached_property
     def data(self) -> Any:
@@ -157,6 +163,11 @@ class Assembly:
     @property
     def _keep(self) -> Keep | None:
         return Keep(**self._train["keep"]) if "keep" in self._train else None
+
+    @property
+    def _no_outputs(self) -> str | None:
+        """Why a run has no averages of outputs, such as a regression."""
+        return why_no_outputs(loss_of(self._train), records(self.loaded.train))
 
     def _features(self, pairs: Any) -> Any:
         return features(self.model, pairs, bool(self._train.get("progress", True)))
@@ -196,6 +207,13 @@ class Assembly:
             self._train.setdefault("store_every", max(1, self.known_plan.total_steps // _STORED))
         return made
 
+    def _require_keepable(self) -> None:
+        """What a trainer would refuse about averages, for who only plans a run as well."""
+        steps = self.known_plan.total_steps
+        every = arguments.store_every(self._train.get("store_every"), steps)
+        keep = arguments.keep(self._keep, every)
+        Kept(self.trained, self.averages, steps, stored_steps(every, steps, keep), self._no_outputs)
+
     def _average(self, name: str, options: dict[str, Any]) -> Keepable:
         where, known = f"averages.{name}", naming.averages()
         if name in ("OPA", "OMV"):
@@ -216,9 +234,8 @@ class Assembly:
         every = self._train.setdefault("store_every", max(1, steps // _STORED))
         self.reasons["averages"] = recipes.FREE
         chosen: list[Keepable] = [*recipes.averages(self.trained, steps)]
-        stored = (self._keep or Keep()).kept(range(every, steps + 1, every))
-        # A regression has no classes whose probabilities could be averaged.
-        if stored and for_classes(loss_of(self._train)) and labelled(records(self.loaded.train)):
+        stored = stored_steps(every, steps, self._keep)
+        if stored and self._no_outputs is None:
             k = min(_TOGETHER, len(stored))
             chosen += [FromStore(OPA, k), FromStore(OMV, k)]
         self.resolved["averages"] = dict(map(_name_and_table, chosen))

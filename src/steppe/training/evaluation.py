@@ -13,6 +13,7 @@ from steppe._modes import evaluating
 from steppe._text import first_line
 from steppe.averaging import Outputs
 from steppe.clipping.batches import count
+from steppe.clipping.objective import per_record
 from steppe.errors import DataError, SteppeError
 from steppe.sampling import Records, records, share_records
 
@@ -26,8 +27,8 @@ class Evaluation:
     """Scores models on public or held-out data.
 
     Args:
-        data: pairs of inputs and targets in any form that training data may have, or a function of
-            the model that returns numbers by name.
+        data: inputs, one or several, and targets in any form that training data may have; or a
+            function of the model that returns numbers by name.
         loss: as in training.
         objective: as in training, instead of `loss`.
 
@@ -43,14 +44,15 @@ class Evaluation:
         objective: Callable[[nn.Module, Any], Tensor] | None,
     ) -> None:
         self._own = data if callable(data) and not isinstance(data, Records) else None
-        self._loss, self._objective = loss, objective
+        self._loss = None if loss is None else per_record(loss)
+        self._objective = objective
         self._shown = getattr(data, "__name__", type(data).__name__)
         self._rows = None if self._own is not None else _records(data)
         if self._rows is not None and objective is None:
-            self._require_pairs(self._rows)
+            self._require_targets(self._rows)
 
     @property
-    def has_pairs(self) -> bool:
+    def has_targets(self) -> bool:
         """Whether there are inputs and targets, which averages of outputs need."""
         return self._rows is not None and self._objective is None
 
@@ -71,7 +73,10 @@ class Evaluation:
 
     @torch.no_grad()
     def scores(self, model: nn.Module) -> Scores:
-        """Mean loss, and the accuracy where there are classes; or the user's own numbers."""
+        """Mean loss of a record, as training takes it, and the accuracy where there are classes.
+
+        Or the user's own numbers.
+        """
         with evaluating(model):
             if self._own is not None:
                 return _numbers(self._own(model))
@@ -81,9 +86,9 @@ class Evaluation:
                 if self._objective is not None:
                     total += float(self._objective(model, batch).double().sum())
                 else:
-                    inputs, targets = batch
-                    outputs = model(inputs)
-                    total += float(self._loss_of(outputs, targets)) * size
+                    *inputs, targets = batch
+                    outputs = model(*inputs)
+                    total += float(self._losses(outputs, targets).double().sum())
                     classes = _has_classes(outputs, targets)
                     if classes:
                         right += int((outputs.argmax(dim=-1) == targets).sum())
@@ -92,14 +97,14 @@ class Evaluation:
         return {"accuracy": right / seen, **scores} if classes else scores
 
     def inputs_and_targets(self) -> tuple[Tensor, Tensor]:
-        """All pairs at once."""
+        """All pairs at once, where a record has one input."""
         parts = list(self._batches())
         return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
 
-    def _loss_of(self, outputs: Any, targets: Any) -> Tensor:
+    def _losses(self, outputs: Any, targets: Any) -> Tensor:
         if self._loss is None:
             raise _validate.fail("loss", None, "is needed to evaluate", "pass loss=")
-        return self._loss(outputs, targets).double().mean()
+        return self._loss(outputs, targets)
 
     def _batches(self) -> Iterator[Any]:
         if self._rows is None:
@@ -107,9 +112,9 @@ class Evaluation:
         for rows in torch.arange(len(self._rows)).split(_AT_ONCE):
             yield self._rows.take(rows)
 
-    def _require_pairs(self, rows: Records) -> None:
+    def _require_targets(self, rows: Records) -> None:
         example = rows.example()
-        if not isinstance(example, tuple | list) or len(example) != 2:
+        if not isinstance(example, tuple | list) or len(example) < 2:
             raise _validate.fail(
                 "evaluate",
                 type(example).__name__,

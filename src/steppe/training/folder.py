@@ -76,9 +76,19 @@ class RunFolder:
         """The folder for one process alone, made closed to other users; a full disk in words."""
         self._refuse_a_file()
         with room_left(self.path):
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make()
             with single_writer(self.path):
                 yield
+
+    def _make(self) -> None:
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                raise
+            rule = f"cannot be made ({error.strerror})"
+            remedy = "name a folder in a place where you may write"
+            raise _validate.fail("run", str(self.path), rule, remedy) from error
 
     def begin(
         self, plan: Plan, statement: Statement, config: Mapping[str, Any], toml: str | None

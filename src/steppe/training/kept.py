@@ -19,11 +19,13 @@ from steppe.averaging import (
     Averages,
     CheckpointStore,
     Ensemble,
+    Keep,
     PowerAverages,
 )
 from steppe.averaging.posthoc import GAMMAS, check_gammas
 from steppe.errors import ConfigurationError
 from steppe.training.evaluation import Evaluation, Scores, mean_output_scores, vote_scores
+from steppe.training.losses import NO_CLASSES
 
 LAST = "last"
 
@@ -110,7 +112,7 @@ class Kept:
         averages: averages of weights made for it, averages of outputs, and snapshots.
         steps: of the plan.
         stored: the steps whose checkpoints the run will have in its store at the end.
-        classes: whether the model may answer with one logit a class.
+        no_outputs: why averages of outputs cannot be taken; None where they may be.
     """
 
     def __init__(
@@ -119,7 +121,7 @@ class Kept:
         averages: Sequence[object],
         steps: int,
         stored: Sequence[int],
-        classes: bool,
+        no_outputs: str | None,
     ) -> None:
         for average in averages:
             if isinstance(average, Average):
@@ -129,8 +131,8 @@ class Kept:
             else:
                 remedy = "use EMA(model, 0.99) or FromStore(OPA, 20)"
                 raise _validate.fail("averages", average, "is no average", remedy)
-            if isinstance(average, FromStore) and not classes:
-                raise _no_classes(average)
+            if isinstance(average, FromStore) and no_outputs is not None:
+                raise _refused(average, no_outputs)
         self._model = model
         self._outputs = [average for average in averages if isinstance(average, FromStore)]
         self._snapshots = [average for average in averages if isinstance(average, Snapshots)]
@@ -145,7 +147,7 @@ class Kept:
     def require_classes(self, scores: Scores) -> None:
         """Refuse averages of outputs where a model that was scored has shown no classes."""
         if self._outputs and "accuracy" not in scores:
-            raise _no_classes(self._outputs[0])
+            raise _refused(self._outputs[0], NO_CLASSES)
 
     def open(self, store: CheckpointStore | None) -> None:
         """Begin to write snapshots into the run's store."""
@@ -172,6 +174,11 @@ class Kept:
         outputs = (average.kind for average in self._outputs)
         return [*(self._together or ()), *outputs, *(PowerAverages for _ in self._snapshots)]
 
+    @property
+    def averages_outputs(self) -> bool:
+        """Whether any of them is an average of outputs."""
+        return bool(self._outputs)
+
     def update(self) -> None:
         """Take the model's present weights into account."""
         if self._together is not None:
@@ -197,7 +204,7 @@ class Kept:
         what one of them alone would take.
         """
         stored = len(store.entries())
-        if not self._outputs or not stored or not evaluation.has_pairs:
+        if not self._outputs or not stored or not evaluation.has_targets:
             return
         inputs, targets = evaluation.inputs_and_targets()
         for k in dict.fromkeys(average.k for average in self._outputs):
@@ -227,6 +234,16 @@ class Kept:
             powers.load_state_dict(saved)
 
 
+def stored_steps(every: int | None, steps: int, keep: Keep | None) -> list[int]:
+    """The steps whose checkpoints a run has in its store at the end.
+
+    Examples:
+        >>> stored_steps(3, 10, None), stored_steps(None, 10, None)
+        ([3, 6, 9], [])
+    """
+    return (keep or Keep()).kept(range(every, steps + 1, every) if every else ())
+
+
 def _require_weights(average: Average, model: nn.Module, steps: int) -> None:
     average.layout.now(model)  # refuses the average of another model
     if isinstance(average, SWA) and average.warmup > steps:
@@ -247,14 +264,9 @@ def _require_store(average: FromStore | Snapshots, steps: int, stored: Sequence[
         raise _validate.fail("averages", name, rule, "take them more often")
 
 
-def _no_classes(average: FromStore) -> ConfigurationError:
-    return _validate.fail(
-        "averages",
-        str(average),
-        "averages the probabilities of classes, and this run has none: they take whole-number "
-        "labels, a loss such as cross_entropy and a logit a class",
-        "use averages of weights, such as EMA and SWA",
-    )
+def _refused(average: FromStore, rule: str) -> ConfigurationError:
+    remedy = "use averages of weights, such as EMA and SWA"
+    return _validate.fail("averages", str(average), rule, remedy)
 
 
 def label(average: Average) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import Subset
 
@@ -24,6 +25,7 @@ from steppe.data.scaling import FROM_RECORDS, read_off
 from steppe.models.scattering import ScatteringLinear
 from steppe.sampling import labels, records
 from steppe.training import naming
+from steppe.training.losses import for_classes
 from steppe.training.own_records import own_code, own_records
 
 _OF_READ = ("classes", "target", "columns", "bounds", "categories", "missing", "test")
@@ -72,19 +74,30 @@ class Loaded:
         )
 
     @property
+    def one_number(self) -> bool:
+        """Whether the target of a record is one real number."""
+        tensors = getattr(self.train, "tensors", None)
+        return tensors is not None and tensors[-1].dim() == 1 and tensors[-1].is_floating_point()
+
+    @property
     def columns(self) -> bool:
         """Whether a record is a vector, such as a row of a table."""
         tensors = getattr(self.train, "tensors", None)
         return tensors is not None and tensors[0].dim() == 2
 
 
-def load_data(table: dict[str, Any], reasons: dict[str, str] | None = None) -> Loaded:
+def load_data(
+    table: dict[str, Any],
+    reasons: dict[str, str] | None = None,
+    loss: Callable[..., Tensor] = F.cross_entropy,
+) -> Loaded:
     """Load what `[data]` names.
 
     Args:
         table: the table; a relative path in it becomes an absolute one, and bounds that a file
             needs and nobody declared are read from it, once, and put there.
         reasons: receives the reason for that.
+        loss: of the run. Where it is for numbers and no classes are declared, targets are numbers.
     """
     if "name" in table:
         for key in (*_OF_READ, "bounds_from"):
@@ -93,7 +106,7 @@ def load_data(table: dict[str, Any], reasons: dict[str, str] | None = None) -> L
                 raise _validate.fail(f"data.{key}", table[key], rule, "leave it out")
         found: Any = load(table["name"])
     else:
-        found = _read_own(table, {} if reasons is None else reasons)
+        found = _read_own(table, {} if reasons is None else reasons, loss)
     own = isinstance(found, MappedDataset)
     with own_code(found.name) if own else contextlib.nullcontext():
         train, evaluate = found.records()
@@ -130,7 +143,12 @@ def as_columns(batch: Any) -> Any:
     return tuple(batch) if isinstance(batch, list) else batch
 
 
-def _read_own(table: dict[str, Any], reasons: dict[str, str]) -> Any:
+def of_numbers(table: Mapping[str, Any], loss: Callable[..., Tensor]) -> bool:
+    """Whether the targets of a user's own data are real numbers, as declared."""
+    return "place" in table and "classes" not in table and not for_classes(loss)
+
+
+def _read_own(table: dict[str, Any], reasons: dict[str, str], loss: Callable[..., Tensor]) -> Any:
     """The user's own data; what is not declared about files is settled in the table.
 
     The numbers themselves go there, since whoever predicts needs the same scale.
@@ -138,6 +156,7 @@ def _read_own(table: dict[str, Any], reasons: dict[str, str]) -> Any:
     if "bounds_from" in table:
         _validate.one_of("data.bounds_from", table["bounds_from"], (FROM_RECORDS,))
     options = {key: table[key] for key in _OF_READ if key in table}
+    options["numbers"] = of_numbers(table, loss)
     place = table["place"]
     if ":" in place and not Path(place).expanduser().exists():
         return read_data(place, **options)
@@ -195,7 +214,7 @@ def make_model(
                 raise _validate.fail("model.factory", table["factory"], rule, "return the model")
             return _fixed(model, reasons)
         if "name" not in table and data is not None:
-            table["name"], reasons["model"] = _chosen(data.shape)
+            table["name"], reasons["model"] = _chosen(data)
         name, options = naming.name_and_options("model", table)
         known = models.parameters(name)
         for key, value in ({} if data is None else _sizes(data)).items():
@@ -244,7 +263,10 @@ def trained_part(model: nn.Module) -> nn.Module:
     return model.head if isinstance(model, ScatteringLinear) else model
 
 
-def _chosen(shape: tuple[int, ...]) -> tuple[str, str]:
+def _chosen(data: Loaded) -> tuple[str, str]:
+    shape = data.shape
+    if data.one_number:
+        return "linear", "one number for each record; name a network to learn more"
     if len(shape) == 3 and shape[1] == shape[2] and shape[1] % 4 == 0:
         why = "fixed features and a linear head: all of the budget goes into one small problem"
         return "scattering-linear", why

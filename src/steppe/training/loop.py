@@ -176,7 +176,10 @@ class Loop:
         )
 
     def _output_scores(self, evaluation: Evaluation, store: CheckpointStore) -> list[Scored]:
-        """The scores of averages of outputs; none, and a note why, if a checkpoint has none."""
+        """The scores of averages of outputs; none, and a note why, if they cannot be had."""
+        if self._trainer.kept.averages_outputs and not evaluation.has_targets:
+            self._say("outputs are not averaged: evaluate= is a function and has no targets")
+            return []
         try:
             return list(self._trainer.kept.output_scores(evaluation, store))
         except Exception as error:

@@ -22,6 +22,10 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
     )
 }
 _OF_CLASSES = (F.cross_entropy, F.nll_loss)
+NO_CLASSES = (
+    "averages the probabilities of classes, and this run has none: they take whole-number labels, "
+    "a loss such as cross_entropy and a logit a class"
+)
 
 
 def loss_of(train: Mapping[str, Any]) -> Callable[..., Tensor]:
@@ -39,7 +43,25 @@ def for_classes(loss: Callable[..., Tensor] | None) -> bool:
     return loss in _OF_CLASSES or loss not in LOSSES.values()
 
 
-def labelled(rows: Records) -> bool:
+def why_no_outputs(loss: Callable[..., Tensor] | None, rows: Records) -> str | None:
+    """Why outputs of several checkpoints cannot be averaged, or None where they may be.
+
+    Args:
+        loss: of the run; None where it has an objective of its own.
+        rows: its records, of which the form alone is looked at.
+    """
+    if loss is None:
+        return (
+            "asks the model about inputs alone, and with objective= only the objective knows what "
+            "is asked"
+        )
+    if not (for_classes(loss) and _labelled(rows)):
+        return NO_CLASSES
+    inputs = len(rows.example()) - 1
+    return None if inputs == 1 else f"asks models of one input, and a record here has {inputs}"
+
+
+def _labelled(rows: Records) -> bool:
     """Whether records are inputs with one whole number each, by their form alone."""
     example = rows.example()
     if not isinstance(example, tuple | list) or len(example) < 2:

@@ -24,6 +24,8 @@ class Outcome:
             the `seconds` until it was there: the training, which all of them share, and then
             making and scoring this one.
         epsilon: ε at the plan's δ of every step that was charged; None where nothing is promised.
+            Where a callback ended the run, it holds only if the step at which it did so depends on
+            nothing that it saw; otherwise the plan's ε holds, which the statement has.
         delta: δ.
         steps: steps that the published weights went through.
         lost: steps that were charged and lost to interruptions.

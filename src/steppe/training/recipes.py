@@ -183,7 +183,7 @@ def _rules(kind: Kind, population: int) -> dict[str, tuple[Any, str]]:
         "batch_size": (
             min(max(batch, _SMALLEST_BATCH), max(1, population // 2)),
             f"large, so that many records share the noise: {share}, {_SMALLEST_BATCH} to "
-            f"{kind.largest}",
+            f"{kind.largest}, at most half",
         ),
         "steps": (kind.steps, f"enough for {kind.name}; more would need more noise in each"),
         "clip": kind.clip,

@@ -23,9 +23,9 @@ from steppe.sampling import records
 from steppe.training import arguments, recipes, resuming, settings
 from steppe.training.evaluation import Evaluation, refuse_training_data
 from steppe.training.folder import RunFolder
-from steppe.training.kept import Keepable, Kept
+from steppe.training.kept import Keepable, Kept, stored_steps
 from steppe.training.loop import Loop
-from steppe.training.losses import for_classes, labelled
+from steppe.training.losses import why_no_outputs
 from steppe.training.moment import Callback
 from steppe.training.outcome import Outcome
 from steppe.training.schedule import Schedule
@@ -48,9 +48,9 @@ class Trainer:
             that `recipes.optimizer_for` gives for this model and plan.
         scheduler: any torch scheduler over that optimizer, stepped once a step.
         run: the run's folder; None makes a new one under `runs/`.
-        evaluate: public or held-out data, inputs and targets; or a function of the model that
-            returns numbers by name. Scores are written down and shown, so these must not be the
-            private data. The first weights are scored before anything is charged.
+        evaluate: public or held-out data, inputs and targets as in `data`; or a function of the
+            model that returns numbers by name. Scores are written down and shown, so these must not
+            be the private data. The first weights are scored before anything is charged.
         averages: averages of weights made for the model; `FromStore` for averages of outputs and
             `Snapshots` for horizons to choose afterwards. None for those of `recipes.averages`
             where the optimizer is chosen by rule too, and for none elsewhere.
@@ -178,9 +178,8 @@ class Trainer:
         self._keep = arguments.keep(keep, store_every)
         self.model, self.optimizer = model, optimizer
         kept = arguments.several("averages", () if averages is None else averages)
-        may_have_classes = objective is not None or (for_classes(loss) and labelled(rows))
-        stored = range(store_every, steps + 1, store_every) if store_every else ()
-        self.kept = Kept(model, kept, steps, (self._keep or Keep()).kept(stored), may_have_classes)
+        stored = stored_steps(store_every, steps, self._keep)
+        self.kept = Kept(model, kept, steps, stored, why_no_outputs(loss, rows))
         self.progress = progress
         self.toml: str | None = None
         shared = self.folder.ledger if ledger is None else ledger
@@ -263,7 +262,7 @@ class Trainer:
         if self.evaluation is not None:
             scores = self.evaluation.rehearse(self.model)
             self.schedule.require_loss(scores)
-            if self.evaluation.has_pairs:
+            if self.evaluation.has_targets:
                 self.kept.require_classes(scores)
 
     def _account(self, run: str, anchor: Anchor) -> Account:
