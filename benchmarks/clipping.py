@@ -20,7 +20,7 @@ import torch
 from benchmarks import engines, memory, settings, timing
 from benchmarks.bars import Bar, Row, evaluate
 from benchmarks.cases import CASES, Case, select
-from benchmarks.report import Physical, Remark, Report, bar_table, row_table
+from benchmarks.report import Physical, Remark, Report, bar_table, row_table, today
 from steppe._validate import positive_integer
 
 RESULTS = Path(__file__).parent / "results" / "clipping.json"
@@ -67,8 +67,9 @@ def measure_case(case: Case, names: Sequence[str], effort: Effort, report: Repor
         else:
             steps[name] = step
     for name in steps:
+        at_once = engines.physical_batch(name, case, chunk)
         report.physical_batches.append(
-            Physical(case.model, case.batch, name, engines.physical_batch(name, case, chunk))
+            Physical(case.model, case.batch, name, at_once, today(), report.command)
         )
     if any(name.startswith("opacus") for name in steps):
         for text in engines.opacus_replacements(case):

@@ -29,12 +29,20 @@ class Remark:
 
 @dataclass(frozen=True)
 class Physical:
-    """How many records an engine took through the model at once."""
+    """How an engine's row was measured.
+
+    Attributes:
+        model, batch, engine: the row.
+        records: how many it took through the model at once.
+        date, command: when and by which command; empty where an older file did not say.
+    """
 
     model: str
     batch: int
     engine: str
     records: int
+    date: str = ""
+    command: str = ""
 
 
 @dataclass

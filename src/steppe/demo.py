@@ -1,4 +1,4 @@
-"""`steppe demo`: a private model of handwritten digits in about two minutes on two cores.
+"""`steppe demo`: a private model of handwritten digits in two to three minutes on two cores.
 
 MNIST at ε = 2, everything else by rule, and every average of the run. Where MNIST cannot be had,
 made-up pictures take its place, and the output says so. Nothing here is special to the demo: it is

