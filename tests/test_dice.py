@@ -41,7 +41,7 @@ DRAWS: dict[str, Callable[[], float]] = {
 
 @pytest.mark.parametrize("name", DRAWS)
 def test_numbers_are_fresh_in_every_block_and_the_generators_are_put_back(name: str) -> None:
-    draw, dice = DRAWS[name], Dice(SecureSource())
+    draw, dice = DRAWS[name], Dice(SecureSource(), "test")
     seed()
     draw()  # may leave a second normal number for the next call
     before, found = states(), []
@@ -56,7 +56,7 @@ def test_numbers_are_fresh_in_every_block_and_the_generators_are_put_back(name: 
 def test_generators_are_put_back_after_an_error() -> None:
     seed()
     before = states()
-    dice = Dice(SecureSource())
+    dice = Dice(SecureSource(), "test")
 
     def fails() -> None:
         with dice.rolled():
@@ -70,12 +70,16 @@ def test_generators_are_put_back_after_an_error() -> None:
 
 
 def test_a_seeded_source_gives_the_same_numbers_again() -> None:
-    def numbers() -> list[float]:
-        dice = Dice(SeededSource(3))
+    def numbers(purpose: str = "test") -> list[float]:
+        source = SeededSource(3)
+        dice = Dice(source, purpose)
         with dice.rolled():
-            return [draw() for draw in DRAWS.values()]
+            found = [draw() for draw in DRAWS.values()]
+        assert (source.words(5) == SeededSource(3).words(5)).all(), "the run's own stay as they are"
+        return found
 
     assert numbers() == numbers()
+    assert not set(numbers()) & set(numbers("another"))
     assert len(set(numbers())) == len(DRAWS), "each generator has numbers of its own"
 
 
@@ -84,7 +88,7 @@ def test_all_bits_of_torchs_state_are_drawn() -> None:
 
     A seed would be 32 bits, which can all be tried.
     """
-    with Dice(SecureSource()).rolled():
+    with Dice(SecureSource(), "test").rolled():
         key = torch.get_rng_state().numpy()[24 : 24 + 8 * 624].view(np.uint64)
         found = torch.empty(2000, dtype=torch.int32).random_().numpy()
     twin = np.random.RandomState()
@@ -96,7 +100,7 @@ def test_all_bits_of_torchs_state_are_drawn() -> None:
 
 
 def test_numpy_and_python_are_exchanged_in_all_blocks_once_one_has_used_them() -> None:
-    dice, found = Dice(SecureSource()), []
+    dice, found = Dice(SecureSource(), "test"), []
     for number in range(1, 12):
         seed()
         with dice.rolled():

@@ -28,7 +28,8 @@ class Dice:
     """Puts the global generators in a state that nobody knows, for the length of a block.
 
     Args:
-        source: where the numbers come from.
+        source: the run's; the numbers come from one beside it.
+        purpose: what they are for. Dice of one run for different purposes have different numbers.
 
     Guarantees:
         Each block has fresh numbers, from all bits of a state and not from a seed of 32. Afterwards
@@ -38,7 +39,7 @@ class Dice:
 
     Examples:
         >>> from steppe.noise import SecureSource
-        >>> dice = Dice(SecureSource())
+        >>> dice = Dice(SecureSource(), "dropout")
         >>> _ = torch.manual_seed(0)
         >>> with dice.rolled():
         ...     secret = torch.rand(1)
@@ -49,8 +50,8 @@ class Dice:
         False
     """
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, source: Source, purpose: str) -> None:
+        self._source = source.beside(purpose)
         self._rolls = 0
         self._others_used = False
         # A state that waits for its words, with no numbers left over from before.

@@ -71,7 +71,7 @@ class PrivateStep:
             optimizer.require_noise_of(plan)
         self.plan, self.engine, self.optimizer = plan, engine, optimizer
         self.steps_done = 0
-        self._source, self._dice = source, Dice(source)
+        self._source, self._dice = source, Dice(source, "steps")
         self._parameters = list(engine.parameters.values())
         self._padding = dict(padding or {})
         # The grid needs float64, in which the clipped sum itself is exact enough.

@@ -116,14 +116,14 @@ class ClippedSum:
         before = self.clipper.state()
         try:
             self.prepare()
-        except SteppeError:
-            raise
-        except Exception as error:  # whatever the model or the loss says about another form
+        except Exception as error:  # whatever model, loss or tracer say about another form
+            if isinstance(error, SteppeError) and not isinstance(error, UnsupportedModelError):
+                raise
             raise _validate.fail(
                 "public",
                 "a batch",
                 "must go through model and loss like a batch of the data, but: "
-                + first_line(error),
+                + first_line(error).rstrip("."),
                 "give it the same form",
             ) from error
         self.clipper.load(before)

@@ -94,7 +94,7 @@ class Run:
         )
         self._noise = Gaussian()
         self._accountant = accountant
-        self.dice = Dice(self.source)
+        self.dice = Dice(self.source, "passes")
         self._forward = TracedForward(module, self._engine, axis, self.dice)
         self._model_weights = {id(p) for p in module.parameters()}
         self.trained_parameters = {id(p) for p in parameters.values()}

@@ -60,6 +60,15 @@ class Source:
             part = out[start : start + len(_ZEROS)]
             self._stream.update_into(_ZEROS[: len(part)], part.data)
 
+    def beside(self, stream: str) -> Source:
+        """A source of the same kind with numbers of its own, so that this one's stay as they are.
+
+        Args:
+            stream: its name; of two seeded sources the same one under another name.
+        """
+        del stream
+        return SecureSource()
+
     def words(self, count: int) -> NDArray[np.uint64]:
         """Independent uniform 64-bit words.
 
@@ -203,9 +212,14 @@ class SeededSource(Source):
     def __init__(self, seed: int, stream: str = "noise") -> None:
         if isinstance(seed, bool) or not isinstance(seed, int):
             raise fail("seed", seed, "must be a whole number", "give an int")
+        self._seed, self._name = seed, stream
         # A digest of the whole number: torch keeps 32 bits of a seed, so that 5 and 5 + 2³² agree.
         digest = hashlib.sha256(f"steppe seeded source/{stream}/{seed}".encode()).digest()
         super().__init__(digest, bytes(16))
+
+    def beside(self, stream: str) -> SeededSource:
+        """Another stream under the same seed."""
+        return SeededSource(self._seed, f"{self._name}/{stream}")
 
 
 def require_noise_dtype(dtype: torch.dtype) -> None:

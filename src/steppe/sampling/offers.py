@@ -31,7 +31,7 @@ class Offers:
 
     def __init__(self, draw: Draw, rows: Records, source: Source, steps: int) -> None:
         self._draw, self._rows, self._source, self._steps = draw, rows, source, steps
-        self._dice = Dice(source)
+        self._dice = Dice(source, "reading")
         self._drawn: dict[int, Tensor] = {}
         self._batches: Iterator[Any] = iter(())
         self._next = -1  # the step whose batch comes next from `_batches`; -1: begin anew
