@@ -91,7 +91,7 @@ def test_the_divisor_is_the_expected_batch() -> None:
 
 
 def test_empty_batches_are_noise_only_steps() -> None:
-    loop = private(batch_size=0.001, steps=3, noise_multiplier=2.0)
+    loop = private(batch_size=1e-9, steps=3, noise_multiplier=2.0)
     before = [p.detach().clone() for p in loop.model.parameters()]
     for batch in loop:
         assert len(batch[0]) == 0
