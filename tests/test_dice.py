@@ -104,7 +104,7 @@ def test_numpy_and_python_are_exchanged_in_all_blocks_once_one_has_used_them() -
     for number in range(1, 12):
         seed()
         with dice.rolled():
-            if number >= 4:  # the fourth block is a power of two, where use is noticed
+            if number >= 4:  # the fourth block is one in which use is noticed
                 found.append(random.random())
     assert len(set(found)) == len(found)
 

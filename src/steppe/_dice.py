@@ -21,6 +21,7 @@ from steppe.noise import Source
 
 # The Mersenne twister's state, in torch's generator, in NumPy's and in Python's.
 _WORDS = 624
+_LOOK = frozenset(4**power for power in range(16))
 _BEGIN = 24  # where it lies among the bytes of torch's, in words of 64 bits that hold 32
 
 
@@ -34,8 +35,8 @@ class Dice:
     Guarantees:
         Each block has fresh numbers, from all bits of a state and not from a seed of 32. Afterwards
         the generators are as they were, also after an error. Torch's generator is exchanged in
-        every block; Python's and NumPy's, which takes longer than a small step, in every block
-        whose number is a power of two, and in all once one of these has used them.
+        every block; Python's and NumPy's, which takes longer than a small step, in the blocks 1,
+        4, 16, 64 and so on, and in all once one of these has used them.
 
     Examples:
         >>> from steppe.noise import SecureSource
@@ -62,7 +63,7 @@ class Dice:
     def rolled(self) -> Iterator[None]:
         """A block in which the global generators are unknown."""
         self._rolls += 1
-        others = self._others_used or self._rolls & (self._rolls - 1) == 0
+        others = self._others_used or self._rolls in _LOOK
         generator = torch.default_generator
         before = generator.get_state()
         self._place[:] = self._key()
