@@ -42,6 +42,7 @@ def default(case: Case, batch: tuple[Tensor, Tensor], pinned: Pinned = None) -> 
     return _setup(case, batch, fitting_physical_batch, pinned)
 
 
+@functools.cache
 def chosen(case: Case) -> int:
     """How many records the engine takes at once where nobody says."""
     weights = _size(dict(case.new_model().named_parameters()))

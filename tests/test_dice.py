@@ -14,20 +14,10 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
 import steppe
+from global_generators import states
 from steppe._dice import Dice
+from steppe._global_seeds import seed_everything
 from steppe.noise import SecureSource, SeededSource
-
-
-def seed() -> None:
-    torch.manual_seed(0)
-    random.seed(0)
-    np.random.seed(0)
-
-
-def states() -> tuple[Any, ...]:
-    _, key, place, *_ = np.random.get_state(legacy=True)
-    return torch.get_rng_state().tolist(), random.getstate(), key.tolist(), place
-
 
 DRAWS: dict[str, Callable[[], float]] = {
     "torch": lambda: torch.rand(()).item(),
@@ -42,7 +32,7 @@ DRAWS: dict[str, Callable[[], float]] = {
 @pytest.mark.parametrize("name", DRAWS)
 def test_numbers_are_fresh_in_every_block_and_the_generators_are_put_back(name: str) -> None:
     draw, dice = DRAWS[name], Dice(SecureSource(), "test")
-    seed()
+    seed_everything(0)
     draw()  # may leave a second normal number for the next call
     before, found = states(), []
     for _ in range(9):
@@ -54,7 +44,7 @@ def test_numbers_are_fresh_in_every_block_and_the_generators_are_put_back(name: 
 
 
 def test_generators_are_put_back_after_an_error() -> None:
-    seed()
+    seed_everything(0)
     before = states()
     dice = Dice(SecureSource(), "test")
 
@@ -102,7 +92,7 @@ def test_all_bits_of_torchs_state_are_drawn() -> None:
 def test_numpy_and_python_are_exchanged_in_all_blocks_once_one_has_used_them() -> None:
     dice, found = Dice(SecureSource(), "test"), []
     for number in range(1, 12):
-        seed()
+        seed_everything(0)
         with dice.rolled():
             if number >= 4:  # the fourth block is one in which use is noticed
                 found.append(random.random())
@@ -137,7 +127,7 @@ def test_what_a_model_draws_in_a_step_does_not_follow_the_seed(
 ) -> None:
     seen = []
     for _ in range(2):
-        seed()
+        seed_everything(0)
         model = Noted(draw)
         steps_of(model, (torch.randn(60, 4), torch.randint(2, (60,))))
         seen += model.seen
@@ -163,7 +153,7 @@ def test_what_a_data_set_draws_does_not_follow_the_seed(workers: int) -> None:
         return torch.stack([x for x, _ in records]), torch.tensor([y for _, y in records])
 
     for _ in range(2):
-        seed()
+        seed_everything(0)
         generator = torch.Generator().manual_seed(0)
         loader = DataLoader(
             Jittered(), batch_size=9, num_workers=workers, collate_fn=noted, generator=generator
@@ -180,7 +170,7 @@ def test_what_a_data_set_draws_does_not_follow_the_seed(workers: int) -> None:
 
 def test_a_users_own_numbers_go_on_as_if_there_were_no_private_steps() -> None:
     model, data = Noted(), (torch.zeros(60, 4), torch.zeros(60, dtype=torch.long))
-    seed()
+    seed_everything(0)
     before = states()
     steps_of(model, data)
     assert states() == before

@@ -21,6 +21,7 @@ from steppe.noise import Source
 
 # The Mersenne twister's state, in torch's generator, in NumPy's and in Python's.
 _WORDS = 624
+# Blocks in which Python's and NumPy's generators are watched: ever rarer, as they are seldom used.
 _LOOK = frozenset(4**power for power in range(16))
 _BEGIN = 24  # where it lies among the bytes of torch's, in words of 64 bits that hold 32
 
@@ -82,14 +83,9 @@ class Dice:
 
     @contextmanager
     def _of_accelerators(self) -> Iterator[None]:
-        devices = range(torch.cuda.device_count())
-        before = [torch.cuda.get_rng_state(device) for device in devices]
-        torch.cuda.manual_seed_all(int(self._source.words(1)[0] >> np.uint64(1)))
-        try:
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            torch.cuda.manual_seed_all(int(self._source.words(1)[0] >> np.uint64(1)))
             yield
-        finally:
-            for device, state in zip(devices, before, strict=True):
-                torch.cuda.set_rng_state(state, device)
 
     @contextmanager
     def _of_python_and_numpy(self) -> Iterator[None]:

@@ -12,7 +12,10 @@ import torch
 
 def seed_everything(seed: int) -> None:
     """Give every global generator the same random numbers again."""
-    torch.manual_seed(seed)
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:  # where there is no other device, telling all kinds of them takes longest
+        torch.default_generator.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed)
 

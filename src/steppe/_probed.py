@@ -20,8 +20,6 @@ from steppe.errors import IsolationError, MisuseError, SteppeError
 # Forms of a batch that are probed in a run. A probe takes up to seconds; and shapes without end are
 # mostly those of the longest record in the batch, which is private.
 _MOST_FORMS = 16
-
-
 # Among so many records at least one is tried without the others.
 _CROWD = 64
 # Steps before which a model is probed again: ever rarer, since a probe may take seconds.

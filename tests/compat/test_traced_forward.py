@@ -14,21 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
+from global_generators import states
+from steppe._global_seeds import seed_everything
 from steppe.compat import forward
 from steppe.errors import IsolationError, UnsupportedModelError
 
 RECORDS = 60  # more than a probe makes up
-
-
-def seed() -> None:
-    torch.manual_seed(0)
-    random.seed(0)
-    np.random.seed(0)
-
-
-def states() -> tuple[Any, ...]:
-    _, key, place, *_ = np.random.get_state(legacy=True)
-    return torch.get_rng_state().tolist(), random.getstate(), key.tolist(), place
 
 
 class Noted(nn.Module):
@@ -51,7 +42,7 @@ def test_dropout_of_a_traced_pass_does_not_follow_the_seed() -> None:
         model = Noted()
         loop = start(model, vectors(RECORDS))
         for _ in range(3):
-            seed()
+            seed_everything(0)
             loop.run()
         masks += model.masks
     assert len(masks) == 6
@@ -64,7 +55,7 @@ def test_dropout_outside_the_traced_pass_follows_the_seed() -> None:
     loop.run()
     x = torch.ones(RECORDS, 5)
     for _ in range(2):
-        seed()
+        seed_everything(0)
         model(x)
     assert torch.equal(*model.masks[-2:])
 
@@ -84,7 +75,7 @@ def test_what_a_data_set_draws_does_not_follow_the_seed() -> None:
     for _ in range(2):
         loop = start(data=Jittered())
         for _ in range(3):
-            seed()
+            seed_everything(0)
             x, _ = loop.batch()
             seen.append(x)
     rows = torch.cat(seen)
@@ -95,7 +86,7 @@ def test_what_a_data_set_draws_does_not_follow_the_seed() -> None:
 @pytest.mark.parametrize("data", [vectors(RECORDS), Jittered()], ids=["tensors", "jittered"])
 def test_generators_of_the_user_are_as_they_were(data: Any) -> None:
     loop = start(Noted(), data)
-    seed()
+    seed_everything(0)
     before = states()
     loop.run(3)
     assert states() == before
@@ -111,7 +102,7 @@ def test_generators_are_as_they_were_after_a_failed_pass() -> None:
 
     loop = start(Failing(), vectors(RECORDS))
     x, _ = loop.batch()
-    seed()
+    seed_everything(0)
     before = states()
     with pytest.raises(KeyError):
         loop.model(x)
@@ -129,7 +120,7 @@ def test_nothing_of_an_interrupted_pass_is_left_at_the_next() -> None:
             return super().forward(x)
 
     loop = start(Interrupted(), vectors(RECORDS))
-    seed()
+    seed_everything(0)
     before = states()
     with pytest.raises(KeyboardInterrupt):
         loop.run()
@@ -142,7 +133,7 @@ def test_nothing_of_an_interrupted_pass_is_left_at_the_next() -> None:
 def test_an_empty_batch_leaves_the_generators_alone_too() -> None:
     """Otherwise the next number of the user tells whether a batch was empty."""
     loop = start(Noted(), TensorDataset(torch.zeros(40, 5), torch.zeros(40).long()), 1, sigma=1.0)
-    seed()
+    seed_everything(0)
     before, empty = states(), 0
     for x, y in loop.loader:
         loop.backward(x, y)

@@ -6,13 +6,12 @@ import errno
 import json
 import multiprocessing
 import os
-import stat
 from pathlib import Path
 
 import pytest
+from synced import contents_when_synced
 
 from steppe.errors import DataError, MisuseError, StorageError
-from steppe.ledger import chain
 from steppe.ledger.chain import Anchor, Writer, read
 
 
@@ -54,15 +53,7 @@ def test_writing_goes_on_where_it_ended(path: Path) -> None:
 def test_a_line_is_on_the_disk_before_the_call_returns(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced: list[bytes] = []
-    fsync = os.fsync
-
-    def seen(descriptor: int) -> None:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            synced.append(path.read_bytes())
-        fsync(descriptor)
-
-    monkeypatch.setattr(chain.os, "fsync", seen)
+    synced = contents_when_synced(path, monkeypatch)
     writer = Writer(path)
     for value in (4, 5):
         writer.append({"kind": "test", "value": value})

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
-import stat
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from synced import contents_when_synced
 
 from steppe import CappedPoisson, Plan, accounting
 from steppe.errors import BudgetExhausted, ConfigurationError, DataError, SteppeError
-from steppe.ledger import Anchor, Ledger, chain
+from steppe.ledger import Anchor, Ledger
 from steppe.ledger.chain import Writer
 from steppe.ledger.runs import Books, Run
 from steppe.noise import StepSchedule
@@ -348,16 +347,8 @@ def test_a_budget_may_be_used_up_to_its_last_bit(tmp_path: Path) -> None:
 def test_a_charge_is_on_the_disk_before_the_step_may_be_taken(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced: list[bytes] = []
-    fsync = os.fsync
-
-    def seen(descriptor: int) -> None:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            synced.append(ledger.path.read_bytes())
-        fsync(descriptor)
-
     with ledger.begin(plan(), DATA, block=8) as account:
-        monkeypatch.setattr(chain.os, "fsync", seen)
+        synced = contents_when_synced(ledger.path, monkeypatch)
         account.cover(1)
         assert synced == [ledger.path.read_bytes()]
         assert b'"kind":"charge"' in synced[0]

@@ -103,6 +103,7 @@ def _repeated(tensor: Tensor, views: int) -> Tensor:
 def _reduced(loss: Loss, reduction: Any) -> Loss:
     """Average or add up what belongs to one record; the divisor is its public shape."""
     combine = torch.sum if reduction in ("sum", "batchmean") else torch.mean
+    of_classes = _is_cross_entropy(loss)
 
     def single(output: Tensor, target: Tensor) -> Tensor:
         values = loss(output, target)
@@ -111,7 +112,7 @@ def _reduced(loss: Loss, reduction: Any) -> Loss:
                 f"loss={getattr(loss, '__name__', loss)!r}: must give one value for each record "
                 "with reduction='none'; write it as a function that returns shape (records,)."
             )
-        if _is_cross_entropy(loss) and output.ndim > 1 and output.shape[1] == 1:
+        if of_classes and output.ndim > 1 and output.shape[1] == 1:
             raise UnsupportedModelError(
                 "output=1 class: cross-entropy needs two or more, of one it is always zero and "
                 "teaches nothing; use loss=F.mse_loss for a regression, or "

@@ -61,7 +61,7 @@ def probe(
     objective: Callable[[Any], Tensor],
     example: Any,
     *,
-    company: int = 11,
+    company: int = _COMPANY,
 ) -> Report:
     """Check a model and its objective on made-up records.
 

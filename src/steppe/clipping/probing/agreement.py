@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from steppe._global_seeds import seed_everything
 from steppe._text import first_line
 from steppe.clipping.batches import count, each, rows
 from steppe.clipping.engine import ClippedSum
@@ -221,7 +222,7 @@ def _norms(subject: Subject, batch: Any, layouts: list[Layouts], seed: int) -> T
     """‖Gᵢ‖ by weight and record, as the engine sees it."""
     place = {id(leaf): i for i, leaf in enumerate(subject.parameters.values())}
     norms = torch.zeros(len(place), count(batch), dtype=torch.float64, device=subject.device)
-    subject.seed(seed)
+    seed_everything(seed)
     with torch.no_grad(), unchanged(subject.model):
         for leaf, slot in _engine(subject, layouts).slots(batch):
             norms[place[id(leaf)]] = slot.squared_norms().double().sqrt()
@@ -238,7 +239,7 @@ def _by_engine(
     # Of the weight's shape, not of its strides: slots add to flat buffers, also for weights in
     # channels-last order.
     total = [leaf.new_zeros(leaf.shape, dtype=wide_dtype(leaf)) for leaf in leaves]
-    subject.seed(seed)
+    seed_everything(seed)
     with torch.no_grad(), unchanged(subject.model):
         for leaf, slot in _engine(subject, layouts).slots(batch):
             i = place[id(leaf)]
@@ -256,7 +257,7 @@ def _by_autograd(
     total = [torch.zeros_like(leaf, dtype=wide_dtype(leaf)) for leaf in leaves]
     alias = each(torch.clone, batch)
     mark(alias)
-    subject.seed(seed)
+    seed_everything(seed)
     with unchanged(subject.model), torch.enable_grad():
         with Tracer(len(factors), RULES, capture=False):
             losses = subject.objective(alias)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from steppe._global_seeds import seed_everything
 from steppe.clipping.probing.sight import Subject, losses_of, same, unchanged
 from steppe.errors import IsolationError
 
@@ -48,7 +49,7 @@ def _draws(subject: Subject, batch: Any, seed: int) -> bool:
     """
     losses_of(subject, batch, seed)
     after = _state(subject.device)
-    subject.seed(seed)
+    seed_everything(seed)
     return after != _state(subject.device)
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import (
@@ -45,16 +43,6 @@ class Subject:
     def device(self) -> torch.device:
         """Where the weights are."""
         return next(iter(self.parameters.values())).device
-
-    def seed(self, seed: int) -> None:
-        """Give every global generator that the objective may draw from the same numbers again."""
-        if self.device.type != "cpu":
-            seed_everything(seed)
-            return
-        # Telling generators of other devices takes longer than a pass of a small model.
-        torch.default_generator.manual_seed(seed)
-        random.seed(seed)
-        np.random.seed(seed)
 
 
 @dataclass
@@ -116,7 +104,7 @@ def look(subject: Subject, batch: Any, seed: int, modules: bool = False) -> Sigh
     )
     try:
         with unchanged(model):
-            subject.seed(seed)
+            seed_everything(seed)
             with torch.enable_grad():
                 with tracer:
                     losses = subject.objective(alias)
@@ -136,7 +124,7 @@ def look(subject: Subject, batch: Any, seed: int, modules: bool = False) -> Sigh
 
 def losses_of(subject: Subject, batch: Any, seed: int) -> Tensor:
     """The losses alone, which takes a fraction of a look; `unchanged` is up to the caller."""
-    subject.seed(seed)
+    seed_everything(seed)
     with torch.enable_grad():
         return subject.objective(each(torch.clone, batch)).detach().float()
 
@@ -148,7 +136,7 @@ def require_steady(subject: Subject, batch: Any, seed: int) -> None:
     without noise: one that counts passes, or moves with each, tells that number.
     """
     model = subject.model
-    subject.seed(seed)
+    seed_everything(seed)
     with unchanged(model), torch.enable_grad():
         subject.objective(each(torch.clone, batch))
         first = {n: (b, version(b), b.clone()) for n, b in model.named_buffers()}
