@@ -48,6 +48,16 @@ class Case:
         torch.manual_seed(0)
         return self.build()
 
+    @property
+    def loss(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """What a user passes to `make_private` or calls in a plain loop; a mean over the batch."""
+        return mean_loss if self.shape is None else F.cross_entropy
+
+    @property
+    def losses(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """One loss for each record, or a loss that Steppe itself turns into that."""
+        return record_losses if self.shape is None else F.cross_entropy
+
     def new_batch(self, batch: int | None = None) -> tuple[Tensor, Tensor]:
         """Inputs and targets, the same on every call."""
         size = self.batch if batch is None else batch

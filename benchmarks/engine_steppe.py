@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import settings
-from benchmarks.cases import Case, record_losses
+from benchmarks.cases import Case
 from steppe import Flat, Gaussian, Plan, SecureSource
 from steppe.clipping import ClippedSum, Kernels, objective_of, probe
 from steppe.clipping.physical import fitting_physical_batch
@@ -69,7 +69,7 @@ def _probed(case: Case) -> tuple[Report, dict[int, str]]:
     """What the probe says of a model, for all copies of it, and the names of the weights it saw."""
     model = case.new_model()
     parameters = dict(model.named_parameters())
-    found = probe(model, parameters, objective_of(model, record_losses), case.new_batch(1))
+    found = probe(model, parameters, objective_of(model, case.losses), case.new_batch(1))
     return found, {id(weight): name for name, weight in parameters.items()}
 
 
@@ -98,7 +98,7 @@ def _setup(
 ) -> Engine:
     model = case.new_model()
     parameters = dict(model.named_parameters())
-    objective = objective_of(model, record_losses)
+    objective = objective_of(model, case.losses)
     size = len(batch[1])
     plan = Plan(
         noise_multiplier=settings.NOISE_MULTIPLIER,

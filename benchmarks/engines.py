@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from benchmarks import engine_steppe, settings
-from benchmarks.cases import Case, mean_loss, record_losses
+from benchmarks.cases import Case, record_losses
 from steppe._validate import fail
 
 Batch = tuple[Tensor, Tensor]
@@ -30,11 +30,11 @@ def plain(case: Case, batch: Batch) -> Step:
     """Training without privacy, as everyone writes it."""
     model = case.new_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=settings.LEARNING_RATE)
-    inputs, target = batch
+    (inputs, target), loss = batch, case.loss
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        mean_loss(model(inputs), target).backward()
+        loss(model(inputs), target).backward()
         optimizer.step()
 
     return step
@@ -49,8 +49,8 @@ def plain_micro(case: Case, batch: Batch) -> Step:
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
         for inputs, target in pieces:
-            loss = mean_loss(model(inputs), target) * (len(target) / case.batch)
-            loss.backward()
+            share = len(target) / case.batch
+            (case.loss(model(inputs), target) * share).backward()
         optimizer.step()
 
     return step
@@ -84,7 +84,7 @@ def opacus(mode: str, case: Case, batch: Batch) -> Step:
             losses = record_losses(output, target)
             DPTensorFastGradientClipping(model, optimizer, losses, "mean").backward()
         else:
-            mean_loss(output, target).backward()
+            case.loss(output, target).backward()
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)

@@ -23,6 +23,7 @@ from steppe.noise import Source
 _WORDS = 624
 # Blocks in which Python's and NumPy's generators are watched: ever rarer, as they are seldom used.
 _LOOK = frozenset(4**power for power in range(16))
+_AS_THEY_ARE = nullcontext()
 _BEGIN = 24  # where it lies among the bytes of torch's, in words of 64 bits that hold 32
 
 
@@ -34,10 +35,11 @@ class Dice:
         purpose: what they are for. Dice of one run for different purposes have different numbers.
 
     Guarantees:
-        Each block has fresh numbers, from all bits of a state and not from a seed of 32. Afterwards
-        the generators are as they were, also after an error. Torch's generator is exchanged in
-        every block; Python's and NumPy's, which takes longer than a small step, in the blocks 1,
-        4, 16, 64 and so on, and in all once one of these has used them.
+        Each block has fresh numbers, from a state of which all bits are secret and not from a seed
+        of 32. Afterwards the generators are as they were, also after an error. Torch's generator is
+        exchanged in every block, and a block goes on where the last one ended; Python's and
+        NumPy's, which takes longer than a small step, in the blocks 1, 4, 16, 64 and so on, and in
+        all once one of these has used them.
 
     Examples:
         >>> from steppe.noise import SecureSource
@@ -56,9 +58,9 @@ class Dice:
         self._source = source.beside(purpose)
         self._rolls = 0
         self._others_used = False
-        # A state that waits for its words, with no numbers left over from before.
+        # Torch's secret state: it waits for its words, with no numbers left over from before.
         self._state = torch.Generator(device="cpu").manual_seed(0).get_state()
-        self._place = self._state.numpy()[_BEGIN : _BEGIN + 8 * _WORDS].view(np.uint64)
+        self._state.numpy()[_BEGIN : _BEGIN + 8 * _WORDS].view(np.uint64)[:] = self._key()
 
     @contextmanager
     def rolled(self) -> Iterator[None]:
@@ -67,15 +69,15 @@ class Dice:
         others = self._others_used or self._rolls in _LOOK
         generator = torch.default_generator
         before = generator.get_state()
-        self._place[:] = self._key()
         generator.set_state(self._state)
         try:
             with (
-                self._of_accelerators() if torch.cuda.is_available() else nullcontext(),
-                self._of_python_and_numpy() if others else nullcontext(),
+                self._of_accelerators() if torch.cuda.is_available() else _AS_THEY_ARE,
+                self._of_python_and_numpy() if others else _AS_THEY_ARE,
             ):
                 yield
         finally:
+            self._state = generator.get_state()
             generator.set_state(before)
 
     def _key(self) -> NDArray[np.uint64]:

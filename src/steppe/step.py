@@ -23,7 +23,7 @@ from steppe._dice import Dice
 from steppe.clipping import ClippedSum
 from steppe.errors import BudgetExhausted, MisuseError
 from steppe.noise import Source
-from steppe.noise.source import require_noise_std
+from steppe.noise.limits import require_noise_std
 from steppe.plan import Plan
 from steppe.points import Point, Remembering, Weights
 from steppe.updates import DPAdam
@@ -77,6 +77,8 @@ class PrivateStep:
         # The grid needs float64, in which the clipped sum itself is exact enough.
         double = plan.noise.grid or all(p.dtype == torch.float64 for p in self._parameters)
         self._dtype = torch.float64 if double else torch.float32
+        # As a tensor: torch would make one of a Python float in every step.
+        self._divisor = torch.tensor(plan.divisor, dtype=torch.float64, device="cpu")
         self._walk = plan.point.begin(Weights(self._parameters))
         start = 0
         for steps, _ in plan.noise.relative(plan.total_steps):  # calibrates and refuses beforehand
@@ -101,7 +103,7 @@ class PrivateStep:
             with self._dice.rolled():  # dropout and random views
                 for part in parts:
                     engine.add_(total, part)  # 3 and 4
-            answer = noise.finish_(total(), std, plan.sensitivity, source).div_(plan.divisor)
+            answer = noise.finish_(total(), std, plan.sensitivity, source).div_(self._divisor)
             return self._without_padding(engine.decode(answer))
 
         before = engine.clipper.state()

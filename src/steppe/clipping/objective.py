@@ -106,21 +106,29 @@ def _reduced(loss: Loss, reduction: Any) -> Loss:
     of_classes = _is_cross_entropy(loss)
 
     def single(output: Tensor, target: Tensor) -> Tensor:
+        nonlocal of_classes
         values = loss(output, target)
-        if values.ndim == 0:
+        axes = values.ndim  # asked once: under a tracer a question takes as long as a small layer
+        if axes == 0:
             raise UnsupportedModelError(
                 f"loss={getattr(loss, '__name__', loss)!r}: must give one value for each record "
                 "with reduction='none'; write it as a function that returns shape (records,)."
             )
-        if of_classes and output.ndim > 1 and output.shape[1] == 1:
-            raise UnsupportedModelError(
-                "output=1 class: cross-entropy needs two or more, of one it is always zero and "
-                "teaches nothing; use loss=F.mse_loss for a regression, or "
-                "F.binary_cross_entropy_with_logits for one probability."
-            )
-        return combine(values.flatten(1), 1) if values.ndim > 1 else values
+        if of_classes:
+            _require_classes(output)
+            of_classes = False  # a model's first pass decides
+        return values if axes == 1 else combine(values.flatten(1), 1)
 
     return single
+
+
+def _require_classes(output: Tensor) -> None:
+    if output.ndim > 1 and output.shape[1] == 1:
+        raise UnsupportedModelError(
+            "output=1 class: cross-entropy needs two or more, of one it is always zero and "
+            "teaches nothing; use loss=F.mse_loss for a regression, or "
+            "F.binary_cross_entropy_with_logits for one probability."
+        )
 
 
 def _is_cross_entropy(loss: Loss) -> bool:

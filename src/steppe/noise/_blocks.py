@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from steppe.noise.limits import require_noise_std
+
 # Some fifteen passes make a block, and two threads wait for each other after each: blocks of 2^20
 # values take 30 % less time than blocks of 2^17. A block's radii take half its memory, which keeps
 # it from being larger still.
@@ -52,40 +54,42 @@ class NormalBlocks:
 
     def __init__(self, dtype: torch.dtype, keystream: Keystream) -> None:
         self._dtype, self._keystream = dtype, keystream
-        # All of it outlives the call, and must not become inference tensors of a caller's mode.
-        with torch.inference_mode(False):
+        with torch.inference_mode(False):  # it outlives the call, and so a mode of the caller
             self._spare = torch.empty(SPARE, dtype=dtype, device="cpu")
             self._spare_places = _Places(self._spare)
-            turn_bits = torch.iinfo(self._spare_places.turns.dtype).bits
-            # Numbers as tensors without axes: torch would make one of a Python float in every
-            # call, which takes longer than the arithmetic of a small block.
-            self._scale = _number(math.ldexp(1.0 - torch.finfo(dtype).eps / 2, 1 - _RADIUS_BITS))
-            self._offset, self._minus_two = _number(_OFFSET), _number(-2.0)
-            self._turn = _number(math.ldexp(2.0 * math.pi, -turn_bits))
+        turn_bits = torch.iinfo(self._spare_places.turns.dtype).bits
+        self._scale = _number(math.ldexp(1.0 - torch.finfo(dtype).eps / 2, 1 - _RADIUS_BITS))
+        self._offset, self._minus_two = _number(_OFFSET), _number(-2.0)
+        self._turn = _number(math.ldexp(2.0 * math.pi, -turn_bits))
         self._used = SPARE
+        self._std = 1.0, _number(1.0)  # the one asked for last, checked, and the same as a tensor
 
     def fill_(self, flat: torch.Tensor, std: float) -> None:
         """Overwrite a contiguous one-dimensional CPU tensor with N(0, std²) values."""
+        if type(std) is not float or std != self._std[0]:
+            checked = require_noise_std(std, self._dtype)
+            self._std = checked, _number(checked)
+        factor = self._std[1]
         # Words of 64 bits are made where the values will be, which takes an even address.
         total = flat.numel()
         whole = 0 if flat.storage_offset() % 2 else total - total % SPARE
         for start in range(0, whole, BLOCK):
-            self._make_(_Places(flat[start : min(start + BLOCK, whole)]), std)
+            self._make_(_Places(flat[start : min(start + BLOCK, whole)]), factor)
         filled = whole
         while filled < total:
             if self._used == SPARE:
-                self._make_(self._spare_places, 1.0)
+                self._make_(self._spare_places)
                 self._used = 0
             first = self._used
             count = min(total - filled, SPARE - first)
             # Counted as used before they leave: see Guarantees.
             self._used = first + count
             into = flat if count == total else flat[filled : filled + count]
-            torch.mul(self._spare[first : first + count], std, out=into)
+            torch.mul(self._spare[first : first + count], factor, out=into)
             filled += count
 
-    def _make_(self, places: _Places, std: float) -> None:
-        """Overwrite a block with N(0, std²) values.
+    def _make_(self, places: _Places, std: torch.Tensor | None = None) -> None:
+        """Overwrite a block with N(0, std²) values, or N(0, 1) without a std.
 
         The words lie in the block itself until the values take their place, so the radii are all
         the memory that is needed besides.
@@ -94,8 +98,9 @@ class NormalBlocks:
         self._keystream(places.word_bytes)
         radius = places.words.to(self._dtype)
         radius.abs_().mul_(self._scale).add_(self._offset)
-        # std multiplies the radius after the root: std² could leave the range of float32.
-        radius.log_().mul_(self._minus_two).sqrt_().mul_(std)
+        radius.log_().mul_(self._minus_two).sqrt_()
+        if std is not None:  # after the root: std² could leave the range of float32
+            radius.mul_(std)
         self._keystream(places.turn_bytes)
         first.copy_(places.turns).mul_(self._turn)
         torch.sin(first, out=second).mul_(radius)
@@ -116,7 +121,11 @@ class _Places:
 
 
 def _number(value: float) -> torch.Tensor:
-    return torch.tensor(value, dtype=torch.float64, device="cpu")
+    """As a tensor without axes: torch would make one of a Python float in every call, which takes
+    longer than the arithmetic of a small block.
+    """
+    with torch.inference_mode(False):
+        return torch.tensor(value, dtype=torch.float64, device="cpu")
 
 
 def _bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:

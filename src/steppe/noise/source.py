@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from steppe._validate import fail, positive
+from steppe._validate import fail
 from steppe.errors import MisuseError
 from steppe.noise._blocks import NormalBlocks
+from steppe.noise.limits import require_noise_dtype
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers import CipherContext
@@ -127,18 +128,17 @@ class Source:
             >>> noise.shape
             torch.Size([2, 3])
         """
-        require_noise_dtype(tensor.dtype)
-        std = require_noise_std(std, tensor.dtype)
         target = tensor.detach()  # the same memory, which autograd does not watch
         in_place = tensor.device.type == "cpu" and tensor.is_contiguous()
         # The device is named because a default device may be set.
         host = target if in_place else torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
         with self._lock:
             self._before_draw()
-            if tensor.dtype not in self._normals:
-                self._normals[tensor.dtype] = NormalBlocks(tensor.dtype, self._keystream)
-            flat = host if host.ndim == 1 else host.view(-1)
-            self._normals[tensor.dtype].fill_(flat, std)
+            normals = self._normals.get(tensor.dtype)
+            if normals is None:
+                require_noise_dtype(tensor.dtype)
+                normals = self._normals[tensor.dtype] = NormalBlocks(tensor.dtype, self._keystream)
+            normals.fill_(host if host.ndim == 1 else host.view(-1), std)
         if not in_place:
             target.copy_(host)
         return tensor
@@ -220,27 +220,6 @@ class SeededSource(Source):
     def beside(self, stream: str) -> SeededSource:
         """Another stream under the same seed."""
         return SeededSource(self._seed, f"{self._name}/{stream}")
-
-
-def require_noise_dtype(dtype: torch.dtype) -> None:
-    """Refuse to draw or add noise in a precision that cannot hold it."""
-    if dtype not in (torch.float32, torch.float64):
-        raise fail(
-            "dtype",
-            dtype,
-            "noise must be drawn and added in float32 or float64, half precision has only a few "
-            "thousand distinct values",
-            "keep the accumulator in float32 and convert the released vector",
-        )
-
-
-def require_noise_std(std: float, dtype: torch.dtype) -> float:
-    """Refuse noise that a precision cannot hold."""
-    std = positive("std", std)
-    limits = torch.finfo(dtype)
-    if not limits.tiny <= std <= limits.max / 16:
-        raise fail("std", std, f"must lie in the range of {dtype}", "use float64")
-    return std
 
 
 def as_source(source: object = None) -> Source:

@@ -1,0 +1,28 @@
+"""Which precisions can hold noise, and how much of it."""
+
+from __future__ import annotations
+
+import torch
+
+from steppe._validate import fail, positive
+
+
+def require_noise_dtype(dtype: torch.dtype) -> None:
+    """Refuse to draw or add noise in a precision that cannot hold it."""
+    if dtype not in (torch.float32, torch.float64):
+        raise fail(
+            "dtype",
+            dtype,
+            "noise must be drawn and added in float32 or float64, half precision has only a few "
+            "thousand distinct values",
+            "keep the accumulator in float32 and convert the released vector",
+        )
+
+
+def require_noise_std(std: float, dtype: torch.dtype) -> float:
+    """Refuse noise that a precision cannot hold."""
+    std = positive("std", std)
+    limits = torch.finfo(dtype)
+    if not limits.tiny <= std <= limits.max / 16:
+        raise fail("std", std, f"must lie in the range of {dtype}", "use float64")
+    return std
