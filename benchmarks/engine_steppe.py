@@ -13,9 +13,9 @@ from benchmarks import settings
 from benchmarks.cases import Case
 from steppe import Flat, Gaussian, Plan, SecureSource
 from steppe.clipping import ClippedSum, Kernels, objective_of, probe
+from steppe.clipping.contact import Layouts
 from steppe.clipping.physical import fitting_physical_batch
 from steppe.clipping.probing import Report
-from steppe.clipping.tracing import Layouts
 from steppe.step import PrivateStep
 
 Pinned = Mapping[str, str] | None

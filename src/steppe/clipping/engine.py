@@ -20,11 +20,12 @@ from steppe._text import first_line
 from steppe.clipping.batches import count, each, rows, tensors_in, version
 from steppe.clipping.captured import Captured, Found, Packing, Strengths
 from steppe.clipping.clip import Anchors, Clip, Scaled
+from steppe.clipping.contact import ANCHOR, Layouts
 from steppe.clipping.kernels import Kernels
 from steppe.clipping.pullback import pulled_back, shortened
 from steppe.clipping.rules import RULES
 from steppe.clipping.several import added
-from steppe.clipping.tracing import ANCHOR, Layouts, Tracer, is_marked, mark
+from steppe.clipping.tracing import Tracer, is_marked, mark
 from steppe.errors import MisuseError, SteppeError, UnsupportedModelError
 
 Objective = Callable[[Any], Tensor]

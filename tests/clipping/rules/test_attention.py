@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steppe.clipping import ClippedSum, Flat
+from steppe.clipping.contact import Layouts
 from steppe.clipping.layout import Layout
 from steppe.clipping.reference import clipped_sum
 from steppe.clipping.rules.attention import multi_head_attention_forward
-from steppe.clipping.tracing import Layouts
 from steppe.errors import UnsupportedModelError
 
 RECORDS, TARGET, SOURCE, WIDTH, HEADS = 5, 4, 6, 8, 2

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steppe.clipping import ClippedSum, Flat, Kernels
+from steppe.clipping.contact import Contact, Layouts
 from steppe.clipping.layout import Layout
 from steppe.clipping.reference import clipped_sum, record_gradients
 from steppe.clipping.rules import RULES
@@ -22,7 +23,7 @@ from steppe.clipping.rules.convolution import Convolution, convolution
 from steppe.clipping.rules.convolution_candidates import candidates
 from steppe.clipping.rules.convolution_geometry import Geometry
 from steppe.clipping.rules.convolution_pixels import PixelGram
-from steppe.clipping.tracing import Contact, Layouts, Tracer, mark
+from steppe.clipping.tracing import Tracer, mark
 
 CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 TRANSPOSED: dict[int, Callable[..., Tensor]] = {

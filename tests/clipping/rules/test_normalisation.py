@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steppe.clipping import ClippedSum, Flat
+from steppe.clipping.contact import Layouts
 from steppe.clipping.layout import Layout
 from steppe.clipping.reference import clipped_sum
 from steppe.clipping.rules import layer_normalisation
-from steppe.clipping.tracing import Layouts
 from steppe.errors import UnsupportedModelError
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from steppe._global_seeds import global_seeds_kept
 from steppe._text import first_line
+from steppe.clipping.contact import Layouts
 from steppe.clipping.probing.agreement import (
     require_alone,
     require_no_company,
@@ -42,7 +43,6 @@ from steppe.clipping.probing.sight import (
 from steppe.clipping.probing.stand_in import require_inputs, squared_outputs
 from steppe.clipping.probing.synthetic import STYLES, Style, synthetic, with_other_record
 from steppe.clipping.probing.values import require_deaf_to_values
-from steppe.clipping.tracing import Layouts
 from steppe.errors import SteppeError, UnsupportedModelError
 
 _RECORDS = 3

@@ -18,13 +18,14 @@ from torch.nn import Module
 from steppe._global_seeds import seed_everything
 from steppe._text import first_line
 from steppe.clipping.batches import count, each, rows
+from steppe.clipping.contact import Layouts
 from steppe.clipping.engine import ClippedSum
 from steppe.clipping.flat import Flat
 from steppe.clipping.kernels import Kernels
 from steppe.clipping.probing.sight import Subject, losses_of, unchanged
 from steppe.clipping.rules import RULES
 from steppe.clipping.slots import NOBODY, wide, wide_dtype
-from steppe.clipping.tracing import Layouts, Tracer, mark
+from steppe.clipping.tracing import Tracer, mark
 from steppe.errors import IsolationError, SteppeError, UnsupportedModelError
 
 # float32 gradients of the same graph by two routes; a wrong rule is wrong by far more.

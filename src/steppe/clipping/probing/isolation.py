@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from steppe.clipping.contact import Layouts, leaf_ids
 from steppe.clipping.layout import Layout
 from steppe.clipping.probing.sight import Sight, differs, same
-from steppe.clipping.tracing import Layouts, leaf_ids
 from steppe.errors import IsolationError, UnsupportedModelError
 
 

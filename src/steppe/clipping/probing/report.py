@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe.clipping.tracing import Contact, Layouts
+from steppe.clipping.contact import Contact, Layouts
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,10 @@ from torch.nn.modules.module import (
 
 from steppe._global_seeds import seed_everything
 from steppe.clipping.batches import count, each, tensors_in, version
+from steppe.clipping.contact import Contact, Output
 from steppe.clipping.engine import check_losses
 from steppe.clipping.rules import RULES
-from steppe.clipping.tracing import (
-    Contact,
-    Output,
-    Tracer,
-    is_marked,
-    mark,
-    unmark,
-)
+from steppe.clipping.tracing import Tracer, is_marked, mark, unmark
 from steppe.errors import IsolationError, UnsupportedModelError
 
 Objective = Callable[[Any], Tensor]

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from steppe.clipping.tracing import Contact
+from steppe.clipping.contact import Contact
 
 
 def named(contact: Contact, *names: str) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steppe.clipping.contact import Contact, Gradients, Output, Use
 from steppe.clipping.rules.arguments import only_input
 from steppe.clipping.rules.convolution_candidates import candidates
 from steppe.clipping.rules.convolution_geometry import Geometry
 from steppe.clipping.slots import Kept, Slot, wide_dtype
-from steppe.clipping.tracing import Contact, Gradients, Output, Use
 
 _PLAIN = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 _TRANSPOSED = (

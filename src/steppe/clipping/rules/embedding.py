@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from steppe.clipping.contact import Contact, Gradients, Output, Use
 from steppe.clipping.rules.arguments import named, only_shared
 from steppe.clipping.rules.embedding_slots import Picks, Rows
 from steppe.clipping.slots import Slot
-from steppe.clipping.tracing import Contact, Gradients, Output, Use
 from steppe.errors import UnsupportedModelError
 
 _MODES = {"sum": 0, "mean": 1, "max": 2}

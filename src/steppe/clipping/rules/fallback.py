@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 from torch.func import vjp, vmap
 
+from steppe.clipping.contact import Contact, Gradients, Output, Use
 from steppe.clipping.layout import Layout
 from steppe.clipping.rules.einsum_axes import lined_up
 from steppe.clipping.slots import Kept, OwnRows, Slot
-from steppe.clipping.tracing import Contact, Gradients, Output, Use, is_marked
+from steppe.clipping.tracing import is_marked
 
 # Operations whose arguments line up axis by axis. A shared tensor with B rows in the record axis,
 # such as a class token expanded to the batch, then gives row i to record i. Products of matrices

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from steppe.clipping.contact import Contact, Gradients, Output, Use
 from steppe.clipping.rules.arguments import named
 from steppe.clipping.rules.normalisation import Normalisation, affine_only
 from steppe.clipping.slots import wide
-from steppe.clipping.tracing import Contact, Gradients, Output, Use
 
 _aten = torch.ops.aten
 

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from steppe.clipping.contact import Contact, Gradients, Output, Use
 from steppe.clipping.kernels import Candidate
 from steppe.clipping.rules.arguments import named, only_input
 from steppe.clipping.slots import Measured, Outer, Single, Slot, Summed, wide_dtype
-from steppe.clipping.tracing import Contact, Gradients, Output, Use
 
 
 class Linear(Use):

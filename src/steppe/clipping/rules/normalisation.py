@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from steppe.clipping.contact import Contact, Gradients, Output, Use
 from steppe.clipping.rules.arguments import named, only_input, only_shared
 from steppe.clipping.slots import Kept, wide
-from steppe.clipping.tracing import Contact, Gradients, Output, Use
 from steppe.errors import UnsupportedModelError
 
 _aten = torch.ops.aten

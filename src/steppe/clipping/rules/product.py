@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from steppe.clipping.contact import Contact, Use
 from steppe.clipping.rules.arguments import only_input
 from steppe.clipping.rules.linear import Linear
-from steppe.clipping.tracing import Contact, Use
 
 
 def product(contact: Contact) -> Use | None:

@@ -7,9 +7,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import handle_torch_function, has_torch_function
 
+from steppe.clipping.contact import Contact, Gradients, Output, Use
 from steppe.clipping.rules.linear import outer
 from steppe.clipping.slots import Kept, Slot, Summed
-from steppe.clipping.tracing import Contact, Gradients, Output, Use
 
 
 def projections(

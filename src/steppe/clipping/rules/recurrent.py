@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from steppe.clipping.contact import Contact, Gradients, Output, Use
 from steppe.clipping.layout import Layout
 from steppe.clipping.rules.recurrent_call import (
     Call,
@@ -22,7 +23,6 @@ from steppe.clipping.rules.recurrent_call import (
 from steppe.clipping.rules.recurrent_cell import Backward, States, Weights
 from steppe.clipping.rules.recurrent_slots import Gram, shared_outer
 from steppe.clipping.slots import OwnRows, Summed, wide, wide_dtype
-from steppe.clipping.tracing import Contact, Gradients, Output, Use
 
 
 def recurrent(contact: Contact) -> Use | None:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from steppe.clipping.contact import Contact
 from steppe.clipping.layout import Layout
 from steppe.clipping.rules.recurrent_cell import Cell, States, Weights
 from steppe.clipping.rules.recurrent_gru import GRU
 from steppe.clipping.rules.recurrent_lstm import LSTM
 from steppe.clipping.rules.recurrent_plain import ReluRNN, TanhRNN
-from steppe.clipping.tracing import Contact, is_marked
+from steppe.clipping.tracing import is_marked
 from steppe.errors import UnsupportedModelError
 
 _KINDS: dict[str, type[Cell]] = {

@@ -7,10 +7,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from steppe.clipping.contact import Contact
 from steppe.clipping.grams import paired_
 from steppe.clipping.kernels import Candidate
 from steppe.clipping.slots import Kept, Outer, Single, Slot, blank, wide_dtype
-from steppe.clipping.tracing import Contact
 
 
 class Gram:
