@@ -3,7 +3,10 @@
 import pytest
 import torch
 
-from steppe.clipping.slots import Kept, Outer, Single, Summed, blank, squared_rows, wide
+from steppe import Flat
+from steppe.clipping.captured import Captured, Packing
+from steppe.clipping.clip import Scaled
+from steppe.clipping.slots import Kept, Outer, Single, Slot, Summed, blank, squared_rows, wide
 from steppe.errors import UnsupportedModelError
 
 NOBODY = torch.zeros(0, dtype=torch.long)
@@ -26,6 +29,30 @@ def test_squares_that_underflow_never_make_a_norm_too_small(
     rows = torch.full((3, length), entry, dtype=dtype)
     found = squared_rows(rows).sqrt() / entry
     assert bool((found >= length**0.5 * (1 - 1e-6)).all())
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(12, 3), (3, 12), (16, 16), (17, 3), (3, 17)])
+@pytest.mark.parametrize("bound", [1.0, 1e-3, 1e-6])
+def test_the_largest_numbers_say_no_more_than_the_bound(
+    inputs: int, outputs: int, bound: float
+) -> None:
+    """One side near the largest number: the other, times its factor, must keep its digits."""
+    torch.manual_seed(0)
+    longest = 0.0
+    for power in range(-12, 2):
+        sides = torch.rand(1, inputs) * 3e38, torch.rand(1, outputs) * 10.0**power
+        for x, g in (sides, (sides[0] * 1e-38 * 10.0**power, sides[1] * 10.0**-power * 3e38)):
+            out, slot = torch.zeros(outputs * inputs), Single(x, g)
+            Scaled(out.numel(), Flat(bound).factors).add_(out, captured(slot, outputs, inputs))
+            longest = max(longest, out.double().norm().item() / bound)
+    assert longest <= 1 + 1e-6
+    if max(inputs, outputs) <= 16:  # longer rows are left out: their squares leave float32
+        assert longest >= 1 - 1e-6
+
+
+def captured(slot: Slot, *shape: int) -> Captured:
+    weight = torch.zeros(shape)
+    return Captured([(weight, slot)], 1, 1.0, Packing({"weight": weight}, 0.0))
 
 
 @pytest.mark.parametrize("positions", [1, 2, 9, 32, 65])

@@ -216,11 +216,15 @@ class Single(Slot):
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
         x, g = wide(blank(self.x, bad)), wide(blank(self.g, bad))  # as in `Outer`, also below
         each = factors.unsqueeze(1)
-        if g.shape[1] <= x.shape[1]:
-            g = g * each
+        total = out.view(g.shape[1], x.shape[1])
+        if max(total.shape) <= _SHORT:
+            # Norms of rows so short do not overflow, so one side may hold the largest numbers there
+            # are. In float32 the other, times its factor, would then be left with few digits.
+            total += (g * each.double()).t() @ x.double()
+        elif g.shape[1] <= x.shape[1]:
+            total.addmm_((g * each).t(), x)
         else:
-            x = x * each
-        out.view(g.shape[1], x.shape[1]).addmm_(g.t(), x)
+            total.addmm_(g.t(), x * each)
 
     def written_out(self) -> Tensor:
         return wide(self.g).unsqueeze(2) * wide(self.x).unsqueeze(1)
