@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import os
 import random
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +19,9 @@ from torch.utils.data import DataLoader, Dataset
 
 import steppe
 from global_generators import states
-from steppe._dice import Dice
+from steppe._dice import Dice, SecretWorker
 from steppe._global_seeds import seed_everything
+from steppe.errors import MisuseError
 from steppe.noise import SecureSource, SeededSource
 
 DRAWS: dict[str, Callable[[], float]] = {
@@ -89,14 +94,123 @@ def test_all_bits_of_torchs_state_are_drawn() -> None:
     assert len(set(key.tolist())) > 620
 
 
-def test_numpy_and_python_are_exchanged_in_all_blocks_once_one_has_used_them() -> None:
+@pytest.mark.parametrize("seeding", [torch.manual_seed, lambda _: torch.set_rng_state(KNOWN)])
+def test_a_seed_set_in_a_block_is_gone_in_the_next(seeding: Callable[[int], object]) -> None:
+    dice, seeded = Dice(SecureSource(), "test"), torch.Generator().set_state(KNOWN)
+    known = [float(torch.rand((), generator=seeded)) for _ in range(9)]
+    found = []
+    for number in range(4):
+        with dice.rolled():
+            if number == 1:
+                seeding(7)
+            found.append(torch.rand(()).item())
+    assert [value in known for value in found] == [False, True, False, False]
+
+
+KNOWN = torch.Generator().manual_seed(7).get_state()
+
+
+def test_an_interrupted_block_is_not_repeated() -> None:
     dice, found = Dice(SecureSource(), "test"), []
-    for number in range(1, 12):
+
+    def interrupted() -> None:
+        with dice.rolled():
+            found.append(torch.rand(()).item())
+            raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        with dice.rolled():
+            found.append(torch.rand(()).item())
+            with dice.rolled():
+                found.append(torch.rand(()).item())
+    assert len(set(found)) == 6
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_process_has_numbers_of_its_own() -> None:
+    dice = Dice(SecureSource(), "test")
+
+    def draw() -> float:
+        with dice.rolled():
+            return torch.rand(()).item()
+
+    draw()
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(write, repr([draw(), draw()]).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    theirs = ast.literal_eval(os.read(read, 1000).decode())
+    assert not {draw(), draw()} & set(theirs)
+    assert len(set(theirs)) == 2
+
+
+def test_blocks_of_several_threads_take_turns() -> None:
+    seed_everything(0)
+    before, found = states(), []
+
+    def run() -> None:
+        dice = Dice(SecureSource(), "test")
+        for _ in range(50):
+            with dice.rolled():
+                found.append(torch.rand(()).item() + random.random() + np.random.rand())
+                time.sleep(1e-4)  # gives the other thread its chance to come between
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert states() == before
+    assert len(set(found)) == 150
+
+
+@pytest.mark.parametrize("draws", [1, 312, 624])
+@pytest.mark.parametrize("first", [1, 2, 3, 5, 17, 20])
+def test_numpy_and_python_are_secret_whenever_and_however_much_they_are_used(
+    first: int, draws: int
+) -> None:
+    """After so many draws a twister stands where it stood, with other words."""
+    dice, found = Dice(SecureSource(), "test"), []
+    for number in range(1, first + 3):
         seed_everything(0)
         with dice.rolled():
-            if number >= 4:  # the fourth block is one in which use is noticed
-                found.append(random.random())
-    assert len(set(found)) == len(found)
+            if number >= first:
+                found += [max(random.random() for _ in range(draws)), np.random.rand(draws).max()]
+    assert len(set(found)) == len(found) == 6
+
+
+def test_another_generator_of_numpys_is_refused_in_words() -> None:
+    usual, before = np.random.get_bit_generator(), random.getstate()
+    np.random.set_bit_generator(np.random.PCG64(0))
+    try:
+        with (
+            pytest.raises(MisuseError, match=r"^np.random.get_bit_generator\(\)=PCG64: must be MT"),
+            Dice(SecureSource(), "test").rolled(),
+        ):
+            pass
+    finally:
+        np.random.set_bit_generator(usual)
+    assert random.getstate() == before
+
+
+def test_a_workers_numbers_come_from_all_bits_of_its_seed() -> None:
+    asked = []
+    seeds = [5, 5 + 2**32, 5 + 2**40]
+    numbers = []
+    before = torch.get_rng_state()
+    try:
+        for seed in seeds:
+            torch.manual_seed(seed)
+            SecretWorker(asked.append)(3)
+            assert torch.initial_seed() == seed, "users' own worker_init_fn read it"
+            numbers.append(torch.rand(()).item())
+    finally:
+        torch.set_rng_state(before)
+    assert len(set(numbers)) == 3
+    assert asked == [3, 3, 3]
 
 
 class Noted(nn.Module):
@@ -119,6 +233,33 @@ def steps_of(model: nn.Module, data: Any, steps: int = 3) -> None:
     private = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
     for batch in private:
         private.step(batch)
+
+
+def test_a_rare_draw_of_a_data_set_is_secret_too() -> None:
+    """One record in sixty draws, so that most batches read without it would show no use."""
+
+    class Rare(Dataset[tuple[Tensor, int]]):
+        def __len__(self) -> int:
+            return 60
+
+        def __getitem__(self, row: int) -> tuple[Tensor, int]:
+            jitter = float(np.random.rand()) if row == 7 else 0.0
+            return torch.full((4,), jitter), row % 2
+
+    np.random.seed(0)
+    known = set(np.random.rand(1000).astype(np.float32).tolist())
+    np.random.seed(0)
+    plan = steppe.Plan(noise_multiplier=1.0, delta=1e-3, population=60, batch_size=6, steps=60)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    private = steppe.make_private(model, optimizer, Rare(), plan, loss=F.cross_entropy)
+    seen = []
+    for x, y in private:
+        seen += x[:, 0].tolist()
+        private.step((x, y))
+    drawn = {value for value in seen if value}
+    assert drawn
+    assert not drawn & known
 
 
 @pytest.mark.parametrize("draw", [None, random.random, np.random.rand])

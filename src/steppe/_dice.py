@@ -10,21 +10,22 @@ that come after it, far beyond the clip.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
-from steppe.noise import Source
+from steppe._global_seeds import one_at_a_time
+from steppe.errors import MisuseError
+from steppe.noise import SeededSource, Source
 
 # The Mersenne twister's state, in torch's generator, in NumPy's and in Python's.
 _WORDS = 624
-# Blocks in which Python's and NumPy's generators are watched: ever rarer, as they are seldom used.
-_LOOK = frozenset(4**power for power in range(16))
-_AS_THEY_ARE = nullcontext()
 _BEGIN = 24  # where it lies among the bytes of torch's, in words of 64 bits that hold 32
+_AS_THEY_ARE = nullcontext()
 
 
 class Dice:
@@ -36,10 +37,9 @@ class Dice:
 
     Guarantees:
         Each block has fresh numbers, from a state of which all bits are secret and not from a seed
-        of 32. Afterwards the generators are as they were, also after an error. Torch's generator is
-        exchanged in every block, and a block goes on where the last one ended; Python's and
-        NumPy's, which takes longer than a small step, in the blocks 1, 4, 16, 64 and so on, and in
-        all once one of these has used them.
+        of 32. Torch's go on where those of the last block ended, or begin anew where it was
+        interrupted or its code gave the generator a seed or a state of its own. Afterwards the
+        generators are as they were, also after an error. Blocks of several threads take turns.
 
     Examples:
         >>> from steppe.noise import SecureSource
@@ -56,32 +56,36 @@ class Dice:
 
     def __init__(self, source: Source, purpose: str) -> None:
         self._source = source.beside(purpose)
-        self._rolls = 0
-        self._others_used = False
-        # Torch's secret state: it waits for its words, with no numbers left over from before.
-        self._state = torch.Generator(device="cpu").manual_seed(0).get_state()
-        self._state.numpy()[_BEGIN : _BEGIN + 8 * _WORDS].view(np.uint64)[:] = self._key()
+        self._next: Tensor | None = None  # where torch's numbers go on, if a block left that here
 
     @contextmanager
-    def rolled(self) -> Iterator[None]:
-        """A block in which the global generators are unknown."""
-        self._rolls += 1
-        others = self._others_used or self._rolls in _LOOK
-        generator = torch.default_generator
-        before = generator.get_state()
-        generator.set_state(self._state)
-        try:
-            with (
-                self._of_accelerators() if torch.cuda.is_available() else _AS_THEY_ARE,
-                self._of_python_and_numpy() if others else _AS_THEY_ARE,
-            ):
-                yield
-        finally:
-            self._state = generator.get_state()
-            generator.set_state(before)
+    def rolled(self, users_code: bool = True) -> Iterator[None]:
+        """A block in which the global generators are unknown.
 
-    def _key(self) -> NDArray[np.uint64]:
-        return self._source.words(_WORDS) >> np.uint64(32)
+        Args:
+            users_code: whether the block may run Python that is not torch's own. Without it nobody
+                draws from Python's generator or NumPy's, and exchanging those two takes longer than
+                a small step.
+        """
+        generator = torch.default_generator
+        with one_at_a_time():
+            before = generator.get_state()
+            # Nothing is left here meanwhile: whatever ends or nests this block makes the next anew.
+            state, self._next = self._next, None
+            if state is None or self._source.forked:
+                state = secret_state(self._source)
+            try:
+                generator.set_state(state)
+                name = generator.initial_seed()
+                with (
+                    self._of_accelerators() if torch.cuda.is_available() else _AS_THEY_ARE,
+                    self._of_python_and_numpy() if users_code else _AS_THEY_ARE,
+                ):
+                    yield
+                if generator.initial_seed() == name:  # else the numbers are no longer ours
+                    self._next = generator.get_state()
+            finally:
+                generator.set_state(before)
 
     @contextmanager
     def _of_accelerators(self) -> Iterator[None]:
@@ -91,14 +95,63 @@ class Dice:
 
     @contextmanager
     def _of_python_and_numpy(self) -> Iterator[None]:
-        of_python, of_numpy = random.getstate(), np.random.get_state()
-        random.setstate((of_python[0], (*self._key().tolist(), _WORDS), None))
-        np.random.set_state(("MT19937", self._key().astype(np.uint32), _WORDS, 0, 0.0))
+        of_python, of_numpy = random.getstate(), _numpys_state()
         try:
+            random.setstate((of_python[0], (*_twister(self._source).tolist(), _WORDS), None))
+            np.random.set_state(("MT19937", _twister(self._source), _WORDS, 0, 0.0))
             yield
         finally:
-            # A generator that gave nothing still stands where all its words are made anew.
-            places = random.getstate()[1][-1], np.random.get_state(legacy=False)["state"]["pos"]
-            self._others_used |= places != (_WORDS, _WORDS)
             random.setstate(of_python)
             np.random.set_state(of_numpy)
+
+
+def secret_state(source: Source, name: int | None = None) -> Tensor:
+    """A state for torch's generator with all bits from a source.
+
+    Args:
+        source: where they come from.
+        name: what `torch.initial_seed()` is to say of it; a number that nobody else has, by
+            default, by which the state can be told from one that others have set.
+    """
+    # It waits for its words, with no numbers left over from before.
+    state = torch.Generator(device="cpu").manual_seed(0).get_state()
+    place = state.numpy()
+    place[:8].view(np.uint64)[:] = source.words(1) if name is None else np.uint64(name)
+    place[_BEGIN : _BEGIN + 8 * _WORDS].view(np.uint64)[:] = _twister(source)
+    return state
+
+
+class SecretWorker:
+    """What a worker process of a `DataLoader` does first.
+
+    Its seed has 64 bits and is secret, since the loader draws it in a block of `Dice`. Torch keeps
+    32 of them, which can all be tried; here its numbers come from all 64.
+
+    Args:
+        then: the user's own `worker_init_fn`.
+    """
+
+    def __init__(self, then: Callable[[int], Any] | None) -> None:
+        self._then = then
+
+    def __call__(self, worker: int) -> None:
+        """Called by torch in the new process."""
+        seed = torch.initial_seed()
+        torch.default_generator.set_state(secret_state(SeededSource(seed, "worker"), seed))
+        if self._then is not None:
+            self._then(worker)
+
+
+def _twister(source: Source) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    return (source.words(_WORDS) >> np.uint64(32)).astype(np.uint32)
+
+
+def _numpys_state() -> dict[str, Any]:
+    state: Any = np.random.get_state(legacy=False)
+    if state["bit_generator"] != "MT19937":
+        raise MisuseError(
+            f"np.random.get_bit_generator()={state['bit_generator']}: must be MT19937, which NumPy "
+            "starts with, to be given a secret state; put that back with "
+            "np.random.set_bit_generator(np.random.MT19937())."
+        )
+    return dict(state)

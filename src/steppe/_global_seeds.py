@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,10 +25,31 @@ def seed_everything(seed: int) -> None:
 @contextmanager
 def global_seeds_kept() -> Iterator[None]:
     """Put the state of every global generator back at the end of the block."""
-    of_python, of_numpy = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng():
-            yield
-    finally:
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)
+    with one_at_a_time():
+        of_python, of_numpy = random.getstate(), np.random.get_state(legacy=False)
+        try:
+            with torch.random.fork_rng():
+                yield
+        finally:
+            random.setstate(of_python)
+            np.random.set_state(of_numpy)
+
+
+def one_at_a_time() -> threading.RLock:
+    """To be held while the generators, of which a process has one each, are in other states.
+
+    Otherwise a run in another thread would take one's states for the user's, and leave them.
+    """
+    return _turn
+
+
+_turn = threading.RLock()
+
+
+def _after_fork_in_child() -> None:
+    global _turn
+    _turn = threading.RLock()  # a thread that did not survive the fork may hold the old one
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -100,7 +100,7 @@ class PrivateStep:
                 raise _too_many_questions(plan.point)
             engine.prepare()
             total = _Sum(lambda: noise.start_(self._buffer(), std, source))  # 5
-            with self._dice.rolled():  # dropout and random views
+            with self._dice.rolled(engine.runs_users_code):  # dropout and random views
                 for part in parts:
                     engine.add_(total, part)  # 3 and 4
             answer = noise.finish_(total(), std, plan.sensitivity, source).div_(self._divisor)

@@ -22,6 +22,7 @@ from steppe.clipping.captured import Captured, Found, Packing, Strengths
 from steppe.clipping.clip import Anchors, Clip, Scaled
 from steppe.clipping.contact import ANCHOR, Layouts
 from steppe.clipping.kernels import Kernels
+from steppe.clipping.objective import RecordLosses
 from steppe.clipping.pullback import pulled_back, shortened
 from steppe.clipping.rules import RULES
 from steppe.clipping.several import added
@@ -100,6 +101,12 @@ class ClippedSum:
     def width(self) -> int:
         """How many numbers a query releases, and so the length of its buffer."""
         return self.clipper.width
+
+    @property
+    def runs_users_code(self) -> bool:
+        """Whether a pass may run Python that is not torch's own, as the model is now."""
+        objective = self.objective
+        return not isinstance(objective, RecordLosses) or objective.runs_users_code
 
     def part_of(self, flat: Tensor, name: str) -> Tensor:
         """The piece of a flat vector that belongs to a weight, in its shape."""

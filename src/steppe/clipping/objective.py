@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from steppe import _validate
 from steppe.clipping.batches import count
+from steppe.clipping.of_torch import of_torch
 from steppe.errors import DataError, UnsupportedModelError
 
 Loss = Callable[..., Tensor]
@@ -59,7 +60,7 @@ def objective_of(
     loss: Loss,
     views: int = 1,
     augment: Callable[[Tensor], Tensor] | None = None,
-) -> Callable[[Any], Tensor]:
+) -> RecordLosses:
     """One loss for each record of a batch `(*inputs, target)`.
 
     Args:
@@ -67,17 +68,29 @@ def objective_of(
         loss: as for `per_record`.
         views: K, how many augmented views of a record are averaged.
         augment: makes one random view of every record of the first input.
-
-    Guarantees:
-        The K views of a record are averaged before the clip, so K does not enter the sensitivity.
     """
-    single = per_record(loss)
     if (views > 1) != (augment is not None):
         raise _validate.fail(
             "views", views, "must be above 1 exactly when `augment` is given", "give both or none"
         )
+    return RecordLosses(model, loss, views, augment)
 
-    def losses(batch: Any) -> Tensor:
+
+class RecordLosses:
+    """From a batch to the loss of each of its records. Made by `objective_of`.
+
+    Guarantees:
+        The K views of a record are averaged before the clip, so K does not enter the sensitivity.
+    """
+
+    def __init__(
+        self, model: nn.Module, loss: Loss, views: int, augment: Callable[[Tensor], Tensor] | None
+    ) -> None:
+        self._model, self._loss, self._views, self._augment = model, loss, views, augment
+        self._single = per_record(loss)
+
+    def __call__(self, batch: Any) -> Tensor:
+        """The losses."""
         if not isinstance(batch, tuple | list) or len(batch) < 2:
             raise DataError(
                 f"batch={type(batch).__name__}: must be (inputs, target) for a loss of "
@@ -85,15 +98,18 @@ def objective_of(
                 "(model, batch) that returns one loss for each record."
             )
         *inputs, target = batch
-        if augment is None:
-            return single(model(*inputs), target)
-        records = count(batch)
-        first = torch.cat([augment(inputs[0]) for _ in range(views)])
+        if self._augment is None:
+            return self._single(self._model(*inputs), target)
+        views, records = self._views, count(batch)
+        first = torch.cat([self._augment(inputs[0]) for _ in range(views)])
         rest = [_repeated(tensor, views) for tensor in inputs[1:]]
-        values = single(model(first, *rest), _repeated(target, views))
+        values = self._single(self._model(first, *rest), _repeated(target, views))
         return values.view(views, records).mean(0)
 
-    return losses
+    @property
+    def runs_users_code(self) -> bool:
+        """Whether some of it is Python that is not torch's own, as the model is now."""
+        return self._augment is not None or not (of_torch(self._model) and of_torch(self._loss))
 
 
 def _repeated(tensor: Tensor, views: int) -> Tensor:

@@ -89,7 +89,7 @@ class PoissonLoader:
         run.abandon()
         batches = draws.rows.stream(indices())
         while True:
-            with run.dice.rolled():  # what a data set draws is secret, whatever its seed
+            with run.dice.rolled(draws.rows.run_users_code):  # what a data set draws is secret
                 batch = next(batches, _END)
             if batch is _END:
                 break

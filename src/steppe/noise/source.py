@@ -56,6 +56,11 @@ class Source:
         self._lock = threading.Lock()
         self._in_new_process = True
 
+    @property
+    def forked(self) -> bool:
+        """Whether this is a new process, in which nothing was drawn yet."""
+        return self._in_new_process
+
     def _keystream(self, out: NDArray[np.uint8]) -> None:
         for start in range(0, len(out), len(_ZEROS)):
             part = out[start : start + len(_ZEROS)]

@@ -18,10 +18,12 @@ class Records(ABC):
     Attributes:
         also_read: what was read off the records beforehand, for the privacy statement.
         given: what they were made from; None where that is not known.
+        run_users_code: whether reading them may run Python that is not torch's own.
     """
 
     also_read: tuple[str, ...] = ()
     given: Any = None
+    run_users_code: bool = True
 
     @abstractmethod
     def __len__(self) -> int:

@@ -24,6 +24,8 @@ class ColumnRecords(Records):
         tensor([4, 1])
     """
 
+    run_users_code = False
+
     def __init__(self, data: Any) -> None:
         named: list[tuple[str, Any]]
         self._assemble: Callable[[Sequence[torch.Tensor]], Any]
@@ -69,6 +71,7 @@ class SubsetRecords(Records):
 
     def __init__(self, base: Records, rows: torch.Tensor) -> None:
         self._base, self._rows = base, rows
+        self.run_users_code = base.run_users_code
 
     def __len__(self) -> int:
         return len(self._rows)

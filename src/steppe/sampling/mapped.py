@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, default_collate
 
+from steppe._dice import SecretWorker
 from steppe.errors import DataError
 from steppe.sampling._form import Form, require_separate
 from steppe.sampling._records import Records, bad_data, no_records
@@ -63,6 +64,7 @@ class MappedRecords(Records):
         if self._length == 0:
             raise no_records()
         self._options = {"collate_fn": default_collate, **(options or {})}
+        self._options["worker_init_fn"] = SecretWorker(self._options.get("worker_init_fn"))
         self._collate = self._options["collate_fn"]
         if self._collate is default_collate:
             self._collate = self._options["collate_fn"] = _stacked

@@ -46,7 +46,7 @@ class Offers:
         if self._next != step:
             self._batches = self._rows.stream(self._draws_from(step))
         self._next = -1
-        with self._dice.rolled():
+        with self._dice.rolled(self._rows.run_users_code):
             batch = next(self._batches)
         self._drawn = {number: rows for number, rows in self._drawn.items() if number >= step}
         self._next = step + 1
