@@ -45,3 +45,20 @@ def test_norms_are_not_lost_where_products_underflow(positions: int) -> None:
             g = torch.randn(3, positions, 4) * 10.0**of_g
             truth = torch.bmm(g.double().mT, x.double()).square().sum((1, 2))
             assert bool((paired_rows(x, g) >= truth * (1 - 1e-6)).all()), (of_x, of_g)
+
+
+@pytest.mark.parametrize("positions", [8, 40, 64])
+def test_sums_that_leave_float32_on_their_way_are_no_short_norms(positions: int) -> None:
+    """Terms of both signs, the sum of which is small and a part of which is minus infinity."""
+    torch.manual_seed(positions)
+    left = 0
+    for power in torch.linspace(17.5, 20.0, 60).tolist():
+        kept = (torch.rand(20, positions, 1) < 0.6).float()
+        g = torch.randn(20, positions, 4)
+        x = kept.expand(-1, -1, 128) * 10.0 ** (power / 2)
+        g = (g - g.mean(1, keepdim=True)) * 10.0 ** (power / 2)
+        truth = torch.bmm(g.double().mT, x.double()).square().sum((1, 2))
+        for found in (paired_rows(x, g), paired_(torch.bmm(x, x.mT), torch.bmm(g, g.mT))):
+            assert bool((found >= truth * (1 - 1e-6)).all()), power
+            left += int(torch.isinf(found).sum())
+    assert left, "none was tried that left float32"

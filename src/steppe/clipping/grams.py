@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -15,7 +17,8 @@ def paired_(gram_x: Tensor, gram_g: Tensor) -> Tensor:
     """‖Σₜ gₜxₜᵀ‖² from the two Gram matrices `(B, T, T)`; overwrites the first.
 
     Guarantees:
-        Not below the true value by more than rounding, however much the terms cancel or underflow.
+        Not below the true value by more than rounding, however much the terms cancel or underflow;
+        infinite where their sum leaves float32.
     """
     trace_x, trace_g = (_trace(gram) for gram in (gram_x, gram_g))
     total = gram_x.mul_(gram_g).sum((1, 2)).double()
@@ -59,6 +62,8 @@ def _guarded(total: Tensor, trace_x: Tensor, trace_g: Tensor, like: Tensor) -> T
     limits, positions = torch.finfo(like.dtype), like.shape[1]
     lost = 1e6 * limits.tiny  # by underflow, in one entry of a Gram matrix of up to 1e6 columns
     trace_x, trace_g = trace_x + positions * lost, trace_g + positions * lost
+    # Terms of either sign may leave float32 on their way: minus infinity is no short gradient.
+    total.masked_fill_(~torch.isfinite(total), math.inf)
     total.clamp_(min=0.0).add_(trace_x * trace_g, alpha=GUARD * limits.eps)
     total.add_(trace_x.add_(trace_g), alpha=positions * lost)
     return total.add_(positions**2 * limits.tiny)  # a product of two entries may underflow too
