@@ -43,9 +43,8 @@ class Probed:
         self, model: nn.Module, engine: ClippedSum, example: Any, batch_size: float
     ) -> None:
         self._model, self._engine = model, engine
-        # More than the mean, since batches are drawn at random.
-        crowd = max(_CROWD, 2 * math.ceil(batch_size))
-        self._crowd = min(crowd, engine.physical_batch or crowd)
+        many = crowd(batch_size)
+        self._crowd = min(many, engine.physical_batch or many)
         # Data lie on the host, and a loop moves its batches to where the weights are.
         self._example = each(lambda tensor: tensor.to(engine.device), example)
         self._chooses = engine.physical_batch is None
@@ -119,6 +118,15 @@ class Probed:
             for name, weight in self._engine.parameters.items()
             if id(weight) in padded and name not in elsewhere
         }
+
+
+def crowd(batch_size: float) -> int:
+    """Among how many records one is tried: more than the mean, since batches are drawn at random.
+
+    Args:
+        batch_size: how many records a step takes on average.
+    """
+    return max(_CROWD, 2 * math.ceil(batch_size))
 
 
 def second_look(known: Report, look: Callable[[], Report]) -> Report:

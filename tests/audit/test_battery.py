@@ -11,6 +11,7 @@ from audit_subjects import CLIP, FAMILIES, Pooled, lstm, mlp, sequences, subject
 from torch import nn
 
 import steppe
+from steppe._modes import without_dropout
 from steppe.audit import (
     Result,
     Subject,
@@ -24,7 +25,7 @@ from steppe.audit import (
 from steppe.audit.battery import checked
 from steppe.audit.hostile import INPUT_SCALES, LOSS_SCALES, hostile
 from steppe.audit.result import surprise
-from steppe.audit.subject import released, without_dropout
+from steppe.audit.subject import released
 from steppe.errors import ConfigurationError, MisuseError, UnsupportedModelError
 
 

@@ -149,3 +149,73 @@ def test_a_model_that_draws_no_numbers_is_not_run_again_for_chance() -> None:
         return calls.count(3)
 
     assert passes(nn.Sequential(nn.Linear(8, 3), nn.Dropout(0.5))) >= passes(nn.Linear(8, 3)) + 30
+
+
+class Centred(nn.Module):
+    """Batch statistics from 16 records on, while training."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(0) if self.training and len(x) >= 16 else x
+
+
+def test_mixing_in_training_alone_is_seen_beside_dropout() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1), Centred(), nn.Linear(8, 3))
+    with pytest.raises(IsolationError, match=r"loss=moves"):
+        run(model, company=64)
+    assert [module.training for module in model.modules()] == [True] * 5
+    assert model[1].p == 0.1
+
+
+def test_a_random_pass_that_is_not_by_dropout_layers_is_noted() -> None:
+    class Functional(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return F.dropout(x, 0.1, self.training)
+
+    report = run(nn.Sequential(nn.Linear(8, 8), Functional(), nn.Linear(8, 3)))
+    assert any("was checked in eval mode" in note for note in report.notes)
+    assert not run(nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1), nn.Linear(8, 3))).notes
+
+
+@pytest.mark.parametrize("bound", [10.0, 1000.0])
+def test_a_batch_gradient_that_is_cut_is_seen_whatever_the_bound(bound: float) -> None:
+    class Cut(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if x.requires_grad:
+                x.register_hook(lambda g: g * (bound / g.norm()).clamp(max=1.0))
+            return x
+
+    model = nn.Sequential(nn.Linear(8, 8), Cut(), nn.Linear(8, 1))
+    example = (torch.zeros(1, 8), torch.zeros(1, 1))
+    with pytest.raises(IsolationError, match=r"a record's gradient must not depend on other"):
+        probe(
+            model,
+            dict(model.named_parameters()),
+            lambda batch: F.mse_loss(model(batch[0]), batch[1], reduction="none").sum(1),
+            example,
+            company=64,
+        )
+
+
+def test_a_batch_gradient_that_is_cut_by_its_number_of_records_is_seen() -> None:
+    class Cut(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if x.requires_grad:
+                x.register_hook(lambda g: g * (0.1 if len(g) >= 40 else 1.0))
+            return x
+
+    with pytest.raises(IsolationError, match=r"when others were left out"):
+        run(nn.Sequential(nn.Linear(8, 8), Cut(), nn.Linear(8, 3)), company=64)
+
+
+def test_a_model_that_cannot_take_one_record_is_refused_beforehand() -> None:
+    """`squeeze` drops the axis of one record, and batches of one do come."""
+    model = nn.Linear(8, 1)
+    with pytest.raises(UnsupportedModelError, match=r"^records=1: .* name the axes to squeeze\.$"):
+        probe(
+            model,
+            dict(model.named_parameters()),
+            lambda batch: F.binary_cross_entropy_with_logits(
+                model(batch[0]).squeeze(), batch[1], reduction="none"
+            ),
+            (torch.zeros(1, 8), torch.zeros(1)),
+        )

@@ -68,7 +68,7 @@ OTHERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("code", TORCHS, ids=str)
+@pytest.mark.parametrize("code", TORCHS, ids=range(len(TORCHS)))
 def test_torchs_own(code: Any) -> None:
     assert of_torch(code)
 

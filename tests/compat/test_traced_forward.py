@@ -19,7 +19,7 @@ from steppe._global_seeds import seed_everything
 from steppe.compat import forward
 from steppe.errors import IsolationError, UnsupportedModelError
 
-RECORDS = 60  # more than a probe makes up
+RECORDS = 30  # no number of records that a probe makes up
 
 
 class Noted(nn.Module):
@@ -198,9 +198,9 @@ def test_an_unchanged_module_is_probed_once(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(forward, "LOOK_AGAIN", {7})
     calls = []
 
-    def counted(*args: Any) -> Any:
+    def counted(*args: Any, **options: Any) -> Any:
         calls.append(args)
-        return probe(*args)
+        return probe(*args, **options)
 
     probe = forward.probe
     monkeypatch.setattr(forward, "probe", counted)
@@ -215,3 +215,13 @@ def test_an_unchanged_module_is_probed_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(calls) == 2, "as it was in the beginning"
     loop.run(2)
     assert len(calls) == 3
+
+
+def test_mixing_that_begins_with_many_records_is_refused() -> None:
+    class Centred(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x - x.mean(0) if len(x) >= 16 else x
+
+    loop = start(nn.Sequential(nn.Linear(5, 5), Centred(), nn.Linear(5, 3)), vectors(RECORDS))
+    with pytest.raises(IsolationError, match=r"loss=moves"):
+        loop.run()

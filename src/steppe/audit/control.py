@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steppe._modes import without_dropout
 from steppe.audit.replay import ROUNDING
 from steppe.audit.result import Result
-from steppe.audit.subject import Scripted, Subject, released, without_dropout
+from steppe.audit.subject import Scripted, Subject, released
 from steppe.clipping.batches import rows
 from steppe.clipping.clip import State
 from steppe.noise import SeededSource

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steppe._modes import without_dropout
 from steppe.audit.hostile import hostile
 from steppe.audit.result import Result
-from steppe.audit.subject import Subject, without_dropout
+from steppe.audit.subject import Subject
 from steppe.clipping import ClippedSum
 from steppe.clipping.batches import rows
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
+from torch import Tensor
 
 from steppe import _validate
 from steppe.clipping.clip import Clipper
@@ -191,19 +189,3 @@ def released(private: Private) -> Tensor:
                 "released vector; take out what happens to it in between."
             )
     return clipper.answer
-
-
-@contextmanager
-def without_dropout(model: nn.Module) -> Iterator[None]:
-    """Switch dropout off, so that a forward pass can be replayed with one record less."""
-    kept: list[tuple[nn.Module, str, float]] = []
-    for module in model.modules():
-        name = "p" if isinstance(module, _DropoutNd) else "dropout"
-        if isinstance(value := getattr(module, name, None), float):
-            kept.append((module, name, value))
-            setattr(module, name, 0.0)
-    try:
-        yield
-    finally:
-        for module, name, value in kept:
-            setattr(module, name, value)

@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from steppe._around_step import refuse_modes
 from steppe._dice import Dice
-from steppe._probed import LOOK_AGAIN, form_of, second_look, state_of
+from steppe._probed import LOOK_AGAIN, crowd, form_of, second_look, state_of
 from steppe.clipping import ClippedSum, Report, probe
 from steppe.clipping.tracing import Tracer
 from steppe.compat.arguments import Arguments, RecordAxis
@@ -31,6 +31,7 @@ class TracedForward:
         engine: makes the tracers; it is given the layouts that the probe finds.
         axis: where the module expects the records.
         dice: what the module draws from the global generators in a traced pass.
+        batch_size: how many records a step takes on average.
 
     Attributes:
         tracer: of the current batch, once the module has run on it.
@@ -40,10 +41,18 @@ class TracedForward:
         traced batch waits for its step, a gradient that reaches a weight untraced raises.
     """
 
-    def __init__(self, module: nn.Module, engine: ClippedSum, axis: RecordAxis, dice: Dice) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        engine: ClippedSum,
+        axis: RecordAxis,
+        dice: Dice,
+        batch_size: float,
+    ) -> None:
         self.tracer: Tracer | None = None
         self._module, self._engine, self._axis, self._dice = module, engine, axis, dice
         self._records: int | None = None
+        self._crowd = crowd(batch_size)
         self._reports: dict[object, Report] = {}
         self._probing, self._passes = False, 0
         self._running: ExitStack | None = None
@@ -130,7 +139,9 @@ class TracedForward:
         trained = {n: p for n, p in self._engine.parameters.items() if p.requires_grad}
         self._probing = True
         try:
-            return probe(self._module, trained, self._engine.objective, example)
+            return probe(
+                self._module, trained, self._engine.objective, example, company=self._crowd
+            )
         finally:
             self._probing = False
 

@@ -95,7 +95,9 @@ class Run:
         self._noise = Gaussian()
         self._accountant = accountant
         self.dice = Dice(self.source, "passes")
-        self._forward = TracedForward(module, self._engine, axis, self.dice)
+        self._forward = TracedForward(
+            module, self._engine, axis, self.dice, constants.expected_batch_size
+        )
         self._model_weights = {id(p) for p in module.parameters()}
         self.trained_parameters = {id(p) for p in parameters.values()}
         self._piece: Piece | None = None

@@ -22,11 +22,11 @@ from steppe._text import first_line
 from steppe.clipping.contact import Layouts
 from steppe.clipping.probing.agreement import (
     require_alone,
-    require_no_company,
-    require_no_crowd,
+    require_deaf_gradients,
     require_right_gradients,
 )
 from steppe.clipping.probing.chance import require_no_mixing_by_chance
+from steppe.clipping.probing.company import require_no_company, require_no_crowd
 from steppe.clipping.probing.isolation import Locator
 from steppe.clipping.probing.report import Report as Report
 from steppe.clipping.probing.report import Row as Row
@@ -107,10 +107,12 @@ def probe(
         with shifted(subject, place):
             require_no_mixing_by_chance(subject, batch, others, _SEED + _OTHER_NUMBERS)
             untried = require_deaf_to_values(subject, batch, generator, _SEED, locator)
+            require_deaf_gradients(subject, batch, layouts, _SEED)
             crowd = min(company, _ROOM // _bytes_per_record(first))
             if crowd > _COMPANY:
                 with _any_number(crowd):
-                    require_no_crowd(subject, synthetic(example, crowd, generator, style), _SEED)
+                    many = synthetic(example, crowd, generator, style)
+                    require_no_crowd(subject, many, layouts, _SEED)
     return _report(
         first, parameters, locator.layouts(), [note, untried, attributes, _zeros_note(place)]
     )
@@ -145,7 +147,11 @@ def _require_agreement(
                 continue
             require_alone(subject, batch, others, layouts, _SEED)
             with _any_number(_COMPANY):
-                return require_no_company(subject, among, layouts, _SEED)
+                parts = slice(1, None), slice(None, -1), slice(None, 3)
+                note = require_no_company(subject, among, layouts, _SEED, parts)
+            with _any_number(1):
+                require_no_company(subject, among, layouts, _SEED, (slice(None, 1),))
+            return note
     raise UnsupportedModelError(
         "gradients=not finite: must be numbers on inputs from N(0, 1) or [0, 1) with labels 0 and "
         "1; check the scale of the initial weights, and roots and logarithms near zero."
@@ -163,7 +169,7 @@ def _any_number(records: int) -> Iterator[None]:
         raise UnsupportedModelError(
             f"records={records}: model and loss must take any number of them, because batches are "
             f"drawn at random, and said: {first_line(error).rstrip('.')}; take the size of the "
-            "batch from its tensors."
+            "batch from its tensors, and name the axes to squeeze."
         ) from error
 
 

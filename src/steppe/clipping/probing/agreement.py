@@ -1,28 +1,24 @@
 """Are the engine's gradients autograd's, and does each belong to its record alone?
 
 Losses may stand alone while gradients do not: a hook or a detached factor can carry one record into
-another's gradient. And adding or removing a record is what privacy is about, so the others must not
-notice that either.
+another's gradient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Module
 
 from steppe._global_seeds import seed_everything
 from steppe._text import first_line
-from steppe.clipping.batches import count, each, rows
+from steppe.clipping.batches import count, each
 from steppe.clipping.contact import Layouts
 from steppe.clipping.engine import ClippedSum
 from steppe.clipping.flat import Flat
 from steppe.clipping.kernels import Kernels
-from steppe.clipping.probing.sight import Subject, losses_of, unchanged
+from steppe.clipping.probing.sight import Subject, unchanged
 from steppe.clipping.rules import RULES
 from steppe.clipping.slots import NOBODY, wide, wide_dtype
 from steppe.clipping.tracing import Tracer, mark
@@ -73,120 +69,43 @@ def require_alone(
     subject: Subject, batch: Any, replaced: list[Any], layouts: list[Layouts], seed: int
 ) -> None:
     """A record's gradient must not move when another one is replaced."""
-    base = _norms(subject, batch, layouts, seed)
+    base = norms_of(subject, batch, layouts, seed)
     for which, other in enumerate(replaced):
-        moved = _norms(subject, other, layouts, seed)
-        kept = [i for i in range(count(batch)) if i != which]
-        _require_same(subject, base[:, kept], moved[:, kept], "another one was replaced")
+        moved = norms_of(subject, other, layouts, seed)
+        _require_others_same(subject, base, moved, which)
 
 
-def require_no_company(
-    subject: Subject, batch: Any, layouts: list[Layouts], seed: int
-) -> str | None:
-    """A record's loss and gradient must not depend on how many others there are, or where.
+def require_deaf_gradients(subject: Subject, batch: Any, layouts: list[Layouts], seed: int) -> None:
+    """Nor when it grows: a batch's gradient that is cut to a norm follows its largest record.
 
-    Args:
-        subject: what is probed.
-        batch: more records than a few, of which the first and the last are also run without the
-            others.
-        layouts: where the records lie.
-        seed: for the random numbers.
-
-    Returns:
-        Why this could be checked in part only, or None.
+    Records so large are left out where model or loss do not take them.
     """
-    with _without_chance(subject, batch, seed) as steady:
-        if not steady:
-            _require_no_company_on_average(subject, batch, seed)
-            return "the forward pass is random: only the mean loss was checked for company"
-        losses, norms = _losses(subject, batch, seed), _norms(subject, batch, layouts, seed)
-        for part in (slice(1, None), slice(None, -1), slice(None, 3)):
-            fewer = rows(batch, part)
-            _require_same_losses(losses[part], _losses(subject, fewer, seed))
-            fewer_norms = _norms(subject, fewer, layouts, seed)
-            _require_same(subject, norms[:, part], fewer_norms, "others were left out")
-    return None
-
-
-def require_no_crowd(subject: Subject, batch: Any, seed: int) -> None:
-    """The same for many records, by their losses alone: room for 16 or the 32 hardest of a batch
-    mean nothing to fewer.
-
-    Where the forward pass is random in eval mode too, nothing is compared.
-    """
-    with _without_chance(subject, rows(batch, slice(3)), seed) as steady:
-        if not steady:
-            return
-        losses = _losses(subject, batch, seed)
-        half = len(losses) // 2
-        for part in (slice(1, None), slice(None, -1), slice(half, None), slice(None, 3)):
-            _require_same_losses(losses[part], _losses(subject, rows(batch, part), seed))
-
-
-@contextmanager
-def _without_chance(subject: Subject, batch: Any, seed: int) -> Iterator[bool]:
-    """The model as it is, or in eval mode where passes differ by chance.
-
-    Dropout draws other numbers for another batch. Yields whether two passes agree now.
-    """
-    modes = [module.training for module in subject.model.modules()]
+    base = norms_of(subject, batch, layouts, seed)
     try:
-        steady = _repeatable(subject, batch, seed)
-        if not steady:
-            subject.model.eval()
-            steady = _repeatable(subject, batch, seed)
-        yield steady
-    finally:
-        _restore(subject.model, modes)
+        moved = norms_of(subject, each(_loud, batch), layouts, seed)
+    except SteppeError:
+        raise
+    except Exception:  # an assertion, say
+        return
+    _require_others_same(subject, base, moved, 0)
 
 
-def _require_no_company_on_average(subject: Subject, batch: Any, seed: int) -> None:
-    """The mean loss of one record over many random numbers, among others and alone.
-
-    Beyond seven standard errors the difference is no chance.
-    """
-    alone = rows(batch, slice(1))
-    among, single = (
-        torch.stack([_losses(subject, some, seed + i)[0] for i in range(_DRAWS)]).double()
-        for some in (batch, alone)
-    )
-    error = float(((among.var() + single.var()) / _DRAWS).sqrt())
-    mean = float(among.mean())
-    if abs(float(single.mean()) - mean) > 7 * error + 1e-3 * abs(mean) + 1e-5:
-        raise _in_company("on average it did")
+def _loud(tensor: Tensor) -> Tensor:
+    """The first record many times as large, where records are numbers."""
+    if not tensor.is_floating_point():
+        return tensor
+    changed = tensor.clone()
+    changed[0] *= 1e4
+    return changed
 
 
-_DRAWS = 64
+def _require_others_same(subject: Subject, base: Tensor, moved: Tensor, which: int) -> None:
+    kept = [i for i in range(base.shape[1]) if i != which]
+    require_same_norms(subject, base[:, kept], moved[:, kept], "another one was replaced")
 
 
-def _require_same_losses(among: Tensor, fewer: Tensor) -> None:
-    if not torch.allclose(fewer, among, rtol=1e-3, atol=1e-5, equal_nan=True):
-        raise _in_company("it did")
-
-
-def _in_company(what: str) -> IsolationError:
-    return IsolationError(
-        "loss=moves: a record's loss must not depend on how many records there are or on its "
-        f"place among them, and {what}; do not divide by the batch, count positions in it or "
-        "pick some of its records."
-    )
-
-
-def _restore(model: Module, modes: list[bool]) -> None:
-    for module, mode in zip(model.modules(), modes, strict=True):
-        module.training = mode
-
-
-def _repeatable(subject: Subject, batch: Any, seed: int) -> bool:
-    return torch.equal(_losses(subject, batch, seed), _losses(subject, batch, seed + 1))
-
-
-def _losses(subject: Subject, batch: Any, seed: int) -> Tensor:
-    with unchanged(subject.model):
-        return losses_of(subject, batch, seed)
-
-
-def _require_same(subject: Subject, wanted: Tensor, found: Tensor, when: str) -> None:
+def require_same_norms(subject: Subject, wanted: Tensor, found: Tensor, when: str) -> None:
+    """Norms (weight, record) must be the same, up to the rounding of their size."""
     # A record whose gradient is not finite counts as zero. It may be so in both.
     lost = ~torch.isfinite(wanted).all(0) & ~torch.isfinite(found).all(0)
     wanted, found = wanted.masked_fill(lost, 0.0), found.masked_fill(lost, 0.0)
@@ -219,7 +138,7 @@ def _engine(subject: Subject, layouts: list[Layouts]) -> ClippedSum:
     )
 
 
-def _norms(subject: Subject, batch: Any, layouts: list[Layouts], seed: int) -> Tensor:
+def norms_of(subject: Subject, batch: Any, layouts: list[Layouts], seed: int) -> Tensor:
     """‖Gᵢ‖ by weight and record, as the engine sees it."""
     place = {id(leaf): i for i, leaf in enumerate(subject.parameters.values())}
     norms = torch.zeros(len(place), count(batch), dtype=torch.float64, device=subject.device)
