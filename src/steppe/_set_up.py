@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from steppe import _validate
@@ -92,6 +93,13 @@ def require_plain_steps(optimizer: Optimizer) -> None:
 def _require_real(parameters: dict[str, Tensor]) -> None:
     """Refuse weights that no private gradient can be made for."""
     for name, parameter in parameters.items():
+        if is_lazy(parameter):
+            raise _validate.fail(
+                f"weight {name!r}",
+                "not made yet",
+                "must be there, and a lazy layer makes its own in the first pass",
+                "run the model once on a made-up batch, then make the optimizer",
+            )
         if parameter.is_complex():
             raise _validate.fail(
                 f"weight {name!r}",

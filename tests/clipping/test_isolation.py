@@ -663,3 +663,82 @@ class Rescales(nn.Module):
 
 def test_a_model_that_changes_its_input_in_place_is_accepted() -> None:
     assert run(Rescales(), torch.zeros(1, 6)).notes == ()
+
+
+def test_a_loss_over_the_tokens_of_the_batch_is_named_and_no_layer() -> None:
+    """A layer that did not move, whose output has no axis for three records, is not to blame."""
+
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.places = nn.Embedding(5, 8), nn.Embedding(4, 8)
+            self.out = nn.Linear(8, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(self.words(x) + self.places(torch.arange(4)))
+
+    model = Positions()
+
+    def objective(batch: Any) -> Tensor:
+        words, _ = batch
+        losses = F.cross_entropy(model(words).mT, words, reduction="none")
+        return (losses * words).sum(1) / words.sum().clamp(min=1)
+
+    with pytest.raises(IsolationError, match=r"^loss=mixes records"):
+        probe(model, dict(model.named_parameters()), objective, (torch.zeros(1, 4).long(), LABELS))
+
+
+def test_lengths_and_counts_need_not_be_zero() -> None:
+    model = nn.Linear(6, 3)
+
+    def objective(batch: Any) -> Tensor:
+        x, lengths, labels = batch
+        kept = torch.arange(4) < lengths[:, None]
+        mean = (x * kept[..., None]).sum(1) / kept.sum(1, keepdim=True)
+        return F.cross_entropy(model(mean), labels, reduction="none")
+
+    example = (torch.zeros(1, 4, 6), LABELS, LABELS)
+    assert probe(model, dict(model.named_parameters()), objective, example).layouts
+
+
+def test_autocast_in_a_forward_pass_is_named() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return self.layer(x).float()
+
+    with pytest.raises(UnsupportedModelError, match=r"autocast=on in the forward pass: must be of"):
+        run(Mixed(), torch.zeros(1, 6))
+
+
+@pytest.mark.parametrize("join", [torch.hstack, torch.column_stack])
+def test_a_token_beside_the_features_is_followed(join: Any) -> None:
+    class Token(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.token, self.out = nn.Parameter(torch.randn(1, 2)), nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(join([x, self.token.expand(len(x), -1)]))
+
+    assert run(Token(), torch.zeros(1, 4)).layouts
+
+
+def test_rows_that_differ_are_shown_beside_those_expected() -> None:
+    class Kept(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.out = nn.Linear(6, 6), nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            hidden = self.first(x)
+            chosen = hidden[hidden[:, 0] > 0]
+            return self.out(hidden) + self.out(chosen).sum() * 0
+
+    torch.manual_seed(0)
+    with pytest.raises(UnsupportedModelError, match=r"rows=\((\d+), 6\): must be \((?!\1)\d+, 6\)"):
+        run(Kept(), torch.zeros(1, 6))

@@ -67,3 +67,10 @@ def test_one_class_is_refused_since_its_loss_is_always_zero(loss: Callable[..., 
         per_record(loss)(torch.randn(3, 1), torch.zeros(3, dtype=torch.long))
     with pytest.raises(UnsupportedModelError, match="output=1 class"):
         per_record(loss)(torch.randn(3, 1), torch.rand(3, 1))  # a regression without its loss
+
+
+def test_views_of_something_else_than_a_tensor_are_refused_in_words() -> None:
+    model = nn.Linear(2, 2)
+    losses = objective_of(model, F.cross_entropy, 2, lambda x: x)
+    with pytest.raises(DataError, match=r"^batch\[0\]=dict: must be a tensor for `augment`; aver"):
+        losses(({"x": torch.zeros(3, 2)}, torch.zeros(3).long()))

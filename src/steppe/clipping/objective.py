@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steppe import _validate
-from steppe.clipping.batches import count
+from steppe.clipping.batches import count, each
 from steppe.clipping.of_torch import of_torch
 from steppe.errors import DataError, UnsupportedModelError
 
@@ -100,10 +100,16 @@ class RecordLosses:
         *inputs, target = batch
         if self._augment is None:
             return self._single(self._model(*inputs), target)
+        if not isinstance(inputs[0], Tensor):
+            raise DataError(
+                f"batch[0]={type(inputs[0]).__name__}: must be a tensor for `augment`; average the "
+                "views inside an `objective=` of your own."
+            )
         views, records = self._views, count(batch)
         first = torch.cat([self._augment(inputs[0]) for _ in range(views)])
-        rest = [_repeated(tensor, views) for tensor in inputs[1:]]
-        values = self._single(self._model(first, *rest), _repeated(target, views))
+        repeated = functools.partial(_repeated, views=views)
+        rest = [each(repeated, part) for part in inputs[1:]]
+        values = self._single(self._model(first, *rest), each(repeated, target))
         return values.view(views, records).mean(0)
 
     @property

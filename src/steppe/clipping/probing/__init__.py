@@ -10,6 +10,7 @@ behind zeros. No private value is read.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -41,7 +42,14 @@ from steppe.clipping.probing.sight import (
     require_steady,
 )
 from steppe.clipping.probing.stand_in import require_inputs, squared_outputs
-from steppe.clipping.probing.synthetic import STYLES, Style, synthetic, with_other_record
+from steppe.clipping.probing.synthetic import (
+    STYLES,
+    Style,
+    synthetic,
+    with_any_integers,
+    with_both_integers,
+    with_other_record,
+)
 from steppe.clipping.probing.values import require_deaf_to_values
 from steppe.errors import SteppeError, UnsupportedModelError
 
@@ -233,11 +241,15 @@ def inspect(model: nn.Module, *inputs: Tensor) -> Report:
 def _first_finite(
     subject: Subject, example: Any, generator: torch.Generator
 ) -> tuple[Style, Sight]:
-    """How to make records up so that the losses are finite: NaN hides what depends on what."""
+    """How to make records up so that the losses are finite: NaN hides what depends on what.
+
+    If possible also for records whose integers are all alike, which may be lengths of nothing.
+    """
     failure: Exception | None = None
-    for style in STYLES:
+    for form, style in itertools.product((with_both_integers, with_any_integers), STYLES):
+        batch = form(synthetic(example, _RECORDS, generator, style), style)
         try:
-            sight = look(subject, synthetic(example, _RECORDS, generator, style), _SEED)
+            sight = look(subject, batch, _SEED)
         except SteppeError:
             raise
         except Exception as error:  # whatever the model or the loss says

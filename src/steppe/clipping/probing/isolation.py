@@ -82,7 +82,7 @@ def first_mixing(base: Sight, replaced: Sight, which: int) -> str | None:
     for (name, before), (_, after) in zip(base.modules, replaced.modules, strict=False):
         place = _Place(before, records)
         place.narrow(before, after, which)
-        if not place.possible:
+        if place.moved and not place.possible:
             return name
     return None
 
@@ -110,9 +110,10 @@ class _Place:
 
     def narrow(self, before: Tensor, after: Tensor, which: int) -> None:
         """Keep what explains that only record `which` was replaced."""
-        if not tuple(before.shape) == tuple(after.shape) == self.shape:
+        shapes = {tuple(before.shape), tuple(after.shape)} - {self.shape}
+        if shapes:
             raise UnsupportedModelError(
-                f"rows={tuple(after.shape)}: must be {self.shape} whatever the records hold; do "
+                f"rows={shapes.pop()}: must be {self.shape} whatever the records hold; do "
                 "not pick or route rows by their values."
             )
         if same(before, after):

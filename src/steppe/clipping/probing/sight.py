@@ -74,6 +74,11 @@ def look(subject: Subject, batch: Any, seed: int, modules: bool = False) -> Sigh
     inside: list[str] = []
 
     def watch(contact: Contact, output: Output) -> None:
+        if torch.is_autocast_enabled(subject.device.type):
+            raise UnsupportedModelError(
+                "autocast=on in the forward pass: must be off, since its products are too coarse "
+                "to clip by; take it out, and for speed use model.to(torch.bfloat16)."
+            )
         sight.contacts.append(contact)
         sight.inputs.append(tuple(t.detach().clone() for t in contact.inputs))
         sight.outputs.append(tuple(t.detach().clone() for t in tensors_in(output)))

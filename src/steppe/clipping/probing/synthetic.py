@@ -19,16 +19,21 @@ class Style:
     Args:
         positive: numbers from [0, 1) in place of N(0, 1).
         truth: what truth values are; None for coin tosses.
+        least: the smaller of the two integers.
     """
 
     positive: bool = False
     truth: bool | None = None
+    least: int = 0
 
 
-# Tried in this order until the losses are finite: some models want numbers above 0, and a mask that
-# leaves everything out gives NaN.
+# Tried in this order until the losses are finite: some models want numbers above 0, a mask that
+# leaves everything out gives NaN, and so do integers that are lengths or counts and 0.
 STYLES = tuple(
-    Style(positive, truth) for truth in (None, False, True) for positive in (False, True)
+    Style(positive, truth, least)
+    for least in (0, 1)
+    for truth in (None, False, True)
+    for positive in (False, True)
 )
 
 
@@ -38,7 +43,7 @@ def synthetic(
     """A batch of `records` made-up records.
 
     Only the shapes and types of `example` are used. Integers are 0 or 1, which every label set and
-    every vocabulary contains.
+    every vocabulary contains, or 1 or 2 for models that take no 0.
 
     Args:
         example: a batch of any number of records.
@@ -60,10 +65,29 @@ def synthetic(
         elif tensor.dtype == torch.bool:
             values = _truths(shape, generator, style)
         else:
-            values = torch.randint(0, 2, shape, generator=generator, device="cpu")
+            values = torch.randint(2, shape, generator=generator, device="cpu").add_(style.least)
         return values.to(device=tensor.device, dtype=tensor.dtype)
 
     return each(make, example)
+
+
+def with_both_integers(batch: Any, style: Style) -> Any:
+    """The batch with a record of the smaller integer alone and one of the larger."""
+
+    def change(tensor: Tensor) -> Tensor:
+        if tensor.is_floating_point() or tensor.dtype == torch.bool:
+            return tensor
+        changed = tensor.clone()
+        changed[0], changed[1] = style.least, style.least + 1
+        return changed
+
+    return each(change, batch)
+
+
+def with_any_integers(batch: Any, style: Style) -> Any:
+    """The batch as it is."""
+    del style
+    return batch
 
 
 def with_other_record(
@@ -93,7 +117,7 @@ def with_other_record(
         elif tensor.dtype == torch.bool:
             row = ~row if style.truth is None else row
         elif row.numel():
-            row = 1 - (row.flatten()[0].expand_as(row) if uniform else row)
+            row = 2 * style.least + 1 - (row.flatten()[0].expand_as(row) if uniform else row)
         changed[which] = row
         return changed
 

@@ -36,6 +36,8 @@ _ALIGNED = frozenset(
         "cat",
         "concat",
         "concatenate",
+        "hstack",
+        "column_stack",
         "stack",
         "where",
         "maximum",
