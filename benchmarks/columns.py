@@ -94,7 +94,7 @@ def measure(setting: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
     return {
         "accuracy": float(right.double().mean()),
         "loss": float(F.cross_entropy(answers, y_test)),
-        "epsilon": private.epsilon(),
+        "epsilon": private.plan.epsilon_spent(private.steps_done),
     }
 
 

@@ -117,7 +117,7 @@ def measure(setting: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
     return {
         "accuracy": scores[published],
         **scores,
-        "epsilon": private.epsilon(),
+        "epsilon": private.plan.epsilon_spent(private.steps_done),
         "sigma": private.plan.sigma,
     }
 

@@ -1090,3 +1090,20 @@ def test_made_up_records_lie_where_the_weights_are() -> None:
     assert form_of(probed._example) == form_of(
         (torch.zeros(0, 3, device="meta"), {"y": torch.zeros(0, dtype=torch.long, device="meta")})
     )
+
+
+def test_a_lazy_layer_is_named() -> None:
+    model = nn.Sequential(nn.LazyLinear(3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    _, _, data, plan = parts()
+    with pytest.raises(ConfigurationError, match=r"^weight '0.weight'='not made yet': must be "):
+        steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+
+
+def test_seeded_noise_promises_no_epsilon() -> None:
+    model, optimizer, data, plan = parts()
+    source = steppe.SeededSource(0)
+    loop = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy, source=source)
+    assert loop.epsilon() == 0.0, "nothing was asked yet"
+    loop.step(next(iter(loop)))
+    assert loop.epsilon() == math.inf

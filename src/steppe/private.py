@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -273,7 +274,9 @@ class Private:
         self._step.load_state_dict(state)
 
     def epsilon(self) -> float:
-        """ε at the plan's δ for the steps taken so far, by PLD."""
+        """ε at the plan's δ for the steps taken so far, by PLD; infinite where noise was seeded."""
+        if self._not_private_reason is not None and self.steps_done:
+            return math.inf
         return self.plan.epsilon_spent(self.steps_done)
 
     def statement(self) -> Statement:

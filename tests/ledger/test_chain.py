@@ -12,6 +12,7 @@ import pytest
 from synced import contents_when_synced
 
 from steppe.errors import DataError, MisuseError, StorageError
+from steppe.ledger import chain
 from steppe.ledger.chain import Anchor, Writer, read
 
 
@@ -278,3 +279,25 @@ def test_two_names_of_one_file_have_one_lock(path: Path, tmp_path: Path) -> None
         Writer(other)
     first.close()
     Writer(other).close()
+
+
+def test_an_interrupt_while_a_line_is_written_closes_the_writer(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the line is there is for the next reader to see, not for this one to guess."""
+    before, writer = len(read(path).records), Writer(path)
+    writer.append({"kind": "test", "value": 1})
+
+    def interrupted(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(chain.os, "fsync", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            writer.append({"kind": "test", "value": 2})
+    with pytest.raises(MisuseError, match="was closed; open the run again"):
+        writer.append({"kind": "test", "value": 3})
+    again = Writer(path)
+    again.append({"kind": "test", "value": 4})
+    again.close()
+    assert [record["value"] for record in read(path).records[before:]] == [1, 2, 4]

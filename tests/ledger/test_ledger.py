@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from synced import contents_when_synced
 
@@ -425,3 +428,11 @@ def test_a_charge_that_makes_no_sense_is_refused(
     writer.close()
     with pytest.raises(DataError, match="line 4 is not of a kind"):
         ledger.epsilon(1e-5)
+
+
+@pytest.mark.parametrize("delta", [np.float32(1e-5), Fraction(1, 10**5)])
+def test_any_kind_of_number_makes_a_budget(tmp_path: Path, delta: Any) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl", epsilon=3, delta=delta)
+    with ledger.begin(plan(), DATA, block=8) as account:
+        account.cover(1)
+    assert ledger.epsilon(1e-5) > 0

@@ -378,6 +378,18 @@ REFUSED: dict[str, tuple[Any, str]] = {
         lambda: ConcatDataset([TensorDataset(X, Y), TensorDataset(X, Y)]),
         "data=ConcatDataset with repeated data sets",
     ),
+    "views of the same tensors": (
+        lambda: ConcatDataset([TensorDataset(X, Y), TensorDataset(X[:], Y[:])]),
+        "data=ConcatDataset with repeated data sets",
+    ),
+    "slices that overlap": (
+        lambda: ConcatDataset([TensorDataset(X[:6], Y[:6]), TensorDataset(X[4:], Y[4:])]),
+        "data=ConcatDataset with repeated data sets",
+    ),
+    "rows of a slice": (
+        lambda: ConcatDataset([Subset(TensorDataset(X, Y), [1, 7]), TensorDataset(X[5:9], Y[5:9])]),
+        "data=ConcatDataset with repeated data sets",
+    ),
     "overlapping parts": (
         lambda: ConcatDataset([Subset(DATASET, [0, 1]), Subset(DATASET, [5, -22])]),
         "data=ConcatDataset with repeated data sets",
@@ -494,3 +506,10 @@ def test_labels_of_every_flat_form_are_found() -> None:
         check_labels(records(data), 3)
         with pytest.raises(DataError, match="labels=int64: must be whole numbers from 0 to 1"):
             check_labels(records(data), 2)
+
+
+def test_parts_of_one_matrix_are_not_repeats() -> None:
+    parts = [TensorDataset(X[:6], Y[:6]), TensorDataset(X[6:], Y[6:])]
+    assert len(records(ConcatDataset(parts))) == len(X)
+    chosen = [Subset(TensorDataset(X, Y), [1, 7]), TensorDataset(X[2:7], Y[2:7])]
+    assert len(records(ConcatDataset(chosen))) == 7

@@ -179,7 +179,7 @@ def _not_spent(target: float, sigma: float) -> ConfigurationError:
         "epsilon",
         target,
         f"is not spent even with a noise multiplier of {sigma:g}",
-        "ask for less ε; so large a budget protects nothing",
+        "ask for less ε, or use a smaller delta: it may cover that a record takes part at all",
     )
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from steppe.accounting.segment import Segments
 
 # Below this noise ε exceeds 5e5, and the terms of the closed form cancel.
@@ -42,7 +44,8 @@ def epsilon(run: Segments, delta: float, adjacency: str) -> float:
     sigma = equivalent_noise(run, adjacency)
     if sigma < _HOPELESS:
         return math.inf
-    value = float(get_epsilon_gaussian(sigma, delta))
+    with np.errstate(divide="ignore"):  # a logarithm of 0 on the way, for the largest of noises
+        value = float(get_epsilon_gaussian(sigma, delta))
     return value * (1 + 1e-9) + 1e-11 if value > 0 else 0.0
 
 

@@ -1,4 +1,7 @@
-"""The second opinion: ε by Rényi differential privacy (RDP), always looser than the PLD value."""
+"""The second opinion: ε by Rényi differential privacy (RDP), as a rule looser than the PLD value.
+
+Both are upper bounds; a PLD's is rounded up, by more than RDP gives away where ε is tiny.
+"""
 
 from __future__ import annotations
 

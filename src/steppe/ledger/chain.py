@@ -151,6 +151,9 @@ class Writer:
             with suppress(OSError):
                 os.ftruncate(file, self._size)
             raise storage_error(self.path, error) from error
+        except BaseException:  # Ctrl-C: the line may be there, and the next reader will see
+            self.close()
+            raise
         self._advance(self._size + len(line), digest)
         return self.anchor
 

@@ -66,7 +66,8 @@ class Ledger:
         self._budget: dict[str, float] | None = None
         if epsilon is not None and delta is not None:
             check_delta(delta)
-            self._budget = {"epsilon": _validate.positive("epsilon", epsilon), "delta": delta}
+            budget = _validate.positive("epsilon", epsilon)
+            self._budget = {"epsilon": budget, "delta": float(delta)}
 
     def epsilon(self, delta: float) -> float:
         """The ε that all runs together have cost at this δ, by PLD.

@@ -104,7 +104,7 @@ class Fitted:
             "accuracy": self.accuracies[-1],
             "epochs": self.epochs,
             "accuracies": self.accuracies,
-            "epsilon": self.private.epsilon(),
+            "epsilon": self.private.plan.epsilon_spent(self.private.steps_done),
             "delta": plan.delta,
             "sigma": plan.sigma,
             "steps": self.private.steps_done,
