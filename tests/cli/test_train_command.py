@@ -27,6 +27,23 @@ def test_a_run_from_a_file(shell: Shell, project: Path) -> None:
         assert (project / "again" / name).exists()
 
 
+def test_runs_that_share_a_ledger_print_their_sum(shell: Shell, project: Path) -> None:
+    assert "together" not in shell.ok("train run.toml --run one --ledger patients.jsonl")
+    out = shell.ok("train run.toml --run two --ledger patients.jsonl")
+    assert "\nall 2 runs of the ledger together: ε = " in out
+    found = shell.json("train run.toml --run three --ledger patients.jsonl")
+    assert found["ledger"]["runs"] == 3
+    assert found["ledger"]["epsilon"] > found["epsilon"]
+    assert "\nall 3 runs of the ledger together: ε = " in shell.ok("resume two")
+    # Every run's own file names the ledger, wherever it is resumed from, and is not overruled.
+    settled = project / "two" / "run.toml"
+    assert tomllib.loads(settled.read_text())["train"]["ledger"] == str(project / "patients.jsonl")
+    assert shell.refused("train two/run.toml --run four --ledger other.jsonl") == (
+        f"steppe: error: --ledger='other.jsonl': the file has ledger = "
+        f"{str(project / 'patients.jsonl')!r}; leave out one of the two.\n"
+    )
+
+
 def _make_brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipes, "COLUMNS", replace(recipes.COLUMNS, steps=20))
     monkeypatch.setattr(recipes, "NETWORK", replace(recipes.NETWORK, steps=20))

@@ -219,6 +219,7 @@ class Loop:
             seconds=seconds,
             run=folder.path,
             statement=trainer.statement,
+            ledger=self._ledger_facts(),
         )
         write_json(
             folder.result,
@@ -230,7 +231,7 @@ class Loop:
                 "lost": outcome.lost,
                 "seconds": outcome.seconds,
                 "not_private_reason": reason,
-                "ledger": self._ledger_facts(),
+                "ledger": outcome.ledger,
                 "citation": bibtex(plan, trainer.optimizer, *trainer.kept.methods),
                 "layers": [asdict(line) for line in self._private.report().rows],
             },
