@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steppe import _validate
 from steppe.cli import parsing
+from steppe.cli.typed_names import named_as_typed
 
 if TYPE_CHECKING:
     from steppe.training import Config
@@ -100,12 +102,14 @@ def run(arguments: argparse.Namespace) -> int:
     from steppe.cli.outcomes import chosen_for, chosen_text, print_outcome, watched
     from steppe.training.folder import RunFolder
 
-    config = _with_ledger(_config(arguments), arguments.ledger)
-    folder = arguments.folder or config.tables.get("train", {}).get("run")
-    if folder is not None:  # before data are loaded and features computed
-        RunFolder(folder).require_free()
-    quiet = {} if watched() else {"progress": False}
-    trainer = config.trainer(arguments.folder, **quiet)
+    # What a file holds is called by the file's names.
+    with nullcontext() if arguments.config is not None else named_as_typed():
+        config = _with_ledger(_config(arguments), arguments.ledger)
+        folder = arguments.folder or config.tables.get("train", {}).get("run")
+        if folder is not None:  # before data are loaded and features computed
+            RunFolder(folder).require_free()
+        quiet = {} if watched() else {"progress": False}
+        trainer = config.trainer(arguments.folder, **quiet)
     choices = chosen_for(trainer)
     if choices and not arguments.json:
         print(f"{chosen_text(choices)}\n", flush=True)
