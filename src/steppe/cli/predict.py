@@ -71,7 +71,7 @@ def add(commands: Any) -> None:
     new.add_argument(
         "--public",
         action="store_true",
-        help="the data are public: keep calibration and widths for the report",
+        help="the data may be published about: keep calibration and widths for the report",
     )
     parsing.add_json(new)
 
