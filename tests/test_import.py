@@ -42,6 +42,13 @@ def test_type_checkers_and_the_table_of_homes_know_the_same_names() -> None:
     assert typed == steppe._HOMES
 
 
+def test_a_star_brings_the_public_names_and_nothing_else() -> None:
+    names: dict[str, object] = {}
+    exec("from steppe import *", names)  # noqa: S102 - a star is allowed at the top level alone
+    del names["__builtins__"]
+    assert names == {name: getattr(steppe, name) for name in steppe._HOMES}
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'steppe' has no attribute 'Plann'"):
         steppe.Plann  # noqa: B018 - looking it up is the test

@@ -1,7 +1,8 @@
 """Steppe: differentially private training with the most accuracy a privacy budget can buy.
 
 A public name is loaded when it is first used, so that `import steppe` and `steppe --help` do not
-wait for torch. It is written twice: as an import for type checkers, and with its home in `_HOMES`.
+wait for torch. It is written twice: as an import for type checkers, and with its home in `_HOMES`,
+which is also what `from steppe import *` brings.
 """
 
 from importlib import import_module as _import_module
@@ -89,6 +90,8 @@ _HOMES = {
     "Trainer": "steppe.training",
     "DPAdam": "steppe.updates",
 }
+
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

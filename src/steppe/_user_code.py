@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from steppe import _validate
@@ -23,13 +25,16 @@ def made_by(place: str, what: str) -> Any:
         sys.path.insert(0, os.getcwd())  # as `python -m` does, and a console script does not
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # the user's code may raise anything
+    except (ImportError, SyntaxError) as error:  # about code alone, so that it may be quoted
         raise _validate.fail(
             what,
             place,
             f"cannot be imported: {type(error).__name__}: {error}",
             "write module:factory, and run where `import module` works",
         ) from error
+    except Exception as error:  # the user's code may raise anything
+        rule = f"cannot be imported: {_kind_and_place(error, module_name)}"
+        raise _validate.fail(what, place, rule, _how_to_see(f"import {module_name}")) from error
     factory = getattr(module, name, None)
     if factory is None:
         raise _validate.fail(what, place, f"{module_name} has no {name!r}", "write module:factory")
@@ -40,9 +45,24 @@ def made_by(place: str, what: str) -> Any:
     except SteppeError:
         raise
     except Exception as error:  # the user's code may raise anything
-        raise _validate.fail(
-            what,
-            place,
-            f"raised {type(error).__name__}: {error}",
-            "call it in Python to see where; it is called without arguments",
-        ) from error
+        rule = f"raised {_kind_and_place(error, module_name)}"
+        how = _how_to_see(f"import {module_name}; {module_name}.{name}()")
+        raise _validate.fail(what, place, rule, how) from error
+
+
+def _kind_and_place(error: Exception, module: str) -> str:
+    """The error's type, and the last line of the user's module that it came through.
+
+    Its words may quote a record: they are left to the traceback of the cause.
+    """
+    lines = [
+        f"{Path(frame.f_code.co_filename).name}:{line}"
+        for frame, line in walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__") == module
+    ]
+    # A function that needs arguments fails before its first line.
+    return f"{type(error).__name__} at {lines[-1] if lines else 'the call without arguments'}"
+
+
+def _how_to_see(code: str) -> str:
+    return f'see its words by python -c "{code}"'

@@ -88,8 +88,8 @@ def test_records_that_influence_each_other(shell: Shell) -> None:
         ),
         (
             "inspected_models:broken --input-shape 3",
-            "model='inspected_models:broken': raised KeyError: 'weights.bin'; call it in Python "
-            "to see where; it is called without arguments.",
+            "model='inspected_models:broken': raised KeyError at inspected_models.py:20; see "
+            'its words by python -c "import inspected_models; inspected_models.broken()".',
         ),
         (
             "inspected_models:build --input-shape 3,-4",

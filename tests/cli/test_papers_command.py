@@ -31,7 +31,10 @@ def test_list_run_show(shell: Shell, tmp_path: Path) -> None:
     there = f"--results {tmp_path}"
     (row,) = shell.json(f"papers list {there}")["experiments"]
     assert (row["name"], row["runs"], row["left"]) == ("coin", 4, 4)
-    assert "| coin       | 0 of 4 |" in shell.ok(f"papers list {there}")
+    out = shell.ok(f"papers list {there}")
+    assert "| coin       | 0 of 4 |" in out
+    looked = f"\nresults are looked for in {tmp_path}"
+    assert out.endswith(f"{looked}, where there are none; --results names another\n")
     assert "nothing stored yet" in shell.ok(f"papers show coin {there}")
 
     code, out, err = shell(f"papers run coin {there} --seeds 0 --settings fair")
@@ -42,6 +45,7 @@ def test_list_run_show(shell: Shell, tmp_path: Path) -> None:
     code, out, err = shell(f"papers run coin {there}")
     assert code == 0
     assert "coin: 3 runs left" in err
+    assert shell.ok(f"papers list {there}").endswith(f"{looked}\n")
     stored = shell.json(f"papers show coin {there}")["runs"]
     assert [(run["setting"], run["seed"]) for run in stored] == [
         ("fair", 0),

@@ -27,6 +27,23 @@ def test_a_run_from_a_file(shell: Shell, project: Path) -> None:
         assert (project / "again" / name).exists()
 
 
+def test_runs_that_share_a_ledger_print_their_sum(shell: Shell, project: Path) -> None:
+    assert "together" not in shell.ok("train run.toml --run one --ledger patients.jsonl")
+    out = shell.ok("train run.toml --run two --ledger patients.jsonl")
+    assert "\nall 2 runs of the ledger together: ε = " in out
+    found = shell.json("train run.toml --run three --ledger patients.jsonl")
+    assert found["ledger"]["runs"] == 3
+    assert found["ledger"]["epsilon"] > found["epsilon"]
+    assert "\nall 3 runs of the ledger together: ε = " in shell.ok("resume two")
+    # Every run's own file names the ledger, wherever it is resumed from, and is not overruled.
+    settled = project / "two" / "run.toml"
+    assert tomllib.loads(settled.read_text())["train"]["ledger"] == str(project / "patients.jsonl")
+    assert shell.refused("train two/run.toml --run four --ledger other.jsonl") == (
+        f"steppe: error: --ledger='other.jsonl': the file has ledger = "
+        f"{str(project / 'patients.jsonl')!r}; leave out one of the two.\n"
+    )
+
+
 def _make_brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipes, "COLUMNS", replace(recipes.COLUMNS, steps=20))
     monkeypatch.setattr(recipes, "NETWORK", replace(recipes.NETWORK, steps=20))
@@ -255,12 +272,36 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
         ),
         (
             "train --data own.npz --epsilon 2",
-            "classes=None: must be declared; give the number of labels there can be; for a "
-            'regression, numbers=True, or in a file a loss such as "mse_loss".',
+            "--classes=None: must be declared; give the number of labels there can be; for a "
+            'regression, write a TOML file with a loss such as "mse_loss".',
+        ),
+        (
+            "train --data table.csv --classes 2 --epsilon 2",
+            "--target=None: must name the column of labels; add --target.",
+        ),
+        (
+            "train --data gaps.csv --target ill --classes 2 --epsilon 2",
+            "path='gaps.csv': line 3, column 'visits': has no value; fill it in, or set --missing "
+            "middle.",
+        ),
+        (
+            "train --data pictures --classes 2 --epsilon 2",
+            "--data='pictures': is a folder without .npy files; name an .npz file itself, save "
+            "x_train.npy and y_train.npy, or read other files, such as pictures, by "
+            "module:factory.",
+        ),
+        (
+            "train no-epsilon.toml",
+            "plan.epsilon=None: is what the rules choose clip, point from; give it, or all of "
+            "these constants.",
+        ),
+        (
+            "train no-target.toml",
+            "target=None: must name the column of labels; add target=.",
         ),
         (
             "train --data own.npz --classes 2 --epsilon nan",
-            "epsilon=nan: must not be NaN; give a finite value above 0.",
+            "--epsilon=nan: must not be NaN; give a finite value above 0.",
         ),
         (
             f"{SETTINGS} --model cli_test_models:wide",
@@ -284,11 +325,23 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
     ],
 )
 def test_bad_input(shell: Shell, project: Path, line: str, message: str) -> None:
+    (project / "pictures").mkdir()
+    (project / "pictures" / "a.png").write_bytes(b"")
+    (project / "gaps.csv").write_text("age,visits,ill\n20,1,0\n80,,1\n")
+    text = (project / "run.toml").read_text()
+    (project / "no-epsilon.toml").write_text(text.replace("epsilon = 3.0\n", ""))
+    (project / "no-target.toml").write_text(text.replace("own.npz", "table.csv"))
     before = sorted(os.listdir(project))
     code, _, err = shell(line)
     assert code == 2
-    assert err == f"steppe: error: {message}\n"
+    assert err.replace(f"{project}/", "") == f"steppe: error: {message}\n"
     assert sorted(set(os.listdir(project)) - {"__pycache__"}) == before
+
+
+def test_a_model_with_an_unknown_name(shell: Shell, project: Path) -> None:
+    err = shell.refused(f"{SETTINGS} --model logistik")
+    assert err.startswith("steppe: error: --model='logistik': must be one of linear, ")
+    assert err.endswith("did you mean 'logistic'?\n")
 
 
 def test_one_class_alone(shell: Shell, project: Path) -> None:
@@ -391,7 +444,7 @@ def test_a_run_without_a_file_cannot_be_resumed_here(shell: Shell, project: Path
 def test_data_and_models_that_are_not_there(shell: Shell, project: Path) -> None:
     place = project / "nowhere.npz"
     assert shell.refused("train --data nowhere.npz --epsilon 2") == (
-        f"steppe: error: place={str(place)!r}: there is no such file or folder; give an .npz or "
+        f"steppe: error: --data={str(place)!r}: there is no such file or folder; give an .npz or "
         ".csv file, a folder of .npy files, or module:factory.\n"
     )
     err = shell.refused(f"{SETTINGS} --model logistics")

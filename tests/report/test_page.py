@@ -103,7 +103,7 @@ def test_measurements_on_private_data_are_left_out_with_a_sentence(tmp_path: Pat
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ({"public": True}, "public or held out: showing it costs no privacy"),
+        ({"public": True}, "declared free to be shown; ε says nothing about these records"),
         ({"accounted": True}, "by a noisy count that the account includes"),
     ],
 )
@@ -128,7 +128,7 @@ def test_what_is_missing_is_said_and_not_drawn(tmp_path: Path) -> None:
     assert "<figure" not in page
     for sentence in (
         "This run has not finished.",
-        "There is no final table",
+        "There is no final table: the run has not finished.",
         "The log has no evaluations",
         "No measurement of flatness was added",
         "This run kept no layer table.",
@@ -136,6 +136,58 @@ def test_what_is_missing_is_said_and_not_drawn(tmp_path: Path) -> None:
         "This run kept no citation.",
     ):
         assert sentence in page
+
+
+@pytest.mark.parametrize(
+    ("note", "sentence"),
+    [
+        (None, "the run had no data for evaluation, so nothing was measured."),
+        ("there is no table of scores: KeyError: 3", "scoring the models failed."),
+    ],
+)
+def test_a_finished_run_without_scores_says_why(
+    tmp_path: Path, note: str | None, sentence: str
+) -> None:
+    folder = write_run(tmp_path / "run", evaluations=0)
+    lines = [] if note is None else [json.dumps({"kind": "note", "text": note, "step": 1})]
+    (folder / "log.jsonl").write_text("\n".join(lines))
+    page = page_of(folder)
+    assert f"There is no final table: {sentence}" in page
+    assert "has not finished" not in page
+
+
+def test_a_regression_shows_its_loss(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name, models=MODELS[:3]) for name in ("one", "two")]
+    for name in ("log.jsonl", "result.json"):
+        text = re.sub(r'"accuracy": [\d.]+', '"accuracy": null', (runs[0] / name).read_text())
+        (runs[0] / name).write_text(text)
+    rows = json.loads((runs[0] / "result.json").read_text())["table"]
+    page = page_of(runs[0])
+    assert f"<dt>loss</dt><dd><strong>{rows[0]['loss']:.4g}</strong>" in page
+    lowest = min(rows[1:], key=lambda row: row["loss"])
+    best = f"<strong>{lowest['loss']:.4g}</strong><span>{lowest['model']}</span>"
+    assert f"<dt>best average, loss</dt><dd>{best}" in page
+    both = page_of(*runs)
+    assert f">loss {rows[0]['loss']:.4g}</td>" in both
+    assert f">loss {lowest['loss']:.4g}</td>" in both
+    assert "<td></td>" not in both
+
+
+def test_a_large_delta_is_a_warning_on_every_page(tmp_path: Path) -> None:
+    calm = write_run(tmp_path / "calm")
+    folder = write_run(tmp_path / "run")
+    statement = json.loads((folder / "statement.json").read_text())
+    statement["delta"] = 1 / statement["population"]  # where item 8 says "too large" from
+    (folder / "statement.json").write_text(json.dumps(statement))
+    page = page_of(folder)
+    assert "WARNING: δ = 1.667e-5 is not below 1 over the population." in page
+    assert "<span>at δ = 1.667e-5, too large</span>" in page
+    assert '<div class="void">' in page
+    assert '<div class="promise">' not in page
+    assert "which allows to publish some whole records: run.</p>" in page_of(folder, calm)
+    page = page_of(calm)
+    assert '<div class="promise">' in page
+    assert "WARNING" not in page
 
 
 def test_a_void_run_shows_no_epsilon(tmp_path: Path) -> None:

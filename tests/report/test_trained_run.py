@@ -54,3 +54,22 @@ def test_the_page_of_a_trained_run(tmp_path: Path) -> None:
     assert f"{100 * outcome.table[0]['accuracy']:.2f}\u202f%" in page
     assert "EMA(decay=0.9" in page
     assert str(tmp_path) not in page
+
+
+def test_a_run_whose_last_evaluation_fails_says_so(tmp_path: Path) -> None:
+    answers = iter([{"accuracy": 0.5}])  # one for the rehearsal, none for the end
+    model = nn.Linear(6, 2)
+    plan = steppe.Plan(noise_multiplier=1.0, delta=1e-4, population=500, batch_size=100, steps=2)
+    inputs = torch.randn(500, 6)
+    outcome = Trainer(
+        model,
+        (inputs, (inputs[:, 0] > 0).long()),
+        plan,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.5),
+        evaluate=lambda _: next(answers),
+        evaluate_every=2,
+        run=tmp_path / "trained",
+        progress=False,
+    ).fit()
+    page = write([outcome.run], outcome.run).read_text()
+    assert "There is no final table: scoring the models failed." in page

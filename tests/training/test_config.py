@@ -219,7 +219,7 @@ def test_what_is_not_understood_is_refused_at_once(
         ({"model": {"name": "logistik"}}, "did you mean 'logistic'"),
         ({"model": {"factory": "nothing:here"}}, r"model\.factory='nothing:here': cannot be imp"),
         ({"model": {"factory": "math:sqrt", "side": 3}}, r"model\.side=3: is not known here"),
-        ({"optimizer": {"name": "SGD"}}, r"optimizer\.lr=None: is chosen by rule from epsilon"),
+        ({"optimizer": {"name": "SGD"}}, r"plan\.epsilon=None: is what the rules choose optimizer"),
         ({"optimizer": {"name": "SparseAdam", "lr": 1}}, r"optimizer\.name='SparseAdam': is not"),
         (BUDGET | {"optimizer": {"momentum": 1.0}}, r"momentum=1\.0: must lie in \[0, 1\)"),
         (BUDGET | {"optimizer": {"momentum": "x"}}, "momentum='x': must be a real number"),

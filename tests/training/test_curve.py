@@ -103,3 +103,16 @@ def test_a_value_is_computed_once_and_then_looked_up(monkeypatch: pytest.MonkeyP
     assert computed == [2]
     curve(plan.total_steps)
     assert computed == [2]
+
+
+def test_exact_values_grow_up_to_the_end_and_are_computed_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = Plan(delta=1e-5, **PLANS["usual"])
+    curve = EpsilonCurve(plan)
+    found = [curve.exactly(step) for step in (0, 500, 900, 999, 1000)]
+    assert found == [0.0, *(plan.epsilon_spent(step) for step in (500, 900, 999)), curve(1000)]
+    assert len(set(found)) == 5  # a figure by ε has no two steps at one place
+    assert curve(900) == curve(1000)  # the bound has: it is that of the next mark
+    monkeypatch.setattr(Plan, "epsilon_spent", None)
+    assert [curve.exactly(step) for step in (0, 500, 900, 999, 1000)] == found

@@ -16,7 +16,7 @@ class Entry:
 
     Args:
         step: how many private steps had been taken.
-        epsilon: ε spent until then, or None where it was not given or nothing is promised.
+        epsilon: ε spent until then, at most, or None where it was not given or nothing is promised.
         kind: "model", or the name of something derived from it.
         file: its name in the folder.
         sha256: of the whole file.

@@ -46,7 +46,9 @@ def add(commands: Any) -> None:
         help="how many of the largest (default: 5)",
     )
     new.add_argument(
-        "--public", action="store_true", help="the held-out data are public: show the numbers"
+        "--public",
+        action="store_true",
+        help="the held-out data may be published about: show the numbers in the report",
     )
     parsing.add_json(new)
 

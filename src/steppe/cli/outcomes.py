@@ -63,6 +63,7 @@ def print_outcome(
             "lost": outcome.lost,
             "seconds": outcome.seconds,
             "private": outcome.statement.not_private_reason is None,
+            "ledger": outcome.ledger,
             "run": str(outcome.run),
             **({"chosen": choices} if choices is not None else {}),
         }

@@ -29,12 +29,13 @@ steppe predict runs/first mnist --checkpoints 10 --public
 """
 _DETAILS = """
 The newest stored checkpoints answer together. A label comes with its mean probability, an interval
-that says how much the noise of the training moves it, and the share of checkpoints that agree. The
-data are inputs alone (a .npy file, or a CSV file without the column of labels), data with labels in
-the form that the run was trained on, or the test part of a public data set; they are scaled as the
-run's own were. Of the run's own data the test part is taken, and private records are refused. With
-labels the accuracy is printed too; with --public it is kept for the run's report. A run without
-classes, such as a regression, answers with its mean outputs and their intervals.
+that estimates from below how much the noise of the training moves it (checkpoints of one run
+resemble each other), and the share of checkpoints that agree. The data are inputs alone (a .npy
+file, or a CSV file without the column of labels), data with labels in the form that the run was
+trained on, or the test part of a public data set; they are scaled as the run's own were. Of the
+run's own data the test part is taken, and private records are refused. With labels the accuracy is
+printed too; with --public it is kept for the run's report. A run without classes, such as a
+regression, answers with its mean outputs and their intervals.
 """
 _SHOWN = 10
 _FIT = "give records of the shape that the run was trained on"
@@ -70,7 +71,7 @@ def add(commands: Any) -> None:
     new.add_argument(
         "--public",
         action="store_true",
-        help="the data are public: keep calibration and widths for the report",
+        help="the data may be published about: keep calibration and widths for the report",
     )
     parsing.add_json(new)
 

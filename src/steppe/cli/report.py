@@ -22,7 +22,9 @@ def add(commands: Any) -> None:
         "report",
         run,
         purpose="One HTML page for a run, or for a comparison of several.",
-        details="The page needs no network: open it in any browser, send it to anybody.",
+        details="The page needs no network: open it in any browser. It shows scores on the data "
+        "given for\nevaluation, which ε does not cover: whether they may be published is yours to "
+        "know.",
         examples=_EXAMPLES,
     )
     new.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of runs")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steppe import _validate
 from steppe.cli import parsing
+from steppe.cli.typed_names import named_as_typed
 
 if TYPE_CHECKING:
     from steppe.training import Config
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 _EXAMPLES = """
 steppe train run.toml
 steppe train --data mnist --epsilon 2
-steppe train --data mnist --epsilon 3 --model cnn-tanh-26k --run runs/cnn
+steppe train --data mnist --epsilon 3 --model cnn-tanh-26k --run runs/cnn --ledger mnist.jsonl
 steppe train --data visits.csv --target ill --classes 2 --test visits-2025.csv --epsilon 2
 steppe train --data visits.csv --target ill --classes no,yes --columns age,visits,sex \\
              --bounds age=0,120 --bounds visits=0,50 --categories sex=f,m --missing middle \\
@@ -48,6 +50,12 @@ def add(commands: Any) -> None:
     new.add_argument("--delta", type=parsing.real_number, metavar="δ", help="by rule unless given")
     new.add_argument("--model", help="a name, or module:factory; by rule unless given")
     parsing.add_run_folder(new)
+    new.add_argument(
+        "--ledger",
+        type=Path,
+        metavar="FILE",
+        help="the ledger that all runs on the same data share (default: one for this run alone)",
+    )
     parsing.add_json(new)
     _add_own_data(new.add_argument_group("your own data"))
 
@@ -94,12 +102,14 @@ def run(arguments: argparse.Namespace) -> int:
     from steppe.cli.outcomes import chosen_for, chosen_text, print_outcome, watched
     from steppe.training.folder import RunFolder
 
-    config = _config(arguments)
-    folder = arguments.folder or config.tables.get("train", {}).get("run")
-    if folder is not None:  # before data are loaded and features computed
-        RunFolder(folder).require_free()
-    quiet = {} if watched() else {"progress": False}
-    trainer = config.trainer(arguments.folder, **quiet)
+    # What a file holds is called by the file's names.
+    with nullcontext() if arguments.config is not None else named_as_typed():
+        config = _with_ledger(_config(arguments), arguments.ledger)
+        folder = arguments.folder or config.tables.get("train", {}).get("run")
+        if folder is not None:  # before data are loaded and features computed
+            RunFolder(folder).require_free()
+        quiet = {} if watched() else {"progress": False}
+        trainer = config.trainer(arguments.folder, **quiet)
     choices = chosen_for(trainer)
     if choices and not arguments.json:
         print(f"{chosen_text(choices)}\n", flush=True)
@@ -141,6 +151,19 @@ def _config(arguments: argparse.Namespace) -> Config:
         key = "factory" if ":" in given["model"] else "name"
         tables["model"] = {key: given["model"]}
     return Config(tables)
+
+
+def _with_ledger(config: Config, ledger: Path | None) -> Config:
+    """The configuration with the ledger of the command line as that of its `[train]`."""
+    from steppe.training import Config
+
+    if ledger is None:
+        return config
+    train = config.tables.get("train", {})
+    if "ledger" in train:
+        rule = f"the file has ledger = {train['ledger']!r}"
+        raise _validate.fail("--ledger", str(ledger), rule, "leave out one of the two")
+    return Config({**config.tables, "train": {**train, "ledger": str(ledger)}})
 
 
 def _bounds(given: list[tuple[str, tuple[float, float]]]) -> Any:

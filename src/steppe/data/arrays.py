@@ -217,6 +217,11 @@ def _npz(path: Path) -> dict[str, NDArray[Any]]:
 
 def _folder(path: Path) -> dict[str, NDArray[Any]]:
     present = sorted(file.stem for file in path.glob("*.npy"))
+    if not present:
+        raise DataError(
+            f"place={str(path)!r}: is a folder without .npy files; name an .npz file itself, save "
+            "x_train.npy and y_train.npy, or read other files, such as pictures, by module:factory."
+        )
     return {name: read_array(path / f"{name}.npy") for name in _wanted(str(path), present)}
 
 

@@ -254,8 +254,8 @@ def _count(classes: int | Sequence[str] | None, numbers: bool) -> int | None:
             "classes",
             None,
             "must be declared",
-            "give the number of labels there can be; for a regression, numbers=True, or in a file "
-            'a loss such as "mse_loss"',
+            "give the number of labels there can be; for a regression, numbers=True, or in a TOML "
+            'file a loss such as "mse_loss"',
         )
     if _are_names(classes):
         return len(different_texts("classes", classes, _NAMES))

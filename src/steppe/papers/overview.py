@@ -15,7 +15,9 @@ def listed(folder: Path) -> str:
     rows = [["experiment", "stored", "left", "what"]]
     for experiment in catalogue.experiments():
         rows.append(_row(experiment, Results(experiment, folder)))
-    return aligned(rows)
+    # Results are not part of the installed package: elsewhere than in a checkout there are none.
+    found = "" if any(folder.glob("*.json")) else ", where there are none; --results names another"
+    return f"{aligned(rows)}\n\nresults are looked for in {folder.resolve()}{found}"
 
 
 def shown(results: Results) -> str:

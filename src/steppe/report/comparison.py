@@ -15,6 +15,7 @@ from steppe.report.numbers import bound, duration, short
 from steppe.report.run import Run, number
 from steppe.report.sections import Section, citation, configuration, missing, statement
 from steppe.report.settings import flattened
+from steppe.report.words import delta_too_large
 
 # Fingerprints and names differ between any two runs, and say nothing.
 _ALWAYS_DIFFER = frozenset({"plan.digest", "digest", "run"})
@@ -99,6 +100,10 @@ def _warnings(runs: Sequence[Run]) -> Child:
     ):
         if len({str(run.statement.get(key)) for run in runs if run.statement}) > 1:
             sentences.append(words)
+    large = [run.name for run in runs if run.epsilon is not None and delta_too_large(run)]
+    if large:
+        rule = "δ is not below 1 over the population, which allows to publish some whole records"
+        sentences.append(f"No meaningful guarantee, since {rule}: {', '.join(large)}.")
     void = [run.name for run in runs if run.epsilon is None]
     if void:
         sentences.append(f"Without a guarantee, and left out of figures by ε: {', '.join(void)}.")
@@ -118,8 +123,8 @@ def _run_table(runs: Sequence[Run]) -> Markup:
                 _short(facts, "delta"),
                 _short(facts, "noise_multiplier"),
                 _short(result, "steps"),
-                _accuracy(last),
-                _accuracy(best),
+                _score(run, last),
+                _score(run, best),
                 "" if best is None else best["model"],
                 "" if seconds is None else duration(seconds),
             ]
@@ -159,8 +164,12 @@ def _end(run: Run, row: Mapping[str, Any] | None) -> Point | None:
     return Point(epsilon, accuracy, f"{run.name}, ε {bound(epsilon)}", value)
 
 
-def _accuracy(row: Mapping[str, Any] | None) -> str:
-    return score("accuracy", number(row or {}, "accuracy"))
+def _score(run: Run, row: Mapping[str, Any] | None) -> str:
+    """The accuracy, or the loss by its name."""
+    value = number(row or {}, run.measure)
+    if value is None or run.measure == "accuracy":
+        return score("accuracy", value)
+    return f"{run.measure} {score(run.measure, value)}"
 
 
 def _short(mapping: Mapping[str, Any], key: str) -> str:

@@ -81,8 +81,9 @@ def width_chart(part: Mapping[str, Any]) -> Chart:
     words = (
         f"Intervals of {percent(needed(part, 'interval'), 0)} around the probability of the "
         f"predicted class, from {short(needed(part, 'count'))} checkpoints; half of them are "
-        f"narrower than {percent(needed(part, 'median_width'))}. They show how much the noise of "
-        f"private training moves a prediction. {origin(part)}"
+        f"narrower than {percent(needed(part, 'median_width'))}. They estimate from below how much "
+        f"the noise of private training moves a prediction: checkpoints of one run resemble each "
+        f"other. {origin(part)}"
     )
     x = share_axis("width of the interval", edges, tight=True)
     y = Axis("records", 0.0, max(counts) * 1.06 or 1.0)

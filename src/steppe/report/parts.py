@@ -19,7 +19,7 @@ def origin(part: Mapping[str, Any]) -> str:
     """Where a measurement comes from and why it may be shown, as a sentence."""
     data = str(part.get("data") or "data whose name was not kept")
     if part.get("public") is True:
-        return f"Measured on {data}, public or held out: showing it costs no privacy."
+        return f"Measured on {data}, declared free to be shown; ε says nothing about these records."
     return f"Measured on {data} by a noisy count that the account includes."
 
 

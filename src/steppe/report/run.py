@@ -99,16 +99,30 @@ class Run:
         return max(promised, spent)
 
     @property
+    def measure(self) -> str:
+        """What the final table is read by: accuracy, or the loss where none was measured."""
+        scored = any(number(row, "accuracy") is not None for row in self.rows)
+        return "accuracy" if scored or not self.rows else "loss"
+
+    @property
     def best(self) -> Mapping[str, Any] | None:
-        """The row of the average with the highest accuracy."""
+        """The row of the average with the highest accuracy, or with the lowest loss."""
+        measure = self.measure
         averages = {
-            accuracy: row
+            score: row
             for row in reversed(self.rows)
             if row["model"] != "last"
-            and (accuracy := number(row, "accuracy")) is not None
-            and math.isfinite(accuracy)
+            and (score := number(row, measure)) is not None
+            and math.isfinite(score)
         }
-        return averages[max(averages)] if averages else None
+        if not averages:
+            return None
+        return averages[max(averages) if measure == "accuracy" else min(averages)]
+
+    @property
+    def scoring_failed(self) -> bool:
+        """Whether the run says that the final table was wanted and could not be had."""
+        return any(note.startswith("there is no table of scores") for note in self.notes)
 
     def row(self, model: str) -> Mapping[str, Any] | None:
         """The final row of one model."""

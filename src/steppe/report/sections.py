@@ -16,7 +16,7 @@ from steppe.report.numbers import bound, duration, short
 from steppe.report.parts import may_be_shown, origin
 from steppe.report.run import Run, number
 from steppe.report.settings import settings_table, without_folders
-from steppe.report.words import plain_words
+from steppe.report.words import delta_too_large, plain_words
 
 # The layer table's headings, and the fields of a row.
 _LAYER_COLUMNS = {
@@ -94,12 +94,13 @@ def tiles(run: Run) -> Markup:
     shown: list[tuple[str, str, str]] = []
     delta = number(facts, "delta")
     if run.epsilon is not None and delta is not None:
-        shown.append(("privacy", f"ε ≤ {bound(run.epsilon)}", f"at δ = {short(delta)}"))
-    for heading, row in (("accuracy", run.row("last")), ("best average", run.best)):
-        accuracy = number(row or {}, "accuracy")
-        if row is not None and accuracy is not None:
-            name = title(row["model"])
-            shown.append((heading, score("accuracy", accuracy), name))
+        detail = f"at δ = {short(delta)}" + (", too large" if delta_too_large(run) else "")
+        shown.append(("privacy", f"ε ≤ {bound(run.epsilon)}", detail))
+    best = "best average" if run.measure == "accuracy" else f"best average, {run.measure}"
+    for heading, row in ((run.measure, run.row("last")), (best, run.best)):
+        value = number(row or {}, run.measure)
+        if row is not None and value is not None:
+            shown.append((heading, score(run.measure, value), title(row["model"])))
     steps, sigma = number(result, "steps"), number(facts, "noise_multiplier")
     seconds = number(result, "seconds")
     if steps is not None:
@@ -118,7 +119,7 @@ def tiles(run: Run) -> Markup:
 
 def statement(run: Run) -> Child:
     """The privacy statement: plain words, then the nine items."""
-    void = run.epsilon is None
+    void = run.epsilon is None or delta_too_large(run)
     words = [tag("p", text) for text in plain_words(run)]
     unfinished = (
         missing(
@@ -154,13 +155,13 @@ def results(run: Run) -> Child:
         tag("ul", [tag("li", remark) for remark in remarks], class_="notes") if remarks else None
     )
     if not run.rows:
-        return missing("There is no final table: the run has not finished."), notes
+        return missing(_why_no_table(run)), notes
     names = dict.fromkeys(name for row in run.rows for name in row if number(row, name) is not None)
     if not names:
         return missing("Nothing was measured: no data were given for evaluation."), notes
     words = "Measured on the data given for evaluation, which the guarantee does not cover."
     if run.best is not None:
-        words += " The best average was picked on that data, so its accuracy is a little flattered."
+        words += " The best average was picked on that data, so its score is a little flattered."
     rows = [
         [
             (title(row["model"]), " ", _badge("best average") if row is run.best else None),
@@ -169,6 +170,14 @@ def results(run: Run) -> Child:
         for row in run.rows
     ]
     return tag("p", words), table(["model", *names], rows), notes
+
+
+def _why_no_table(run: Run) -> str:
+    if run.result is None:
+        return "There is no final table: the run has not finished."
+    if run.scoring_failed:
+        return "There is no final table: scoring the models failed."
+    return "There is no final table: the run had no data for evaluation, so nothing was measured."
 
 
 def layers(run: Run) -> Child:

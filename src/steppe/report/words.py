@@ -84,6 +84,7 @@ def plain_words(run: Run) -> list[str]:
     )
     guess, found = best_guess(pairs), most_found(pairs, _FALSE_ALARMS)
     return [
+        *_warning(run, unit, delta),
         f"The released weights hide {question}. Take someone who holds them, who knows the "
         f"{unit}, and who knows all the other {unit}s: guessing by a coin, they are right half the "
         f"time; with the weights, at most {_up(guess)} of the time. If they want to raise only one "
@@ -94,6 +95,22 @@ def plain_words(run: Run) -> list[str]:
         "from them, averages included. It does not cover other runs on the same data, settings "
         "that were chosen with its help, or losses and accuracies measured on it.",
         *_together(run),
+    ]
+
+
+def delta_too_large(run: Run) -> bool:
+    """Whether δ is 1 over the population or more, as item 8 of the statement says it."""
+    facts = run.statement or {}
+    delta, population = number(facts, "delta"), number(facts, "population")
+    return delta is not None and population is not None and delta * population >= 1
+
+
+def _warning(run: Run, unit: str, delta: float) -> list[str]:
+    if not delta_too_large(run):
+        return []
+    return [
+        f"WARNING: δ = {short(delta)} is not below 1 over the population. It allows to publish "
+        f"some whole {unit}s as they are, whatever ε is: no meaningful guarantee."
     ]
 
 

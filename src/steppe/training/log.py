@@ -14,7 +14,8 @@ class Log:
     """Appends lines that other programs may read while the run goes on.
 
     Only numbers that are public go in: steps, ε, time, and measurements on data that were handed
-    over for evaluation.
+    over for evaluation. The ε of an evaluation is that of the steps taken, the ε of other lines an
+    upper bound on it (`EpsilonCurve`).
 
     Args:
         path: the file; made readable by its owner only.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -163,8 +163,10 @@ class Loop:
         if final and self._store is not None:
             found += self._output_scores(evaluation, self._store)
         table = tuple(row(one.name, one.scores) for one in found)
+        # Exact, since a figure draws the scores by it; elsewhere "at most" is enough.
+        epsilon = self._spent(self._epsilon.exactly)
         for line in table:
-            self._write("evaluation", line)
+            self._write("evaluation", line, epsilon)
         loss = table[0]["loss"]
         self._bar.loss(loss)
         if not final:
@@ -217,6 +219,7 @@ class Loop:
             seconds=seconds,
             run=folder.path,
             statement=trainer.statement,
+            ledger=self._ledger_facts(),
         )
         write_json(
             folder.result,
@@ -228,7 +231,7 @@ class Loop:
                 "lost": outcome.lost,
                 "seconds": outcome.seconds,
                 "not_private_reason": reason,
-                "ledger": self._ledger_facts(),
+                "ledger": outcome.ledger,
                 "citation": bibtex(plan, trainer.optimizer, *trainer.kept.methods),
                 "layers": [asdict(line) for line in self._private.report().rows],
             },
@@ -251,7 +254,7 @@ class Loop:
 
     def _interrupted(self) -> Interrupted:
         step, how = self._private.steps_done, self._trainer.folder.how_to_resume
-        epsilon = rounded_up(promised(self._epsilon(step), self._reason), 4)
+        epsilon = rounded_up(self._spent(self._epsilon.exactly), 4)
         text = (
             f"stopped after step {step} of {self._trainer.plan.total_steps} at ε = {epsilon}; "
             f"nothing is lost, go on with: {how}"
@@ -277,7 +280,15 @@ class Loop:
         self._write("note", {"text": text})
         self._bar.say(text)
 
-    def _write(self, kind: str, fields: Mapping[str, Any]) -> None:
-        step = self._private.steps_done
-        epsilon = promised(self._epsilon(step), self._reason)
-        self._log.write(kind, step, epsilon, self._seconds, finite(fields))
+    def _write(self, kind: str, fields: Mapping[str, Any], epsilon: float | None = None) -> None:
+        """A line of the log, with the ε that is given or else with an upper bound on it."""
+        if epsilon is None:
+            epsilon = self._spent(self._epsilon)
+        self._log.write(kind, self._private.steps_done, epsilon, self._seconds, finite(fields))
+
+    def _spent(self, after: Callable[[int], float]) -> float | None:
+        """What the steps so far cost by a lookup; None, and none made, where nothing is promised.
+
+        A seeded run would wait for a number that no file shows.
+        """
+        return None if self._reason is not None else after(self._private.steps_done)

@@ -32,6 +32,8 @@ class Outcome:
         seconds: time spent training, over all parts of the run.
         run: the folder.
         statement: what is promised.
+        ledger: how many `runs` the ledger holds and their `epsilon` at `delta` together; None where
+            that could not be had.
     """
 
     table: tuple[Mapping[str, Any], ...]
@@ -42,12 +44,17 @@ class Outcome:
     seconds: float
     run: Path
     statement: Statement
+    ledger: Mapping[str, Any] | None = None
 
     def __str__(self) -> str:
         head = f"ε = {rounded_up(self.epsilon, 4)} at δ = {self.delta:g}, {self.steps} steps"
         if self.lost:
             head += f" and {self.lost} lost to interruptions"
         lines = [*as_lines(self.table), f"{head}, {self.seconds:.1f} s", f"run: {self.run}"]
+        if self.ledger is not None and self.ledger["runs"] > 1:
+            runs, epsilon = self.ledger["runs"], rounded_up(self.ledger["epsilon"], 4)
+            total = f"all {runs} runs of the ledger together: ε = {epsilon} at δ = {self.delta:g}"
+            lines.insert(-1, total)
         if not self.table:
             lines.insert(0, "no scores: no held-out records were given (--test, x_test, evaluate=)")
         if self.statement.not_private_reason is not None:

@@ -68,13 +68,9 @@ def _require_rules(
 ) -> None:
     """Refuse to choose where the rules were not made for it."""
     if "epsilon" not in plan:
-        first = left_open[0]
-        raise _validate.fail(
-            "optimizer.lr" if first == "lr" else f"plan.{first}",
-            None,
-            "is chosen by rule from epsilon only",
-            "give epsilon, or this constant",
-        )
+        listed = ", ".join("optimizer.lr" if name == "lr" else name for name in left_open)
+        rule = f"is what the rules choose {listed} from"
+        raise _validate.fail("plan.epsilon", None, rule, "give it, or all of these constants")
     usual = optimizer.get("name", "SGD") == "SGD" and isinstance(places.get("clip", Flat()), Flat)
     if "lr" in left_open and not usual:
         rule = "is chosen by rule for SGD and Flat only"

@@ -32,9 +32,9 @@ class Bar:
             self._bar.write(text, file=sys.stderr)
 
     def step(self, epsilon: float | None) -> None:
-        """One step further."""
+        """One step further, with an upper bound on the ε spent."""
         if self._bar is not None:
-            self._notes["ε"] = rounded_up(epsilon)
+            self._notes["ε at most"] = rounded_up(epsilon)
             self._bar.set_postfix(self._notes, refresh=False)
             self._bar.update()
 

@@ -1,0 +1,65 @@
+"""Messages about options, by the names that were typed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from steppe.errors import SteppeError
+
+# Arguments and keys that an option of another name stands for; the rest are called as it is.
+_OTHER_NAMES = {
+    "place": "data",
+    "data.place": "data",
+    "data.name": "data",
+    "name": "model",
+    "model.name": "model",
+    "model.factory": "model",
+    "plan.epsilon": "epsilon",
+    "plan.delta": "delta",
+}
+_SAME_NAME = (
+    *("epsilon", "delta", "model", "run", "ledger"),
+    *("classes", "target", "test", "columns", "bounds", "categories", "missing"),
+)
+_NAMES = {**_OTHER_NAMES, **{name: name for name in _SAME_NAME}}
+_NAME = "|".join(re.escape(name) for name in sorted(_NAMES, key=len, reverse=True))
+# What only Python can say.
+_NO_OPTION = "numbers=True, or in a TOML file"
+_AT_THE_START = re.compile(rf"^({_NAME})=")
+_IN_A_REMEDY = re.compile(rf"""(?<![\w.-])({_NAME})=(?:["'](\w+)["'])?""")
+
+
+def as_typed(message: str) -> str:
+    """A message `name=value: rule; remedy.` with options in place of Python's arguments.
+
+    Only the name and the remedy change: the value may be a path with any text in it.
+
+    Examples:
+        >>> as_typed("target=None: must name the column of labels; add target=.")
+        '--target=None: must name the column of labels; add --target.'
+        >>> as_typed('path="a; target=.csv": has no value; fill it in, or set missing="middle".')
+        'path="a; target=.csv": has no value; fill it in, or set --missing middle.'
+    """
+    message = _AT_THE_START.sub(lambda found: f"{_option(found[1])}=", message)
+    rule, semicolon, remedy = message.rpartition("; ")
+    remedy = remedy.replace(_NO_OPTION, "write a TOML file with")
+    return rule + semicolon + _IN_A_REMEDY.sub(_with_value, remedy)
+
+
+@contextmanager
+def named_as_typed() -> Iterator[None]:
+    """Inside the block, errors about what was typed name its options."""
+    try:
+        yield
+    except SteppeError as error:
+        raise type(error)(as_typed(str(error))) from error
+
+
+def _option(name: str) -> str:
+    return f"--{_NAMES[name]}"
+
+
+def _with_value(found: re.Match[str]) -> str:
+    return _option(found[1]) if found[2] is None else f"{_option(found[1])} {found[2]}"
