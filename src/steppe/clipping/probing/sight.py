@@ -249,6 +249,6 @@ def _require_visible(losses: Tensor, parameters: Mapping[str, Tensor]) -> None:
     if hidden:
         raise UnsupportedModelError(
             f"parameters={hidden[:3]}: must be used by ordinary torch operations, and reach the "
-            "loss in a way torch does not show (a custom autograd.Function, a compiled or "
+            "loss in a way torch does not show (inside a custom autograd.Function or a "
             "checkpointed block); write that block with torch operations, or freeze them."
         )
