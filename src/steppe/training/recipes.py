@@ -259,8 +259,9 @@ def averages(model: nn.Module, steps: int) -> tuple[Average, ...]:
         Post-processing: no privacy cost, however many are kept.
     """
     late = max(1, steps // 5)
+    # The decay has digits enough to tell this horizon from others, and no more: it is in names.
     return (
-        EMA(model, decay=1 - 2 / (late + 1)),
+        EMA(model, decay=round(1 - 2 / (late + 1), 1 + len(str(late)))),
         SWA(model, warmup=0.6, steps=steps),
         Window(model, k=late, block=math.gcd(late, 20)),
         PolynomialDecay(model, gamma=4.0),
