@@ -16,7 +16,7 @@ from steppe.sampling import records
 from steppe.training import arguments, naming, recipes
 from steppe.training.kept import FromStore, Keepable, Kept, Snapshots, stored_steps
 from steppe.training.loading import DATA_KEYS, features, load_data, make_model, trained_part
-from steppe.training.losses import LOSSES, loss_of, why_no_outputs
+from steppe.training.losses import LOSSES, curvature, loss_of, why_no_outputs
 from steppe.training.planning import PLACES, PLAN_KEYS, settle
 
 TABLES = ("data", "model", "plan", "optimizer", "scheduler", "averages", "train")
@@ -126,6 +126,7 @@ class Assembly:
             weights=sum(w.numel() for w in self.trained.parameters() if w.requires_grad),
             fixed_features=self.trained is not self.model,
             columns=self.loaded.columns,
+            curvature=curvature(loss_of(self._train), records(self.loaded.train)),
             reasons=self.reasons,
         )
         plan, count = self.plan, len(self.loaded.train)

@@ -66,3 +66,13 @@ COLUMNS = replace(
     name="a model of columns",
     clip=(1.0, "about as long as a gradient is, so that probabilities stay honest"),
 )
+# Errors of numbers do not saturate as probabilities do: what noise adds to the weights counts in
+# full, so that the reach is shorter, and too high a rate throws the errors further and further, so
+# that the curvature caps it.
+NUMBERS = replace(
+    COLUMNS,
+    name="a model of numbers",
+    clip=(1.0, "about as long as a gradient is, so that large errors count for more"),
+    reach=3.0,
+    point=(Here(), "the climb was measured for classes, and a linear model has no use for it"),
+)

@@ -25,7 +25,7 @@ from steppe.training.evaluation import Evaluation, refuse_training_data
 from steppe.training.folder import RunFolder
 from steppe.training.kept import Keepable, Kept, stored_steps
 from steppe.training.loop import Loop
-from steppe.training.losses import why_no_outputs
+from steppe.training.losses import curvature, why_no_outputs
 from steppe.training.moment import Callback
 from steppe.training.outcome import Outcome
 from steppe.training.schedule import Schedule
@@ -137,7 +137,8 @@ class Trainer:
                 remedy = "pass that optimizer too, as optimizer="
                 raise _validate.fail("scheduler", scheduler, "belongs to an optimizer", remedy)
             known = plan if plan.population else plan.for_population(len(rows))
-            optimizer, self.reasons["optimizer"] = recipes.optimizer_for(model, known)
+            bend = curvature(loss, rows)
+            optimizer, self.reasons["optimizer"] = recipes.optimizer_for(model, known, bend)
             if averages is None:
                 averages = recipes.averages(model, known.total_steps)
                 self.reasons["averages"] = f"EMA, SWA, UPA, PDA, {recipes.FREE}"
