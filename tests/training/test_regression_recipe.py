@@ -94,12 +94,26 @@ def test_curvature_is_that_of_a_linear_model_with_inputs_of_one() -> None:
         return F.mse_loss(weights[:4] @ torch.ones(4) + weights[4], torch.tensor(0.0))
 
     bend = torch.linalg.eigvalsh(hessian(squared, torch.zeros(5)))[-1]
-    assert curvature(F.mse_loss, rows) == pytest.approx(float(bend))
+    assert curvature(F.mse_loss, nn.Linear(4, 1), rows) == pytest.approx(float(bend))
 
 
 @pytest.mark.parametrize("loss", [F.cross_entropy, F.binary_cross_entropy_with_logits, None])
 def test_other_losses_have_no_cap(loss: object) -> None:
-    assert curvature(loss, records((torch.ones(3, 4), torch.zeros(3)))) is None  # type: ignore[arg-type]
+    rows = records((torch.ones(3, 4), torch.zeros(3)))
+    assert curvature(loss, nn.Linear(4, 1), rows) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("inputs", "width"), [(1, 64), (1, 256), (4, 64), (100, 16)])
+def test_networks_begin_with_less_curvature_than_the_rule_assumes(inputs: int, width: int) -> None:
+    torch.manual_seed(0)
+    layers = nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
+    model = nn.Sequential(*layers, nn.Linear(width, 1))
+    rows = records((torch.ones(3, inputs), torch.zeros(3)))
+    assumed = curvature(F.mse_loss, model, rows)
+    for _ in range(20):
+        x = torch.randint(2, (inputs,)).float() * 2 - 1
+        parts = torch.autograd.grad(model(x).sum(), list(model.parameters()))
+        assert 2 * sum(float(part.square().sum()) for part in parts) < assumed  # type: ignore[operator]
 
 
 def test_a_trainer_without_an_optimizer_is_careful_with_numbers_too(tmp_path: Path) -> None:

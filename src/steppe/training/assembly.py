@@ -126,7 +126,9 @@ class Assembly:
             weights=sum(w.numel() for w in self.trained.parameters() if w.requires_grad),
             fixed_features=self.trained is not self.model,
             columns=self.loaded.columns,
-            curvature=curvature(loss_of(self._train), records(self.loaded.train)),
+            curvature=curvature(
+                loss_of(self._train), self.trained, records(self.loaded.train)
+            ),
             reasons=self.reasons,
         )
         plan, count = self.plan, len(self.loaded.train)

@@ -38,7 +38,7 @@ def settle(
         weights: number of trained weights.
         fixed_features: whether they are a linear layer on fixed features.
         columns: whether a record is a vector, such as a row of a table.
-        curvature: how much a loss of numbers bends, at most; None for a loss of classes.
+        curvature: how much a loss of numbers bends; None for a loss of classes.
         reasons: receives the reason for each choice.
     """
     if published:

@@ -113,8 +113,8 @@ def choose(
         fixed_features: whether only a linear layer without bias on fixed features of norm 1
             learns, as in `ScatteringLinear`.
         columns: whether a record is a vector, such as a row of a table.
-        curvature: how much a loss of numbers bends, at most, see `losses.curvature`; None for a
-            loss of classes.
+        curvature: how much a loss of numbers bends, see `losses.curvature`; None for a loss of
+            classes.
         delta: δ; the power of ten below 1/population unless given.
         batch_size: expected batch.
         steps: how many.

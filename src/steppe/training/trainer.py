@@ -137,7 +137,7 @@ class Trainer:
                 remedy = "pass that optimizer too, as optimizer="
                 raise _validate.fail("scheduler", scheduler, "belongs to an optimizer", remedy)
             known = plan if plan.population else plan.for_population(len(rows))
-            bend = curvature(loss, rows)
+            bend = curvature(loss, model, rows)
             optimizer, self.reasons["optimizer"] = recipes.optimizer_for(model, known, bend)
             if averages is None:
                 averages = recipes.averages(model, known.total_steps)
