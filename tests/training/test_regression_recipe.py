@@ -76,7 +76,8 @@ def test_the_rate_stays_below_what_a_heavy_ball_can_take() -> None:
     assert free.rate > 2 * 1.9 / 10
     assert capped.rate == pytest.approx(0.25 * 2 * 1.9 / 10)
     assert capped.reasons["rate"] == (
-        "a quarter of 2(1 + momentum)/10, above which errors of numbers may grow with every step"
+        "a quarter of 2(1 + momentum)/λ, above which errors of numbers may grow; the curvature λ = "
+        "10 follows from the sizes of inputs and layers"
     )
     assert capped.reasons["rate"] in str(capped)
 
