@@ -27,8 +27,8 @@ _SMALLEST_BATCH = 256
 # Of the highest rate at which errors of numbers cannot grow. At the highest itself nothing dies
 # down, and networks bend more as they learn.
 _OF_THE_HIGHEST = 0.25
-# The model to publish. Fixed beforehand: choosing the best by private data would cost privacy.
 PUBLISHED = EMA
+BEFOREHAND = "fixed beforehand: choosing the best by private data would cost privacy"
 
 
 @dataclass(frozen=True)
