@@ -189,8 +189,8 @@ def _rate(
         why = f"lr·C/(1 − momentum) = {reach:.3g}: more where there is less noise"
         return float(f"{rate:.3g}"), why
     why = (
-        f"a quarter of 2(1 + momentum)/λ, above which errors of numbers may grow; the curvature λ = "
-        f"{curvature:g} follows from the sizes of inputs and layers"
+        "a quarter of 2(1 + momentum)/λ, above which errors of numbers may grow; the curvature "
+        f"λ = {curvature:g} follows from the sizes of inputs and layers"
     )
     return float(f"{_OF_THE_HIGHEST * highest:.3g}"), why
 
