@@ -37,6 +37,15 @@ def test_intervals_are_those_of_student() -> None:
     assert found.label_width.item() == pytest.approx(width)
 
 
+def test_checkpoints_can_be_asked_about_the_label_of_another_model() -> None:
+    model, stored = one_logit_models([0.1, -0.4, 0.8, 0.3, 0.2])
+    own = OPA(model, stored).predict(torch.ones(1, 1))
+    other = OPA(model, stored).predict(torch.ones(1, 1), labels=torch.tensor([1]))
+    assert other.labels.tolist() == [1]
+    assert other.agreement.item() == pytest.approx(1 / 5)
+    assert torch.equal(other.low, own.low)
+
+
 def test_intervals_stay_between_zero_and_one_and_vanish_without_spread() -> None:
     model, stored = one_logit_models([-4.0, 4.0, 4.0])
     wide = OMV(model, stored).predict(torch.ones(1, 1))

@@ -85,12 +85,54 @@ def test_predictions(shell: Shell, project: Path) -> None:
     out = shell.ok("predict run new.npy")
     assert out.startswith("record  label  probability   95% interval  agreement\n     0 ")
     assert "… and 2 more; --out FILE writes all of them" in out
-    assert out.endswith("\n12 records, 6 checkpoints\n")
+    model = "EMA(decay=0.33, warmup=1)"
+    assert out.endswith(f"\n12 records, answers by {model}, intervals by 6 checkpoints\n")
     result = shell.json("predict run new.npy --checkpoints 3 --interval 0.5")
     assert (result["checkpoints"], result["interval"], result["accuracy"]) == (3, 0.5, None)
     for row in result["predictions"]:
         assert 0 <= row["low"] <= row["probability"] <= row["high"] <= 1
     assert len(result["predictions"]) == 12
+
+
+def spoil_published(project: Path) -> None:
+    """Let the published model always say 1, which the checkpoints do not."""
+    from safetensors.torch import load_file, save_file
+
+    path = project / "run" / "published.safetensors"
+    weights = {name: value.zero_() for name, value in load_file(path).items()}
+    weights["1.bias"][1] = 1.0
+    save_file(weights, path, {"model": "EMA(spoilt)"})
+
+
+def test_labels_are_those_of_the_published_model(shell: Shell, project: Path) -> None:
+    by_both = shell.json("predict run new.npy")["predictions"]
+    spoil_published(project)
+    found = shell.json("predict run new.npy")
+    assert found["model"] == "EMA(spoilt)"
+    assert {row["label"] for row in found["predictions"]} == {1}
+    # What is said about a label is what the checkpoints say about this label.
+    pairs = zip(found["predictions"], by_both, strict=True)
+    others = [(now, before) for now, before in pairs if before["label"] == 0]
+    assert others
+    for now, before in others:
+        assert now["probability"] == pytest.approx(1 - before["probability"], abs=1e-5)
+        assert now["agreement"] == pytest.approx(1 - before["agreement"], abs=1e-5)
+    together = shell.json("predict run new.npy --by checkpoints")
+    assert together["model"] == "OPA(k=6)"
+    assert {row["label"] for row in together["predictions"]} == {0, 1}
+
+
+def test_a_run_that_published_no_model_answers_by_its_checkpoints(
+    shell: Shell, project: Path
+) -> None:
+    (project / "run" / "published.safetensors").unlink()
+    assert shell.json("predict run new.npy")["model"] == "OPA(k=6)"
+
+
+def test_the_accuracy_is_that_of_the_published_row(shell: Shell, project: Path) -> None:
+    result = json.loads((project / "run" / "result.json").read_text())
+    row = next(row for row in result["table"] if row["model"] == result["published"])
+    assert shell.json("predict run own.npz")["accuracy"] == pytest.approx(row["accuracy"])
 
 
 def test_predictions_as_a_file(shell: Shell, project: Path) -> None:
@@ -111,7 +153,8 @@ def test_labels_give_an_accuracy_and_public_data_a_figure(shell: Shell, project:
 
 def test_of_the_runs_own_data_the_test_part_is_taken(shell: Shell, project: Path) -> None:
     out = shell.ok("predict run own.npz --public")
-    assert "\n200 records, 6 checkpoints, accuracy " in out
+    assert "\n200 records, answers by EMA(" in out
+    assert ", intervals by 6 checkpoints, accuracy " in out
     assert out.endswith("; the test part of own.npz\n")
     kept = json.loads((project / "run" / "figures.json").read_text())["intervals"]
     assert (kept["data"], kept["records"]) == ("own.npz", 200)
@@ -316,12 +359,17 @@ def test_a_regression_answers_with_numbers(shell: Shell, project: Path) -> None:
 
     out = shell.ok("predict numbers new.npy --out numbers.csv")
     assert out.split()[:4] == ["record", "output", "low", "high"]
-    assert "12 records, 6 checkpoints\n" in out
+    assert ", answers by EMA(decay=0.33, warmup=1), intervals by 6 checkpoints\n" in out
     lines = (project / "numbers.csv").read_text().splitlines()
     assert lines[0] == "record,output,low,high"
     assert len(lines) == 13
     found = shell.json("predict numbers cli_test_numbers:numbers")
     assert 0 < found["loss"] < 4
+    result = json.loads((project / "numbers" / "result.json").read_text())
+    assert found["model"] == result["published"] == "EMA(decay=0.33, warmup=1)"
+    assert found["loss"] == pytest.approx(result["table"][1]["loss"], rel=1e-4)
+    together = shell.json("predict numbers cli_test_numbers:numbers --by checkpoints")
+    assert together["model"] == "mean of 6 checkpoints"
     for row in found["predictions"]:
         assert row["low"] <= row["output"] <= row["high"]
     assert "the run has no classes" in shell.refused("predict numbers new.npy --public")

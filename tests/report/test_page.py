@@ -36,6 +36,24 @@ def test_a_full_run_has_every_part_and_every_figure(tmp_path: Path) -> None:
     assert all(name in page for name in MODELS[1:])
 
 
+@pytest.mark.parametrize("published", MODELS[:3])
+def test_the_published_model_is_marked_and_heads_the_page(tmp_path: Path, published: str) -> None:
+    folder = write_run(tmp_path / "run")
+    before = page_of(folder)
+    assert '<span class="badge">published</span>' not in before  # a run of an earlier version
+    result = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps({**result, "published": published}))
+    page = page_of(folder)
+    name = "last iterate" if published == "last" else published
+    assert page.count('<span class="badge">published</span>') == 1
+    assert f'{name} <span class="badge">published</span>' in page
+    assert "Which model is published was fixed before training." in page
+    accuracy = next(row["accuracy"] for row in result["table"] if row["model"] == published)
+    assert f"<dt>accuracy</dt><dd><strong>{100 * accuracy:.2f}" in page
+    (folder / "result.json").write_text(json.dumps({**result, "published": [HOSTILE]}))
+    assert page_of(folder) == before
+
+
 def test_the_policy_allows_exactly_the_style_and_the_script_of_the_page(tmp_path: Path) -> None:
     page = page_of(write_run(tmp_path / "run"))
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]+)"', page)

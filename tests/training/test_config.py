@@ -119,7 +119,7 @@ def test_nothing_but_data_and_epsilon(pictures: Path) -> None:
     tables = {"data": {"place": str(pictures), "classes": 3}, "plan": {"epsilon": 3.0}}
     made = Config(tables).assemble()
     assert set(made.reasons) == {
-        "model", "delta", "batch_size", "steps", "clip", "point", "lr", "averages",
+        "model", "delta", "batch_size", "steps", "clip", "point", "lr", "averages", "publish",
     }  # fmt: skip
     assert made.resolved["model"]["name"] == "scattering-linear"
     assert made.resolved["model"]["side"] == 8

@@ -120,6 +120,13 @@ def test_averages_exist_for_every_length(steps: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("steps", "decay"), [(1, 0.0), (60, 0.846), (200, 0.951), (600, 0.9835), (10**6, 0.99999)]
+)
+def test_the_decay_has_few_digits_since_it_is_in_names(steps: int, decay: float) -> None:
+    assert recipes.published(nn.Linear(2, 2), steps).decay == decay
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"epsilon": 0.0}, "epsilon=0.0: must be finite and above 0"),

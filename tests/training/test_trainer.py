@@ -256,9 +256,10 @@ def test_a_seeded_run_is_stamped_wherever_it_leaves_something(tmp_path: Path) ->
     assert {line["epsilon"] for line in log} == {None}
     for path in (run / "checkpoints").glob("*.json"):
         assert json.loads(path.read_text())["not_private_reason"] == reason
-    weights = [run / "model.safetensors", *(run / "averages").iterdir()]
+    weights = [run / "model.safetensors", run / "published.safetensors"]
+    weights += (run / "averages").iterdir()
     weights += (run / "store").glob("*.safetensors")
-    assert len(weights) == 3 + STEPS // 4
+    assert len(weights) == 4 + STEPS // 4
     for path in weights:
         with safe_open(path, "pt") as file:
             assert file.metadata()["not_private_reason"] == reason, path

@@ -108,20 +108,23 @@ class Ensemble(ABC):
             raise fail("checkpoints", [], "must not be empty", "give at least one checkpoint")
         return found
 
-    def predict(self, inputs: Tensor, interval: float = 0.95) -> Prediction:
+    def predict(
+        self, inputs: Tensor, interval: float = 0.95, labels: Tensor | None = None
+    ) -> Prediction:
         """Labels with their agreement, and intervals around the class probabilities.
 
         Args:
             inputs: any number of inputs along the first dimension.
             interval: confidence of the Student-t intervals, in (0, 1).
+            labels: what another model says, to ask how far the checkpoints agree with it.
 
         Returns:
-            Labels by this ensemble's rule; see `Prediction` for what the intervals cover.
+            Those labels, or else labels by this ensemble's rule; see `Prediction` for what the
+            intervals cover.
         """
         found = self.outputs(inputs)
-        return prediction(
-            self._choose(found), found.count, found.mean, found.scatter, found.votes, interval
-        )
+        chosen = self._choose(found) if labels is None else labels
+        return prediction(chosen, found.count, found.mean, found.scatter, found.votes, interval)
 
     @abstractmethod
     def _choose(self, found: Outputs) -> Tensor: ...

@@ -74,7 +74,7 @@ def _print(result: Result) -> None:
     rows = [
         (
             row["name"],
-            "" if row["model"] == row["name"] else row["model"],
+            _constants(row, outcome.published),
             f"{100 * row['accuracy']:.2f} %",
             rounded_up(outcome.epsilon),
             f"{row['seconds']:.1f} s",
@@ -93,3 +93,9 @@ def _print(result: Result) -> None:
         )
     )
     print(f"\nrun:    {outcome.run}\nreport: {result.report}")
+
+
+def _constants(row: dict[str, Any], published: str) -> str:
+    """What follows a model's name in the table."""
+    text = "" if row["model"] == row["name"] else row["model"]
+    return ", ".join(filter(None, (text, "published" if row["model"] == published else "")))

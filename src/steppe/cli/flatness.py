@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     batches = list(zip(inputs.split(_AT_ONCE), targets.split(_AT_ONCE), strict=True))
     results: dict[str, Any] = {}
     rows = []
-    for name in stored.published():
+    for name in stored.each_model():
         surface = Surface(stored.trained, stored.loss, batches)
         generator = torch.Generator().manual_seed(_SEED)  # the same directions for every model
         measured = surface.at(surface.weights)

@@ -30,6 +30,7 @@ def chosen(tables: Mapping[str, Any], reasons: Mapping[str, str]) -> dict[str, d
         "model": tables.get("model", {}).get("name"),
         "bounds": _extent(tables.get("data", {}).get("bounds", ())),
         "averages": list(tables.get("averages", {})),
+        "publish": tables.get("train", {}).get("publish"),
         "normalisation": "GroupNorm",
     }
     return {name: {"value": known.get(name), "reason": reason} for name, reason in reasons.items()}
@@ -57,6 +58,7 @@ def print_outcome(
     print_json(
         {
             "table": list(outcome.table),
+            "published": outcome.published,
             "epsilon": outcome.epsilon,
             "delta": outcome.delta,
             "steps": outcome.steps,

@@ -1,4 +1,4 @@
-"""`steppe predict`: labels with intervals, from the stored checkpoints of a run."""
+"""`steppe predict`: labels by the published model of a run, intervals by its checkpoints."""
 
 from __future__ import annotations
 
@@ -26,17 +26,21 @@ _EXAMPLES = """
 steppe predict runs/first new.npy
 steppe predict runs/first visits-of-may.csv --out labels.csv
 steppe predict runs/first mnist --checkpoints 10 --public
+steppe predict runs/first new.npy --by checkpoints
 """
 _DETAILS = """
-The newest stored checkpoints answer together. A label comes with its mean probability, an interval
-that estimates from below how much the noise of the training moves it (checkpoints of one run
-resemble each other), and the share of checkpoints that agree. The data are inputs alone (a .npy
-file, or a CSV file without the column of labels), data with labels in the form that the run was
-trained on, or the test part of a public data set; they are scaled as the run's own were. Of the
-run's own data the test part is taken, and private records are refused. With labels the accuracy is
-printed too; with --public it is kept for the run's report. A run without classes, such as a
-regression, answers with its mean outputs and their intervals.
+Labels are those of the published model, which was fixed before training. The newest stored
+checkpoints say how sure they are: the mean probability of the label, an interval that estimates
+from below how much the noise of the training moves it (checkpoints of one run resemble each other),
+and the share of checkpoints that agree. With --by checkpoints they answer together and give the
+labels too, as they do for runs that published no model. The data are inputs alone (a .npy file, or
+a CSV file without the column of labels), data with labels in the form that the run was trained on,
+or the test part of a public data set; they are scaled as the run's own were. Of the run's own data
+the test part is taken, and private records are refused. With labels the accuracy is printed too;
+with --public the calibration of the checkpoints is kept for the run's report. A run without
+classes, such as a regression, answers with outputs and intervals of the same kind around them.
 """
+_PUBLISHED, _CHECKPOINTS = "published", "checkpoints"
 _SHOWN = 10
 _FIT = "give records of the shape that the run was trained on"
 
@@ -54,10 +58,16 @@ def add(commands: Any) -> None:
     new.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
     new.add_argument("data", metavar="DATA", help="a file, a public data set, or module:factory")
     new.add_argument(
+        "--by",
+        choices=(_PUBLISHED, _CHECKPOINTS),
+        default=_PUBLISHED,
+        help="what gives the labels: the published model, or the checkpoints (default: published)",
+    )
+    new.add_argument(
         "--checkpoints",
         type=parsing.whole_number,
         metavar="K",
-        help="how many answer together (default: 20, or all if there are fewer)",
+        help="how many give the intervals (default: 20, or all if there are fewer)",
     )
     parsing.add_burn_in(new)
     new.add_argument(
@@ -98,20 +108,33 @@ def run(arguments: argparse.Namespace) -> int:
     available = len(stored.entries(arguments.burn_in))
     k = min(20, available) if arguments.checkpoints is None else arguments.checkpoints
     checkpoints = stored.store.last(k, arguments.burn_in)
+    together = f"OPA(k={k})" if stored.has_classes else f"mean of {k} checkpoints"
+    model, weights = _answering(arguments.by, stored) or (together, None)
     if not stored.has_classes:
-        return _outputs(arguments, stored, checkpoints, inputs, targets)
+        return _outputs(arguments, stored, checkpoints, inputs, targets, model, weights)
     ensemble = OPA(stored.trained, checkpoints)
     with misfits("data", arguments.data, _FIT):
-        found = ensemble.predict(inputs, arguments.interval)
+        labels = None if weights is None else OPA(stored.trained, [weights]).labels(inputs)
+        found = ensemble.predict(inputs, arguments.interval, labels)
     if arguments.public and targets is not None:
         name = Path(arguments.data).name
-        add_intervals(arguments.folder, found, targets, model=f"OPA(k={k})", data=name, public=True)
+        add_intervals(arguments.folder, found, targets, model=together, data=name, public=True)
     accuracy = None if targets is None else _accuracy(found, targets)
-    facts = {"checkpoints": found.count, "interval": found.interval, "accuracy": accuracy}
+    facts = {
+        "model": model,
+        "checkpoints": found.count,
+        "interval": found.interval,
+        "accuracy": accuracy,
+    }
     said = "" if accuracy is None else f", accuracy {accuracy:.2%}"
     said += _part(stored, arguments.data)
     _show(arguments, _rows(found, stored.classes), _label_cells, facts, said)
     return 0
+
+
+def _answering(by: str, stored: StoredRun) -> tuple[str, dict[str, Tensor]] | None:
+    """The one model that answers; None where the checkpoints do so together."""
+    return stored.published() if by == _PUBLISHED else None
 
 
 def _outputs(
@@ -120,19 +143,23 @@ def _outputs(
     checkpoints: Checkpoints,
     inputs: Tensor,
     targets: Tensor | None,
+    model: str,
+    weights: dict[str, Tensor] | None,
 ) -> int:
     """The numbers that a regression answers with."""
     from steppe.cli import regressed
 
     with misfits("data", arguments.data, _FIT):
-        mean, half, count = regressed.outputs(
+        found, half, count = regressed.outputs(
             stored.trained, checkpoints, inputs, arguments.interval
         )
-        loss = None if targets is None else float(stored.loss(mean, targets.to(mean.dtype)))
-    facts = {"checkpoints": count, "interval": arguments.interval, "loss": loss}
+        if weights is not None:
+            found = regressed.answers(stored.trained, weights, inputs)
+        loss = None if targets is None else float(stored.loss(found, targets.to(found.dtype)))
+    facts = {"model": model, "checkpoints": count, "interval": arguments.interval, "loss": loss}
     said = "" if loss is None else f", loss {loss:.4f}"
     said += _part(stored, arguments.data)
-    _show(arguments, regressed.rows(mean, half), _output_cells, facts, said)
+    _show(arguments, regressed.rows(found, half), _output_cells, facts, said)
     return 0
 
 
@@ -211,6 +238,7 @@ def _show(
     if len(rows) > _SHOWN:
         more = f"… and {len(rows) - _SHOWN:,} more"
         print(more if arguments.out is not None else f"{more}; --out FILE writes all of them")
-    print(f"\n{len(rows):,} records, {facts['checkpoints']} checkpoints{said}")
+    by = f"answers by {facts['model']}, intervals by {facts['checkpoints']} checkpoints"
+    print(f"\n{len(rows):,} records, {by}{said}")
     if arguments.out is not None:
         print(f"written: {arguments.out}")

@@ -1,4 +1,4 @@
-"""What a run without classes says about new records: the mean output of its checkpoints."""
+"""What a run without classes says about new records: outputs, and how far checkpoints differ."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ _AT_ONCE = 1024
 
 
 @torch.no_grad()
+def answers(model: nn.Module, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+    """The outputs of a model with some weights, which it keeps."""
+    write_checkpoint(model, weights)
+    with evaluating(model):
+        return torch.cat([model(part).double() for part in inputs.split(_AT_ONCE)])
+
+
 def outputs(
     model: nn.Module, checkpoints: Iterable[Mapping[str, Tensor]], inputs: Tensor, interval: float
 ) -> tuple[Tensor, Tensor, int]:
@@ -30,18 +37,13 @@ def outputs(
     Returns:
         The mean outputs, half the width of their intervals, and how many checkpoints answered.
     """
-    answers = []
-    with evaluating(model):
-        for weights in checkpoints:
-            write_checkpoint(model, weights)
-            answers.append(torch.cat([model(part).double() for part in inputs.split(_AT_ONCE)]))
-    every = torch.stack(answers)
+    every = torch.stack([answers(model, weights, inputs) for weights in checkpoints])
     mean = every.mean(0)
     scatter = (every - mean).square().sum(0)
-    return mean, half_width(scatter, len(answers), interval), len(answers)
+    return mean, half_width(scatter, len(every), interval), len(every)
 
 
-def rows(mean: Tensor, half: Tensor) -> list[dict[str, Any]]:
+def rows(output: Tensor, half: Tensor) -> list[dict[str, Any]]:
     """What to print of each record; several outputs are numbered.
 
     Examples:
@@ -49,9 +51,10 @@ def rows(mean: Tensor, half: Tensor) -> list[dict[str, Any]]:
         [{'record': 0, 'output': 2.0, 'low': 1.5, 'high': 2.5}]
     """
     columns = [
-        values.reshape(len(mean), -1).tolist() for values in (mean, mean - half, mean + half)
+        values.reshape(len(output), -1).tolist()
+        for values in (output, output - half, output + half)
     ]
-    several = mean.numel() > len(mean)
+    several = output.numel() > len(output)
     return [
         {"record": record}
         | {

@@ -218,22 +218,39 @@ class StoredRun:
             write_checkpoint(self.trained, self.store.load(found[-1]))
         return found
 
-    def published(self) -> Iterator[str]:
-        """The names of the weights that were published: the last ones, then the averages."""
-        from safetensors import safe_open
+    def published(self) -> tuple[str, dict[str, Tensor]] | None:
+        """The model to use by its name, and its weights; None where the folder has none.
 
+        The trained part has the weights afterwards, and they its types.
+        """
+        if not self.folder.published.exists():
+            return None
+        name, weights = _weights(self.folder.published)
+        with torch.no_grad():
+            write_checkpoint(self.trained, weights)
+        return name, {key: tensor.clone() for key, tensor in self.trained.state_dict().items()}
+
+    def each_model(self) -> Iterator[str]:
+        """The names of all weights, which the trained part then has: the last, the averages."""
         for path in [self.folder.model, *sorted(self.folder.averages.glob("*.safetensors"))]:
             if not path.exists():
                 rule = "has published no weights yet"
                 raise _validate.fail(
                     "run", str(self.folder.path), rule, "name a run that has ended"
                 )
-            with safe_open(path, framework="pt") as file:
-                weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                name = (file.metadata() or {}).get("model", path.stem)
+            name, weights = _weights(path)
             with torch.no_grad():
                 write_checkpoint(self.trained, weights)
             yield name
+
+
+def _weights(path: Path) -> tuple[str, dict[str, Tensor]]:
+    """The name of a model, and its weights."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return (file.metadata() or {}).get("model", path.stem), weights
 
 
 def _is_same(own: Path, given: Path) -> bool:

@@ -79,6 +79,12 @@ class Run:
         return tuple((self.result or {}).get("table", ()))
 
     @property
+    def published(self) -> str | None:
+        """The model to use, which was fixed before training, where the result says which it is."""
+        name = (self.result or {}).get("published")
+        return name if isinstance(name, str) else None
+
+    @property
     def void_reason(self) -> str | None:
         """Why nothing is promised, where the run itself says so."""
         found = [part.get("not_private_reason") for part in (self.statement, self.result) if part]

@@ -97,7 +97,10 @@ def tiles(run: Run) -> Markup:
         detail = f"at δ = {short(delta)}" + (", too large" if delta_too_large(run) else "")
         shown.append(("privacy", f"ε ≤ {bound(run.epsilon)}", detail))
     best = "best average" if run.measure == "accuracy" else f"best average, {run.measure}"
-    for heading, row in ((run.measure, run.row("last")), (best, run.best)):
+    for heading, row in (
+        (run.measure, run.row(run.published or "last")),
+        (best, run.best),
+    ):
         value = number(row or {}, run.measure)
         if row is not None and value is not None:
             shown.append((heading, score(run.measure, value), title(row["model"])))
@@ -160,11 +163,13 @@ def results(run: Run) -> Child:
     if not names:
         return missing("Nothing was measured: no data were given for evaluation."), notes
     words = "Measured on the data given for evaluation, which the guarantee does not cover."
+    if run.published is not None and len(run.rows) > 1:
+        words += " Which model is published was fixed before training."
     if run.best is not None:
         words += " The best average was picked on that data, so its score is a little flattered."
     rows = [
         [
-            (title(row["model"]), " ", _badge("best average") if row is run.best else None),
+            (title(row["model"]), " ", _badges(run, row)),
             *(score(name, number(row, name)) for name in names),
         ]
         for row in run.rows
@@ -264,6 +269,12 @@ def _flatness(run: Run, part: Mapping[str, Any]) -> Child:
         [chart.html() for chart in flatness_charts(part, tones(run))],
         table(["measure", "model", "value"], rows) if rows else None,
     )
+
+
+def _badges(run: Run, row: Mapping[str, Any]) -> Child:
+    published = row["model"] == run.published and len(run.rows) > 1
+    badges = {"published": published, "best average": row is run.best}
+    return [(_badge(text), " ") for text, earned in badges.items() if earned]
 
 
 def _badge(text: str) -> Markup:

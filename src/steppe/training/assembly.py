@@ -13,15 +13,15 @@ from torch.optim import Optimizer
 from steppe import _validate
 from steppe.averaging import EMA, OMV, OPA, Average, Keep
 from steppe.sampling import records
-from steppe.training import arguments, naming, recipes
+from steppe.training import arguments, naming, publishing, recipes
 from steppe.training.kept import FromStore, Keepable, Kept, Snapshots, stored_steps
 from steppe.training.loading import DATA_KEYS, features, load_data, make_model, trained_part
-from steppe.training.losses import LOSSES, loss_of, why_no_outputs
+from steppe.training.losses import LOSSES, curvature, loss_of, why_no_outputs
 from steppe.training.planning import PLACES, PLAN_KEYS, settle
 
 TABLES = ("data", "model", "plan", "optimizer", "scheduler", "averages", "train")
 _COUNTS = ("store_every", "checkpoint_every", "evaluate_every", "block", "physical_batch")
-_TRAIN_KEYS = (*_COUNTS, "run", "keep", "ledger", "loss", "seed", "progress")
+_TRAIN_KEYS = (*_COUNTS, "run", "keep", "publish", "ledger", "loss", "seed", "progress")
 _LARGEST_SEED = 2**63 - 1
 # Arguments of schedulers that mean the length of the run.
 _LENGTHS = ("T_max", "total_iters", "total_steps")
@@ -66,7 +66,7 @@ def _check_texts(where: str, table: Mapping[str, Any], keys: Sequence[str]) -> N
 
 
 def _check_train(train: Mapping[str, Any]) -> None:
-    _check_texts("train", train, ("run", "ledger", "loss"))
+    _check_texts("train", train, ("run", "ledger", "loss", "publish"))
     if train.get("loss", "cross_entropy") not in LOSSES:
         raise naming.unknown("train.loss", train["loss"], LOSSES)
     for key in _COUNTS:
@@ -126,6 +126,7 @@ class Assembly:
             weights=sum(w.numel() for w in self.trained.parameters() if w.requires_grad),
             fixed_features=self.trained is not self.model,
             columns=self.loaded.columns,
+            curvature=curvature(loss_of(self._train), self.trained, records(self.loaded.train)),
             reasons=self.reasons,
         )
         plan, count = self.plan, len(self.loaded.train)
@@ -147,6 +148,7 @@ class Assembly:
             "optimizer": self.optimizer,
             "scheduler": self.scheduler,
             "averages": self.averages,
+            "publish": self._train["publish"],
             "evaluate": self._features(self.loaded.evaluate),
             "public": self._features(self.loaded.public),
             "groups": self.loaded.groups,
@@ -208,11 +210,13 @@ class Assembly:
         return made
 
     def _require_keepable(self) -> None:
-        """What a trainer would refuse about averages, for who only plans a run as well."""
+        """What a trainer would refuse about averages, for who only plans a run as well; and which
+        of them is published, in full."""
         steps = self.known_plan.total_steps
         every = arguments.store_every(self._train.get("store_every"), steps)
-        keep = arguments.keep(self._keep, every)
-        Kept(self.trained, self.averages, steps, stored_steps(every, steps, keep), self._no_outputs)
+        stored = stored_steps(every, steps, arguments.keep(self._keep, every))
+        kept = Kept(self.trained, self.averages, steps, stored, self._no_outputs)
+        self._train["publish"] = publishing.find(self._train.get("publish"), kept.of_weights)
 
     def _average(self, name: str, options: dict[str, Any]) -> Keepable:
         where, known = f"averages.{name}", naming.averages()
@@ -233,6 +237,9 @@ class Assembly:
         steps = self.known_plan.total_steps
         every = self._train.setdefault("store_every", max(1, steps // _STORED))
         self.reasons["averages"] = recipes.FREE
+        if "publish" not in self._train:
+            self._train["publish"] = recipes.PUBLISHED.__name__
+            self.reasons["publish"] = recipes.BEFOREHAND
         chosen: list[Keepable] = [*recipes.averages(self.trained, steps)]
         stored = stored_steps(every, steps, self._keep)
         if stored and self._no_outputs is None:

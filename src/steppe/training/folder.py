@@ -49,6 +49,7 @@ class RunFolder:
         self.result = self.path / "result.json"
         self.model = self.path / "model.safetensors"
         self.averages = self.path / "averages"
+        self.published = self.path / "published.safetensors"
 
     @property
     def how_to_resume(self) -> str:

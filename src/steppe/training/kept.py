@@ -26,8 +26,7 @@ from steppe.averaging.posthoc import GAMMAS, check_gammas
 from steppe.errors import ConfigurationError
 from steppe.training.evaluation import Evaluation, Scores, mean_output_scores, vote_scores
 from steppe.training.losses import NO_CLASSES
-
-LAST = "last"
+from steppe.training.publishing import LAST
 
 
 @dataclass(frozen=True)
@@ -163,10 +162,14 @@ class Kept:
         return {label(average): average for average in found if average.covers}
 
     @property
+    def of_weights(self) -> list[str]:
+        """The names of the averages of weights, begun or not."""
+        return [label(average) for average in self._together or ()]
+
+    @property
     def labels(self) -> list[str]:
         """Every average's name."""
-        others = (*self._outputs, *self._snapshots)
-        return [*map(label, self._together or ()), *map(str, others)]
+        return [*self.of_weights, *map(str, (*self._outputs, *self._snapshots))]
 
     @property
     def methods(self) -> list[Any]:

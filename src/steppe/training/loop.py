@@ -19,11 +19,12 @@ from steppe.training.checkpoints import Checkpoint, Checkpoints
 from steppe.training.curve import EpsilonCurve
 from steppe.training.folder import write_json, write_weights
 from steppe.training.interrupt import Interrupted, StopRequest
-from steppe.training.kept import LAST, Scored
+from steppe.training.kept import Scored
 from steppe.training.log import Log
 from steppe.training.moment import Moment
 from steppe.training.outcome import Outcome, promised, row
 from steppe.training.progress import Bar
+from steppe.training.publishing import LAST
 
 if TYPE_CHECKING:
     from steppe.averaging import CheckpointStore
@@ -204,14 +205,19 @@ class Loop:
         trainer, plan, folder = self._trainer, self._trainer.plan, self._trainer.folder
         seconds = self._seconds
         about = {"plan": plan.digest(), "step": str(self._private.steps_done)}
-        last, reason = trainer.model.state_dict(), self._reason
-        write_weights(folder.model, last, {"model": LAST, **about}, reason)
-        for name, average in trainer.kept.averages.items():
+        averages, reason = trainer.kept.averages, self._reason
+        published = self._published()
+        for name in (LAST, *averages):
+            found = averages[name].weights() if name != LAST else trainer.model.state_dict()
             own = {"model": name, **about}
-            write_weights(folder.average(name), average.weights(), own, reason)
+            path = folder.average(name) if name != LAST else folder.model
+            write_weights(path, found, own, reason)
+            if name == published:
+                write_weights(folder.published, found, own, reason)
         table = self._final_table()
         outcome = Outcome(
             table=table,
+            published=published,
             epsilon=promised(plan.epsilon_spent(self._account.charged), reason),
             delta=plan.delta,
             steps=self._private.steps_done - self._lost,
@@ -225,6 +231,7 @@ class Loop:
             folder.result,
             {
                 "table": table,
+                "published": published,
                 "epsilon": outcome.epsilon,
                 "delta": outcome.delta,
                 "steps": outcome.steps,
@@ -237,6 +244,14 @@ class Loop:
             },
         )
         return outcome
+
+    def _published(self) -> str:
+        """The model to use: as fixed before training, if the run was long enough for it."""
+        chosen = self._trainer.publish
+        if chosen == LAST or chosen in self._trainer.kept.averages:
+            return chosen
+        self._say(f"{chosen} had not begun when the run ended: the last weights are published")
+        return LAST
 
     def _ledger_facts(self) -> dict[str, Any] | None:
         """What all runs in the ledger have cost together; None where that cannot be had.

@@ -20,14 +20,15 @@ class Outcome:
     """The end of a run.
 
     Args:
-        table: one row for each published model: `model`, its scores on the data given for it, and
+        table: one row for each model of the run: `model`, its scores on the data given for it, and
             the `seconds` until it was there: the training, which all of them share, and then
             making and scoring this one.
+        published: the row's name of the model to use, which was fixed before training.
         epsilon: ε at the plan's δ of every step that was charged; None where nothing is promised.
             Where a callback ended the run, it holds only if the step at which it did so depends on
             nothing that it saw; otherwise the plan's ε holds, which the statement has.
         delta: δ.
-        steps: steps that the published weights went through.
+        steps: steps that the weights went through.
         lost: steps that were charged and lost to interruptions.
         seconds: time spent training, over all parts of the run.
         run: the folder.
@@ -37,6 +38,7 @@ class Outcome:
     """
 
     table: tuple[Mapping[str, Any], ...]
+    published: str
     epsilon: float | None
     delta: float
     steps: int
@@ -50,7 +52,11 @@ class Outcome:
         head = f"ε = {rounded_up(self.epsilon, 4)} at δ = {self.delta:g}, {self.steps} steps"
         if self.lost:
             head += f" and {self.lost} lost to interruptions"
-        lines = [*as_lines(self.table), f"{head}, {self.seconds:.1f} s", f"run: {self.run}"]
+        lines = [
+            *as_lines(self.table, self.published),
+            f"{head}, {self.seconds:.1f} s",
+            f"run: {self.run}",
+        ]
         if self.ledger is not None and self.ledger["runs"] > 1:
             runs, epsilon = self.ledger["runs"], rounded_up(self.ledger["epsilon"], 4)
             total = f"all {runs} runs of the ledger together: ε = {epsilon} at δ = {self.delta:g}"
@@ -77,8 +83,12 @@ def row(model: str, scores: Scores) -> dict[str, Any]:
     return {"model": model, "accuracy": None, "loss": None, **scores}
 
 
-def as_lines(table: Sequence[Mapping[str, Any]]) -> list[str]:
+def as_lines(table: Sequence[Mapping[str, Any]], published: str | None = None) -> list[str]:
     """The table for reading.
+
+    Args:
+        table: one row for each model.
+        published: the model to mark, where there are several.
 
     Examples:
         >>> print(*as_lines([{"model": "last", "accuracy": 0.91, "loss": 0.25}]), sep="\\n")
@@ -88,6 +98,11 @@ def as_lines(table: Sequence[Mapping[str, Any]]) -> list[str]:
     if not table:
         return []
     names = [name for name in table[0] if any(line.get(name) is not None for line in table)]
+    if len(table) > 1:
+        table = [
+            {**line, "model": f"{line['model']}, published"} if line["model"] == published else line
+            for line in table
+        ]
     heads = [_HEADS.get(name, name) for name in names]
     cells = [heads, *([_cell(name, line.get(name)) for name in names] for line in table)]
     return columns(cells).split("\n")

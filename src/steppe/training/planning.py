@@ -24,6 +24,7 @@ def settle(
     weights: int,
     fixed_features: bool,
     columns: bool,
+    curvature: float | None,
     reasons: dict[str, str],
 ) -> Plan:
     """The plan of a configuration.
@@ -37,6 +38,7 @@ def settle(
         weights: number of trained weights.
         fixed_features: whether they are a linear layer on fixed features.
         columns: whether a record is a vector, such as a row of a table.
+        curvature: how much a loss of numbers bends; None for a loss of classes.
         reasons: receives the reason for each choice.
     """
     if published:
@@ -45,7 +47,12 @@ def settle(
     left_open = _left_open(plan, optimizer)
     if left_open:
         _require_rules(left_open, plan, optimizer, places)
-        model = {"weights": weights, "fixed_features": fixed_features, "columns": columns}
+        model = {
+            "weights": weights,
+            "fixed_features": fixed_features,
+            "columns": columns,
+            "curvature": curvature,
+        }
         recipe = _recipe(plan, optimizer, places, records, model)
         _fill(left_open, recipe, plan, optimizer, places)
         for name in left_open:

@@ -19,13 +19,16 @@ from steppe.clipping import Flat
 from steppe.models.scattering import ScatteringLinear
 from steppe.plan import Plan
 from steppe.points import Point
-from steppe.training.kinds import COLUMNS, HEAD, NETWORK, Kind
+from steppe.training.kinds import COLUMNS, HEAD, NETWORK, NUMBERS, Kind
 
 _GIVEN = "given"
 _MOMENTUM = 0.9
 _SMALLEST_BATCH = 256
-# The model to publish. Fixed beforehand: choosing the best by private data would cost privacy.
+# Of the highest rate at which errors of numbers cannot grow. At the highest itself nothing dies
+# down, and networks bend more as they learn.
+_OF_THE_HIGHEST = 0.25
 PUBLISHED = EMA
+BEFOREHAND = "fixed beforehand: choosing the best by private data would cost privacy"
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ def choose(
     weights: int,
     fixed_features: bool = False,
     columns: bool = False,
+    curvature: float | None = None,
     delta: float | None = None,
     batch_size: float | None = None,
     steps: int | None = None,
@@ -109,6 +113,8 @@ def choose(
         fixed_features: whether only a linear layer without bias on fixed features of norm 1
             learns, as in `ScatteringLinear`.
         columns: whether a record is a vector, such as a row of a table.
+        curvature: how much a loss of numbers bends, see `losses.curvature`; None for a loss of
+            classes.
         delta: δ; the power of ten below 1/population unless given.
         batch_size: expected batch.
         steps: how many.
@@ -131,7 +137,7 @@ def choose(
     population = _validate.positive_integer("population", population)
     epsilon = _validate.positive("epsilon", epsilon)
     weights = _validate.positive_integer("weights", weights)
-    kind = HEAD if fixed_features else COLUMNS if columns else NETWORK
+    kind = _kind(fixed_features, columns, curvature)
     given: dict[str, Any] = {
         "delta": delta,
         "batch_size": batch_size,
@@ -156,8 +162,15 @@ def choose(
     )
     if rate is not None:
         return recipe
-    found, reasons["rate"] = _rate(kind, recipe.plan(), weights, recipe.clip, recipe.momentum)
+    constants = weights, recipe.clip, recipe.momentum, curvature
+    found, reasons["rate"] = _rate(kind, recipe.plan(), *constants)
     return replace(recipe, rate=found)
+
+
+def _kind(fixed_features: bool, columns: bool, curvature: float | None) -> Kind:
+    if curvature is not None:
+        return NUMBERS
+    return HEAD if fixed_features else COLUMNS if columns else NETWORK
 
 
 def _check_momentum(momentum: Any) -> None:
@@ -166,10 +179,20 @@ def _check_momentum(momentum: Any) -> None:
         raise _validate.fail("momentum", momentum, rule, "use a value like 0.9")
 
 
-def _rate(kind: Kind, plan: Plan, weights: int, clip: float, momentum: float) -> tuple[float, str]:
+def _rate(
+    kind: Kind, plan: Plan, weights: int, clip: float, momentum: float, curvature: float | None
+) -> tuple[float, str]:
     reach = kind.reach * signal_to_noise(plan, weights) ** kind.power
-    why = f"lr·C/(1 − momentum) = {reach:.3g}: more where there is less noise"
-    return float(f"{reach * (1 - momentum) / clip:.3g}"), why
+    rate = reach * (1 - momentum) / clip
+    highest = math.inf if curvature is None else 2 * (1 + momentum) / curvature
+    if rate <= _OF_THE_HIGHEST * highest:
+        why = f"lr·C/(1 − momentum) = {reach:.3g}: more where there is less noise"
+        return float(f"{rate:.3g}"), why
+    why = (
+        "a quarter of 2(1 + momentum)/λ, above which errors of numbers may grow; the curvature "
+        f"λ = {curvature:g} follows from the sizes of inputs and layers"
+    )
+    return float(f"{_OF_THE_HIGHEST * highest:.3g}"), why
 
 
 def _rules(kind: Kind, population: int) -> dict[str, tuple[Any, str]]:
@@ -211,12 +234,15 @@ def for_model(model: nn.Module, *, population: int, epsilon: float, **given: Any
     )
 
 
-def optimizer_for(model: nn.Module, plan: Plan) -> tuple[torch.optim.SGD, str]:
+def optimizer_for(
+    model: nn.Module, plan: Plan, curvature: float | None = None
+) -> tuple[torch.optim.SGD, str]:
     """SGD with momentum, at the rate that the rule gives for a model and a plan of one's own.
 
     Args:
         model: what is trained.
         plan: with its population known.
+        curvature: how much a loss of numbers bends, as for `choose`.
 
     Returns:
         The optimizer, and it in words with the reason for its rate.
@@ -234,8 +260,8 @@ def optimizer_for(model: nn.Module, plan: Plan) -> tuple[torch.optim.SGD, str]:
     if not weights:
         rule = "has no weight that is trained"
         raise _validate.fail("model", type(model).__name__, rule, "call requires_grad_() on some")
-    kind = HEAD if isinstance(model, ScatteringLinear) else NETWORK
-    rate, why = _rate(kind, plan, weights, plan.clip.bound, _MOMENTUM)
+    kind = _kind(isinstance(model, ScatteringLinear), False, curvature)
+    rate, why = _rate(kind, plan, weights, plan.clip.bound, _MOMENTUM, curvature)
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     made = torch.optim.SGD(trained, lr=rate, momentum=_MOMENTUM)
     return made, f"SGD(lr={rate:g}, momentum={_MOMENTUM:g}), {why}"
@@ -259,8 +285,9 @@ def averages(model: nn.Module, steps: int) -> tuple[Average, ...]:
         Post-processing: no privacy cost, however many are kept.
     """
     late = max(1, steps // 5)
+    # The decay has digits enough to tell this horizon from others, and no more: it is in names.
     return (
-        EMA(model, decay=1 - 2 / (late + 1)),
+        EMA(model, decay=round(1 - 2 / (late + 1), 1 + len(str(late)))),
         SWA(model, warmup=0.6, steps=steps),
         Window(model, k=late, block=math.gcd(late, 20)),
         PolynomialDecay(model, gamma=4.0),

@@ -20,12 +20,12 @@ from steppe.noise import Source
 from steppe.plan import Plan
 from steppe.private import Private, make_private
 from steppe.sampling import records
-from steppe.training import arguments, recipes, resuming, settings
+from steppe.training import arguments, publishing, recipes, resuming, settings
 from steppe.training.evaluation import Evaluation, refuse_training_data
 from steppe.training.folder import RunFolder
 from steppe.training.kept import Keepable, Kept, stored_steps
 from steppe.training.loop import Loop
-from steppe.training.losses import why_no_outputs
+from steppe.training.losses import curvature, why_no_outputs
 from steppe.training.moment import Callback
 from steppe.training.outcome import Outcome
 from steppe.training.schedule import Schedule
@@ -54,6 +54,9 @@ class Trainer:
         averages: averages of weights made for the model; `FromStore` for averages of outputs and
             `Snapshots` for horizons to choose afterwards. None for those of `recipes.averages`
             where the optimizer is chosen by rule too, and for none elsewhere.
+        publish: the model to use, in `published.safetensors`: "last", or an average of weights by
+            as much of its name as tells it from the others, such as "EMA". None for the EMA where
+            the averages are those of `recipes.averages`, and for the last weights elsewhere.
         store_every: steps from one stored checkpoint to the next; None stores none.
         keep: which stored checkpoints stay; None for all.
         checkpoint_every: steps from one resumable checkpoint to the next; a twentieth of the plan.
@@ -69,6 +72,7 @@ class Trainer:
 
     Attributes:
         plan: the plan in use, with its population.
+        publish: the full name of the model to use.
         folder: the run's files.
         toml: the configuration file that `resume` is to find in the folder, or None.
         reasons: why what was chosen by rule is what it is, by its name.
@@ -112,6 +116,7 @@ class Trainer:
         run: str | Path | None = None,
         evaluate: Any = None,
         averages: Sequence[Keepable] | None = None,
+        publish: str | None = None,
         store_every: int | None = None,
         keep: Keep | None = None,
         checkpoint_every: int | None = None,
@@ -137,10 +142,14 @@ class Trainer:
                 remedy = "pass that optimizer too, as optimizer="
                 raise _validate.fail("scheduler", scheduler, "belongs to an optimizer", remedy)
             known = plan if plan.population else plan.for_population(len(rows))
-            optimizer, self.reasons["optimizer"] = recipes.optimizer_for(model, known)
+            bend = curvature(loss, model, rows)
+            optimizer, self.reasons["optimizer"] = recipes.optimizer_for(model, known, bend)
             if averages is None:
                 averages = recipes.averages(model, known.total_steps)
                 self.reasons["averages"] = f"EMA, SWA, UPA, PDA, {recipes.FREE}"
+                if publish is None:
+                    publish = recipes.PUBLISHED.__name__
+                    self.reasons["publish"] = f"{publish}, {recipes.BEFOREHAND}"
         self.folder = RunFolder(run)
         self.evaluation = None if evaluate is None else Evaluation(evaluate, loss, objective)
         refuse_training_data(data, evaluate)
@@ -180,6 +189,7 @@ class Trainer:
         kept = arguments.several("averages", () if averages is None else averages)
         stored = stored_steps(store_every, steps, self._keep)
         self.kept = Kept(model, kept, steps, stored, why_no_outputs(loss, rows))
+        self.publish = publishing.find(publish, self.kept.of_weights)
         self.progress = progress
         self.toml: str | None = None
         shared = self.folder.ledger if ledger is None else ledger
@@ -198,6 +208,8 @@ class Trainer:
             "store_every": store_every,
             "ledger": None if ledger is None else str(self.ledger.path.resolve()),
         }
+        if self.publish != publishing.LAST:
+            self.settings["publish"] = self.publish
         if also_read:  # a resumed run must not forget what the first part of it read
             self.settings["also_read"] = list(also_read)
         if self.statement.public_records:
@@ -208,7 +220,7 @@ class Trainer:
         """Train from the first step to the last.
 
         Returns:
-            The table of published models, the cost, and the folder with everything.
+            The table of models, the cost, and the folder with everything.
 
         Raises:
             Interrupted: after Ctrl-C, once the run is saved; `resume` goes on.

@@ -1,0 +1,46 @@
+"""Which model of a run is published: fixed before the first step, since a choice by scores on
+private data would cost privacy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from steppe import _validate
+
+LAST = "last"
+
+
+def find(given: str | None, kept: Sequence[str]) -> str:
+    """The full name of the model to publish.
+
+    Args:
+        given: `last`, or the name of an average of weights, as far as it tells it from the others:
+            `EMA` where there is one, `EMA(decay=0.99)` where there are two. None for the last.
+        kept: the names of the averages of weights that the run keeps.
+
+    Examples:
+        >>> find("EMA(decay=0.99)", ["EMA(decay=0.9, warmup=1)", "EMA(decay=0.99, warmup=1)"])
+        'EMA(decay=0.99, warmup=1)'
+        >>> find("SWA", ["EMA(decay=0.9, warmup=1)"])
+        Traceback (most recent call last):
+            ...
+        steppe.errors.ConfigurationError: publish='SWA': is no model of weights that this run keeps;
+        publish last or EMA(decay=0.9, warmup=1), or keep it under averages.
+    """
+    if given is None or given == LAST:
+        return LAST
+    if not isinstance(given, str):
+        raise _validate.fail("publish", given, "must be the name of a model", 'write "last", say')
+    found = [name for name in kept if _means(given, name)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        rule = f"may mean any of {', '.join(found)}"
+        raise _validate.fail("publish", given, rule, "write enough of the name to tell them apart")
+    rule = "is no model of weights that this run keeps"
+    remedy = f"publish {' or '.join((LAST, *kept))}, or keep it under averages"
+    raise _validate.fail("publish", given, rule, remedy)
+
+
+def _means(given: str, name: str) -> bool:
+    return given == name or name.startswith((f"{given}(", f"{given.removesuffix(')')},"))
