@@ -34,6 +34,7 @@ class Subject:
 
     Examples:
         >>> import copy, steppe
+        >>> from torch import nn
         >>> model = nn.Linear(3, 2)
         >>> def build(plan, data, source):
         ...     fresh = copy.deepcopy(model)
