@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import random
 import threading
@@ -274,6 +275,46 @@ def test_what_a_model_draws_in_a_step_does_not_follow_the_seed(
         seen += model.seen
     assert len(seen) == 6
     assert not any(torch.equal(a, b) for i, a in enumerate(seen) for b in seen[:i])
+
+
+def noted_mask(masks: list[Tensor], _: nn.Module, x: tuple[Tensor], y: Tensor) -> None:
+    masks.append((y == 0) & (x[0] != 0))
+
+
+def test_dropout_that_comes_after_the_set_up_is_secret() -> None:
+    """A step asks what the model is then: a network that drew nothing may begin to."""
+    steps: list[Tensor] = []
+    for _ in range(2):
+        masks: list[Tensor] = []
+        seed_everything(0)
+        model = nn.Sequential(nn.Linear(4, 4), nn.Identity(), nn.Linear(4, 2))
+        plan = steppe.Plan(noise_multiplier=1.0, delta=1e-3, population=60, batch_size=60, steps=2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        data = (torch.randn(60, 4), torch.randint(2, (60,)))
+        private = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+        batches = iter(private)
+        private.step(next(batches))
+        model[1] = dropout = nn.Dropout()
+        batch = next(batches)
+        dropout.register_forward_hook(functools.partial(noted_mask, masks))
+        private.step(batch)
+        steps.append(masks[-1])  # the others are the probe's
+        assert len(steps[-1]) == 60
+    assert not torch.equal(*steps)
+
+
+def test_a_model_that_draws_nothing_needs_no_secret_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rolled = []
+    usual = Dice.rolled
+    monkeypatch.setattr(Dice, "rolled", lambda *args: rolled.append(args) or usual(*args))
+    data = (torch.randn(60, 4), torch.randint(2, (60,)))
+    steps_of(nn.Linear(4, 2), data)
+    drawn = len(rolled)  # by the sampler's own
+    rolled.clear()
+    steps_of(nn.Sequential(nn.Linear(4, 2), nn.Dropout()), data)
+    assert len(rolled) == drawn + 3
 
 
 class Jittered(Dataset[tuple[Tensor, int]]):

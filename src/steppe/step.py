@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -27,6 +28,8 @@ from steppe.noise.limits import require_noise_std
 from steppe.plan import Plan
 from steppe.points import Point, Remembering, Weights
 from steppe.updates import DPAdam
+
+_AS_IT_IS = nullcontext()
 
 
 class PrivateStep:
@@ -77,8 +80,8 @@ class PrivateStep:
         # The grid needs float64, in which the clipped sum itself is exact enough.
         double = plan.noise.grid or all(p.dtype == torch.float64 for p in self._parameters)
         self._dtype = torch.float64 if double else torch.float32
-        # As a tensor: torch would make one of a Python float in every step.
-        self._divisor = torch.tensor(plan.divisor, dtype=torch.float64, device="cpu")
+        # As a tensor of its type: torch would make one of a Python float in every step.
+        self._divisor = torch.tensor(plan.divisor, dtype=self._dtype, device="cpu")
         self._walk = plan.point.begin(Weights(self._parameters))
         start = 0
         for steps, _ in plan.noise.relative(plan.total_steps):  # calibrates and refuses beforehand
@@ -100,7 +103,7 @@ class PrivateStep:
                 raise _too_many_questions(plan.point)
             engine.prepare()
             total = _Sum(lambda: noise.start_(self._buffer(), std, source))  # 5
-            with self._dice.rolled(engine.runs_users_code):  # dropout and random views
+            with self._secret_numbers():  # dropout and random views
                 for part in parts:
                     engine.add_(total, part)  # 3 and 4
             answer = noise.finish_(total(), std, plan.sensitivity, source).div_(self._divisor)
@@ -183,6 +186,12 @@ class PrivateStep:
         self.steps_done += 1
         self._clear()
         return std
+
+    def _secret_numbers(self) -> AbstractContextManager[None]:
+        """Where model and loss draw random numbers, those are secret."""
+        if self.engine.draws_nothing:
+            return _AS_IT_IS
+        return self._dice.rolled(self.engine.runs_users_code)
 
     def _clear(self) -> None:
         """Leave nothing half made to be used, and nothing that others put where noise belongs."""

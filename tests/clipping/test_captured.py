@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -53,13 +55,13 @@ def test_a_factor_too_small_for_float32_is_zero_and_not_rounded_up(clip: Clip) -
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_factors_keep_their_digits_or_are_zero(dtype: torch.dtype) -> None:
-    exact = torch.tensor([1.0, 1e-37, 1.2e-38, 1e-38, 1e-44, 0.0], dtype=torch.float64)
+    exact = torch.tensor([1.0, 1e-37, 1.2e-38, 1e-38, 1e-44, 0.0, math.nan], dtype=torch.float64)
     usable, bad = _usable(exact, dtype)
     for found in (representable(exact, dtype), usable):
         assert found.dtype == dtype
         torch.testing.assert_close(found[:3].double(), exact[:3], rtol=1e-7, atol=0.0)
         assert not found[3:].any()
-    assert bad.tolist() == [3, 4, 5]
+    assert bad.tolist() == [3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("clip", CLIPS, ids=lambda c: type(c).__name__)

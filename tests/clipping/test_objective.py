@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from steppe.clipping import objective_of, per_record
+from steppe.clipping import ClippedSum, Flat, objective_of, per_record
+from steppe.clipping.reference import clipped_sum
 from steppe.errors import ConfigurationError, DataError, UnsupportedModelError
 
 
@@ -74,3 +75,20 @@ def test_views_of_something_else_than_a_tensor_are_refused_in_words() -> None:
     losses = objective_of(model, F.cross_entropy, 2, lambda x: x)
     with pytest.raises(DataError, match=r"^batch\[0\]=dict: must be a tensor for `augment`; aver"):
         losses(({"x": torch.zeros(3, 2)}, torch.zeros(3).long()))
+
+
+def test_a_loss_with_nothing_to_train_is_not_traced_and_one_with_weights_is() -> None:
+    """What a tracer need not see is as good as seen: the loss counts as made from records."""
+    model, balance = nn.Linear(3, 2), torch.rand(2, requires_grad=True)
+    named = dict(model.named_parameters()) | {"balance": balance}
+    batch = (torch.randn(5, 3), torch.randn(5, 2))
+
+    def balanced(output: Tensor, target: Tensor) -> Tensor:
+        return (F.mse_loss(output, target, reduction="none") * balance).mean(1)
+
+    for loss, uses in ((F.mse_loss, 1), (partial(F.huber_loss, delta=0.5), 1), (balanced, 2)):
+        engine = ClippedSum(named, objective_of(model, loss), Flat(0.1))
+        assert len(engine.trace(batch).uses) == uses
+        found = torch.zeros(engine.width)
+        engine.add_(found, batch)
+        torch.testing.assert_close(found, clipped_sum(engine.objective, named, batch, Flat(0.1)))

@@ -97,7 +97,8 @@ _LARGEST_STRENGTH = 1e18
 
 
 def representable(factors: Tensor, dtype: torch.dtype) -> Tensor:
-    """The factors in a buffer's type, with 0 for those that float32 cannot hold to full precision.
+    """The factors in a buffer's type, with 0 for those that float32 cannot hold to full precision
+    and for those that are no numbers.
 
     Below 1e-38 float32 rounds to few digits and then to none, up to twice the number. A gradient so
     long that it calls for such a factor is treated like one that is not finite.
@@ -106,7 +107,7 @@ def representable(factors: Tensor, dtype: torch.dtype) -> Tensor:
         >>> representable(torch.tensor([0.5, 1e-44], dtype=torch.float64), torch.float32)
         tensor([0.5000, 0.0000])
     """
-    return torch.where(factors < _SMALLEST, 0.0, factors).to(dtype)
+    return torch.where(factors >= _SMALLEST, factors, 0.0).to(dtype)
 
 
 _SMALLEST = torch.finfo(torch.float32).tiny
@@ -117,7 +118,7 @@ def _usable(factors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     factors = factors.to(dtype)
     if factors.shape[0] == 0 or float(factors.min()) >= _SMALLEST:
         return factors, NOBODY
-    bad = torch.nonzero(factors < _SMALLEST).flatten()
+    bad = torch.nonzero(~(factors >= _SMALLEST)).flatten()
     return factors.index_fill(0, bad, 0.0), bad
 
 

@@ -92,7 +92,7 @@ class Scaled:
 
     Args:
         width: the number of weights.
-        factors: from norms to factors, 0 where the norm is not finite.
+        factors: from norms to factors; 0 or NaN where the norm is not finite.
     """
 
     writes_out = False

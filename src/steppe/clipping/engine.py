@@ -108,6 +108,12 @@ class ClippedSum:
         objective = self.objective
         return not isinstance(objective, RecordLosses) or objective.runs_users_code
 
+    @property
+    def draws_nothing(self) -> bool:
+        """Whether a pass is known to draw no random numbers, as the model is now."""
+        objective = self.objective
+        return isinstance(objective, RecordLosses) and objective.draws_nothing
+
     def part_of(self, flat: Tensor, name: str) -> Tensor:
         """The piece of a flat vector that belongs to a weight, in its shape."""
         return self.packing.part_of(flat, name)

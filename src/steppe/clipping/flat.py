@@ -20,11 +20,11 @@ class Flat:
 
     Guarantees:
         Adding or removing one record moves the clipped sum by at most `sensitivity` in l2 norm.
-        A record whose norm is not finite gets factor 0.
+        A record whose norm is not finite adds zero.
 
     Examples:
         >>> import torch
-        >>> Flat(1.0).factors(torch.tensor([0.5, 2.0, float("nan")]))
+        >>> Flat(1.0).factors(torch.tensor([0.5, 2.0, float("inf")]))
         tensor([1.0000, 0.5000, 0.0000])
     """
 
@@ -46,6 +46,5 @@ class Flat:
         return Scaled(count_weights(parameters), self.factors)
 
     def factors(self, norms: Tensor) -> Tensor:
-        """What each record's gradient is multiplied by, from its norm."""
-        # An infinite norm gives 0, NaN stays NaN until the end, norm 0 gives 1.
-        return norms.reciprocal().mul_(self.bound).clamp_(max=1.0).nan_to_num_(nan=0.0)
+        """What each record's gradient is multiplied by, from its norm; NaN where that is NaN."""
+        return norms.reciprocal().mul_(self.bound).clamp_(max=1.0)  # of norm 0: 1

@@ -17,7 +17,8 @@ from torch.nn import functional as F
 
 from steppe import _validate
 from steppe.clipping.batches import count, each
-from steppe.clipping.of_torch import of_torch
+from steppe.clipping.of_torch import draws_nothing, of_torch
+from steppe.clipping.tracing import is_marked, mark
 from steppe.errors import DataError, UnsupportedModelError
 
 Loss = Callable[..., Tensor]
@@ -88,6 +89,7 @@ class RecordLosses:
     ) -> None:
         self._model, self._loss, self._views, self._augment = model, loss, views, augment
         self._single = per_record(loss)
+        self._meets_no_weight = _meets_no_weight(loss)
 
     def __call__(self, batch: Any) -> Tensor:
         """The losses."""
@@ -99,7 +101,7 @@ class RecordLosses:
             )
         *inputs, target = batch
         if self._augment is None:
-            return self._single(self._model(*inputs), target)
+            return self._of_outputs(self._model(*inputs), target)
         if not isinstance(inputs[0], Tensor):
             raise DataError(
                 f"batch[0]={type(inputs[0]).__name__}: must be a tensor for `augment`; average the "
@@ -109,13 +111,28 @@ class RecordLosses:
         first = torch.cat([self._augment(inputs[0]) for _ in range(views)])
         repeated = functools.partial(_repeated, views=views)
         rest = [each(repeated, part) for part in inputs[1:]]
-        values = self._single(self._model(first, *rest), each(repeated, target))
+        values = self._of_outputs(self._model(first, *rest), each(repeated, target))
         return values.view(views, records).mean(0)
+
+    def _of_outputs(self, output: Any, target: Any) -> Tensor:
+        if not (self._meets_no_weight and isinstance(output, Tensor) and is_marked(output)):
+            return self._single(output, target)
+        # A tracer has nothing to find there, and looking takes longer than the loss itself does.
+        with torch._C.DisableTorchFunction():
+            values = self._single(output, target)
+        mark(values)
+        return values
 
     @property
     def runs_users_code(self) -> bool:
         """Whether some of it is Python that is not torch's own, as the model is now."""
         return self._augment is not None or not (of_torch(self._model) and of_torch(self._loss))
+
+    @property
+    def draws_nothing(self) -> bool:
+        """Whether it is known to draw no random numbers, as the model is now."""
+        still = draws_nothing(self._model) and draws_nothing(self._loss)
+        return still and self._augment is None
 
 
 def _repeated(tensor: Tensor, views: int) -> Tensor:
@@ -142,6 +159,14 @@ def _reduced(loss: Loss, reduction: Any) -> Loss:
         return values if axes == 1 else combine(values.flatten(1), 1)
 
     return single
+
+
+def _meets_no_weight(loss: Loss) -> bool:
+    """Whether a loss is a function of torch, given nothing that could be trained."""
+    if isinstance(loss, nn.Module) or not of_torch(loss):
+        return False
+    given = (*loss.args, *loss.keywords.values()) if isinstance(loss, functools.partial) else ()
+    return not any(isinstance(value, Tensor) for value in given)
 
 
 def _require_classes(output: Tensor) -> None:

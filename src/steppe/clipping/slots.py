@@ -33,7 +33,8 @@ def squared_rows(rows: Tensor) -> Tensor:
     flat = wide(rows if rows.ndim == 2 else rows.reshape(rows.shape[0], -1))
     length = flat.shape[1]
     if length <= _SHORT and flat.dtype == torch.float32:
-        return torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64).square_()
+        norms = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64)
+        return norms.mul_(norms)  # `square_` asks what a power is first
     if length <= 2048:
         norms = torch.linalg.vector_norm(flat, dim=1)
     else:
@@ -45,7 +46,8 @@ def squared_rows(rows: Tensor) -> Tensor:
             parts = torch.cat([parts, rest], dim=1)
         norms = torch.linalg.vector_norm(parts, dim=1)
     # Products of squares leave float32, and torch converts the number to add for any other type.
-    return norms.double().add_(_underflow(flat.dtype, length)).square_()
+    norms = norms.double().add_(_underflow(flat.dtype, length))
+    return norms.mul_(norms)
 
 
 def blank(tensor: Tensor, bad: Tensor) -> Tensor:
@@ -215,16 +217,16 @@ class Single(Slot):
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
         x, g = wide(blank(self.x, bad)), wide(blank(self.g, bad))  # as in `Outer`, also below
-        each = factors.unsqueeze(1)
-        total = out.view(g.shape[1], x.shape[1])
-        if max(total.shape) <= _SHORT:
+        outputs, inputs = g.shape[1], x.shape[1]
+        total = out.view(outputs, inputs)
+        if outputs <= _SHORT and inputs <= _SHORT:
             # Norms of rows so short do not overflow, so one side may hold the largest numbers there
             # are. In float32 the other, times its factor, would then be left with few digits.
-            total += (g * each.double()).t() @ x.double()
-        elif g.shape[1] <= x.shape[1]:
-            total.addmm_((g * each).t(), x)
+            total += (g.t() * factors.double()) @ x.double()
+        elif outputs <= inputs:
+            total.addmm_(g.t() * factors, x)
         else:
-            total.addmm_(g.t(), x * each)
+            total.addmm_(g.t(), x * factors.unsqueeze(1))
 
     def written_out(self) -> Tensor:
         return wide(self.g).unsqueeze(2) * wide(self.x).unsqueeze(1)

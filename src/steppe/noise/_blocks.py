@@ -58,17 +58,18 @@ class NormalBlocks:
             self._spare = torch.empty(SPARE, dtype=dtype, device="cpu")
             self._spare_places = _Places(self._spare)
         turn_bits = torch.iinfo(self._spare_places.turns.dtype).bits
-        self._scale = _number(math.ldexp(1.0 - torch.finfo(dtype).eps / 2, 1 - _RADIUS_BITS))
-        self._offset, self._minus_two = _number(_OFFSET), _number(-2.0)
-        self._turn = _number(math.ldexp(2.0 * math.pi, -turn_bits))
+        shortened = math.ldexp(1.0 - torch.finfo(dtype).eps / 2, 1 - _RADIUS_BITS)
+        self._scale, self._offset = number(shortened, dtype), number(_OFFSET, dtype)
+        self._minus_two = number(-2.0, dtype)
+        self._turn = number(math.ldexp(2.0 * math.pi, -turn_bits), dtype)
         self._used = SPARE
-        self._std = 1.0, _number(1.0)  # the one asked for last, checked, and the same as a tensor
+        self._std = 1.0, number(1.0, dtype)  # asked for last, checked, and the same as a tensor
 
     def fill_(self, flat: torch.Tensor, std: float) -> None:
         """Overwrite a contiguous one-dimensional CPU tensor with N(0, std²) values."""
         if type(std) is not float or std != self._std[0]:
             checked = require_noise_std(std, self._dtype)
-            self._std = checked, _number(checked)
+            self._std = checked, number(checked, self._dtype)
         factor = self._std[1]
         # Words of 64 bits are made where the values will be, which takes an even address.
         total = flat.numel()
@@ -120,12 +121,14 @@ class _Places:
         self.turn_bytes = _bytes(self.second)
 
 
-def _number(value: float) -> torch.Tensor:
-    """As a tensor without axes: torch would make one of a Python float in every call, which takes
-    longer than the arithmetic of a small block.
+def number(value: float, dtype: torch.dtype) -> torch.Tensor:
+    """A constant as a tensor without axes, in the type that it is used with.
+
+    Torch would make one of a Python float in every call, and round one of another type in every
+    call, to the same number; either takes longer than the arithmetic of a small block.
     """
     with torch.inference_mode(False):
-        return torch.tensor(value, dtype=torch.float64, device="cpu")
+        return torch.tensor(value, dtype=dtype, device="cpu")
 
 
 def _bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
