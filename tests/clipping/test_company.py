@@ -219,3 +219,18 @@ def test_a_model_that_cannot_take_one_record_is_refused_beforehand() -> None:
             ),
             (torch.zeros(1, 8), torch.zeros(1)),
         )
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.1, 0.02])
+def test_records_that_are_changed_by_rare_chance_are_not_taken_for_company(rate: float) -> None:
+    class DropPath(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            kept = torch.rand(len(x), 1) >= rate if self.training else torch.ones(len(x), 1)
+            return x + kept * self.inner(x)
+
+    report = run(nn.Sequential(DropPath(), nn.Linear(8, 3)), company=64)
+    assert any("was checked in eval mode" in note for note in report.notes)

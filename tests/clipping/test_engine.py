@@ -282,3 +282,19 @@ def test_gradients_that_the_objective_takes_inside_do_not_count(both: bool) -> N
     report = probe(model, parameters, objective, batch)
     engine = ClippedSum(parameters, objective, Flat(0.3), layouts=report.layouts)
     assert torch.allclose(*clipped_and_wanted(objective, parameters, batch, engine), atol=1e-6)
+
+
+@pytest.mark.parametrize("total", [1, 7, 64, 65, 127, 128, 129, 1000])
+def test_physical_batches_are_of_about_one_size(total: int) -> None:
+    model, sizes = nn.Linear(2, 1), list[int]()
+
+    def losses(x: Tensor) -> Tensor:
+        sizes.append(len(x))
+        return model(x).squeeze(1)
+
+    engine = ClippedSum(dict(model.named_parameters()), losses, Flat(1.0), physical_batch=64)
+    norms = engine.add_(torch.zeros(engine.width), torch.randn(total, 2))
+    assert len(norms) == sum(sizes) == total
+    assert max(sizes) <= 64
+    assert max(sizes) - min(sizes) <= 1
+    assert len(sizes) == -(-total // 64)

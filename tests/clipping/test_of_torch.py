@@ -34,6 +34,23 @@ def with_forward() -> nn.Module:
     return model
 
 
+def with_inner_forward() -> nn.Module:
+    model = nn.Conv2d(1, 1, 1)
+    model._conv_forward = lambda x, weight, bias: x  # type: ignore[method-assign]
+    return model
+
+
+def with_own_weight() -> nn.Module:
+    model = nn.Linear(2, 2)
+    model.weight = type("Weight", (nn.Parameter,), {})(torch.zeros(2, 2))
+    return model
+
+
+@functools.wraps(F.cross_entropy)
+def wrapped(output: Tensor, target: Tensor) -> Tensor:
+    return output
+
+
 def parametrized() -> nn.Module:
     model = nn.Linear(2, 2)
     parametrize.register_parametrization(model, "weight", Own())
@@ -52,6 +69,12 @@ OTHERS: dict[str, Callable[[], Any]] = {
     "inside": lambda: nn.Sequential(nn.Linear(2, 2), Own()),
     "subclass": lambda: type("Wider", (nn.Linear,), {})(2, 2),
     "forward": with_forward,
+    "forward of a convolution": with_inner_forward,
+    "weight": with_own_weight,
+    "wrapped": lambda: wrapped,
+    "part of a function": lambda: functools.partial(
+        F.triplet_margin_with_distance_loss, distance_function=lambda x, y: x - y
+    ),
     "activation": lambda: nn.TransformerEncoderLayer(4, 1, activation=lambda x: x),
     "distance": lambda: nn.TripletMarginWithDistanceLoss(distance_function=lambda x, y: x - y),
     "parametrisation": parametrized,
@@ -149,6 +172,11 @@ def test_losses_that_draw_nothing(loss: Callable[..., Tensor]) -> None:
 @pytest.mark.parametrize("name", OTHERS)
 def test_somebody_elses_may_draw(name: str) -> None:
     assert not draws_nothing(OTHERS[name]())
+
+
+def test_a_class_that_was_given_another_forward_may_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nn.ReLU, "forward", lambda self, x: x)
+    assert not draws_nothing(nn.ReLU())
 
 
 @pytest.mark.parametrize(

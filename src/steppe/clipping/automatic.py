@@ -34,7 +34,7 @@ class Automatic:
 
     Examples:
         >>> import torch
-        >>> Automatic(1.0, gamma=0.5).factors(torch.tensor([0.0, 0.5, 9.5, float("nan")]))
+        >>> Automatic(1.0, gamma=0.5).factors(torch.tensor([0.0, 0.5, 9.5, float("inf")]))
         tensor([2.0000, 1.0000, 0.1000, 0.0000])
     """
 
@@ -58,7 +58,6 @@ class Automatic:
         return Scaled(count_weights(parameters), self.factors)
 
     def factors(self, norms: Tensor) -> Tensor:
-        """What each record's gradient is multiplied by, from its norm."""
-        # An infinite norm gives 0, NaN stays NaN until the end, norm 0 without gamma gives the cap.
+        """What each record's gradient is multiplied by, from its norm; NaN where that is NaN."""
         factors = self.bound / (norms + self.gamma)
-        return factors.clamp_(max=_LARGEST_FACTOR).nan_to_num_(nan=0.0)
+        return factors.clamp_(max=_LARGEST_FACTOR)  # of norm 0 without gamma: that

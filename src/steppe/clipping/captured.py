@@ -114,7 +114,7 @@ _SMALLEST = torch.finfo(torch.float32).tiny
 
 
 def _usable(factors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """`representable` factors, and the places of those that are 0: records that are not finite."""
+    """`representable` factors, and the places of those that are 0: records to be left out."""
     factors = factors.to(dtype)
     if factors.shape[0] == 0 or float(factors.min()) >= _SMALLEST:
         return factors, NOBODY

@@ -7,6 +7,7 @@ Per-record gradients are written out only where that is the cheapest way.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -178,15 +179,20 @@ class ClippedSum:
         return norms[0] if len(norms) == 1 else torch.cat(norms)
 
     def _pieces(self, batch: Any) -> Iterator[tuple[Any, int]]:
-        """The physical batches, each with its number of records; none for an empty batch."""
+        """The physical batches, each with its number of records; none for an empty batch.
+
+        They are of about one size: of a few records torch rounds some products otherwise than of
+        many, and one record more or less must not make the last ones a few.
+        """
         total = count(batch)
-        step = self.physical_batch or total
-        if 0 < total <= step:
+        most = self.physical_batch or total
+        if 0 < total <= most:
             yield batch, total
             return
-        for start in range(0, total, max(step, 1)):
-            size = min(step, total - start)
-            yield rows(batch, slice(start, start + size)), size
+        pieces = math.ceil(total / most) if total else 0
+        for piece in range(pieces):
+            start, end = piece * total // pieces, (piece + 1) * total // pieces
+            yield rows(batch, slice(start, end)), end - start
 
     def add_slots_(self, out: Buffer, found: Found, records: int, scale: float = 1.0) -> Tensor:
         """Add the clipped sum of per-record gradients that were captured already.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.modules import module as all_modules
@@ -24,10 +25,12 @@ def of_torch(code: Any) -> bool:
         False
     """
     if isinstance(code, nn.Module):
-        return not any(map(len, _EVERYWHERE)) and all(map(_module_of_torch, code.modules()))
+        return not any(_EVERYWHERE) and all(map(_module_of_torch, code.modules()))
     if isinstance(code, functools.partial):
-        return of_torch(code.func)
-    return getattr(code, "__module__", None) == "torch.nn.functional"
+        given = (*code.args, *code.keywords.values())
+        return of_torch(code.func) and not any(map(callable, given))
+    # Not by its `__module__`, which a function of the user's may have copied (`functools.wraps`).
+    return getattr(F, getattr(code, "__name__", ""), None) is code
 
 
 def draws_nothing(code: Any) -> bool:
@@ -50,30 +53,30 @@ def draws_nothing(code: Any) -> bool:
     for module in waiting:  # which grows meanwhile
         if module is None:
             continue
-        if type(module) not in _STILL_MODULES or "forward" in vars(module) or _hooked(module):
+        kind = type(module)
+        known = _STILL_MODULES.get(kind)
+        if known is None or known is not kind.forward or not _module_of_torch(module):
             return False
         waiting += module._modules.values()
     return True
 
 
 def _module_of_torch(module: nn.Module) -> bool:
+    kept = vars(module)
     return (
         type(module).__module__.startswith("torch.nn.modules.")
         # Such as an activation that the user gave, or another `forward`.
-        and not any(map(callable, vars(module).values()))
-        and not _hooked(module)
+        and not any(map(callable, kept.values()))
+        # A weight may come with operations of its own.
+        and _OF_TORCH.issuperset(map(type, kept["_parameters"].values()))
+        and not kept["_forward_hooks"]
+        and not kept["_forward_pre_hooks"]
+        and not kept["_backward_hooks"]
+        and not kept["_backward_pre_hooks"]
     )
 
 
-def _hooked(module: nn.Module) -> bool:
-    return bool(
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
-    )
-
-
+_OF_TORCH = {nn.Parameter, nn.UninitializedParameter, torch.Tensor, type(None)}
 _EVERYWHERE: tuple[dict[int, Any], ...] = (
     all_modules._global_forward_hooks,
     all_modules._global_forward_pre_hooks,
@@ -83,8 +86,9 @@ _EVERYWHERE: tuple[dict[int, Any], ...] = (
 
 # What the smallest models consist of, whose steps are so short that secret numbers nobody asks for
 # would take a twentieth of them. Anything else may draw, as far as a step knows.
-_STILL_MODULES: frozenset[type[nn.Module]] = frozenset(
-    (
+_STILL_MODULES: dict[type[nn.Module], Any] = {
+    kind: kind.forward  # as torch wrote it
+    for kind in (
         nn.Sequential,
         nn.Identity,
         nn.Flatten,
@@ -125,7 +129,7 @@ _STILL_MODULES: frozenset[type[nn.Module]] = frozenset(
         nn.BCELoss,
         nn.BCEWithLogitsLoss,
     )
-)
+}
 _STILL_FUNCTIONS: frozenset[Any] = frozenset(
     (
         F.cross_entropy,

@@ -131,7 +131,7 @@ class Layered(Scaled):
 
     def _factors(self, norms: Tensor) -> Tensor:
         """From norms to factors, both `(layers, records)`."""
-        factors = (self._bounds / norms).clamp_(max=1.0).nan_to_num_(nan=0.0)
+        factors = (self._bounds / norms).clamp_(max=1.0)
         return torch.where(torch.isfinite(norms).all(0), factors, 0.0)
 
     def add_(self, out: Tensor, gradients: Captured) -> Tensor:

@@ -134,8 +134,8 @@ class Following(Scaled):
         self.clip, self.bound = clip, clip.start
 
     def _factors(self, norms: Tensor) -> Tensor:
-        """min(1, C/norm) / C; 0 where the norm is not finite."""
-        return (1 / norms).clamp_(max=1 / self.bound).nan_to_num_(nan=0.0)
+        """min(1, C/norm) / C; NaN where the norm is NaN."""
+        return (1 / norms).clamp_(max=1 / self.bound)
 
     def _counted(self, norms: Tensor) -> Tensor:
         """a/2 for a norm of at most C, −a/2 above, 0 where it is not finite."""

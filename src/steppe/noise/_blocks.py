@@ -59,17 +59,17 @@ class NormalBlocks:
             self._spare_places = _Places(self._spare)
         turn_bits = torch.iinfo(self._spare_places.turns.dtype).bits
         shortened = math.ldexp(1.0 - torch.finfo(dtype).eps / 2, 1 - _RADIUS_BITS)
-        self._scale, self._offset = number(shortened, dtype), number(_OFFSET, dtype)
-        self._minus_two = number(-2.0, dtype)
-        self._turn = number(math.ldexp(2.0 * math.pi, -turn_bits), dtype)
+        self._scale, self._offset = _number(shortened, dtype), _number(_OFFSET, dtype)
+        self._minus_two = _number(-2.0, dtype)
+        self._turn = _number(math.ldexp(2.0 * math.pi, -turn_bits), dtype)
         self._used = SPARE
-        self._std = 1.0, number(1.0, dtype)  # asked for last, checked, and the same as a tensor
+        self._std = 1.0, _number(1.0, dtype)  # asked for last, checked, and the same as a tensor
 
     def fill_(self, flat: torch.Tensor, std: float) -> None:
         """Overwrite a contiguous one-dimensional CPU tensor with N(0, std²) values."""
         if type(std) is not float or std != self._std[0]:
             checked = require_noise_std(std, self._dtype)
-            self._std = checked, number(checked, self._dtype)
+            self._std = checked, _number(checked, self._dtype)
         factor = self._std[1]
         # Words of 64 bits are made where the values will be, which takes an even address.
         total = flat.numel()
@@ -121,7 +121,7 @@ class _Places:
         self.turn_bytes = _bytes(self.second)
 
 
-def number(value: float, dtype: torch.dtype) -> torch.Tensor:
+def _number(value: float, dtype: torch.dtype) -> torch.Tensor:
     """A constant as a tensor without axes, in the type that it is used with.
 
     Torch would make one of a Python float in every call, and round one of another type in every

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from steppe.clipping import ClippedSum, Flat, Kernels, objective_of
 from steppe.clipping.reference import clipped_sum
+from steppe.clipping.rules.linear import _product
 
 Batch = tuple[Tensor, Tensor]
 
@@ -91,3 +92,40 @@ def test_data_overwritten_before_the_sum_cannot_say_more_than_the_clip(way: str)
     out = torch.zeros(engine.width)
     engine.add_slots_(out, found, 3)
     assert float(out.norm()) <= 3 * 0.5 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(256, 8), (784, 10), (512, 1), (300, 16)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_records_outputs_do_not_depend_on_how_many_others_there_are(
+    inputs: int, outputs: int, bias: bool
+) -> None:
+    """To the last bit, wherever it stands: what comes behind may make much of a rounding error."""
+    torch.manual_seed(0)
+    x, weight = torch.randn(140, inputs), torch.randn(outputs, inputs)
+    offset = torch.randn(outputs) if bias else None
+    among = _product(x, weight, offset)
+    for records in range(1, 140):
+        assert torch.equal(_product(x[:records], weight, offset), among[:records])
+        assert torch.equal(_product(x[records:], weight, offset), among[records:])
+
+
+def test_one_record_more_takes_no_other_over_a_step() -> None:
+    """Records whose activations are zero but for rounding, where a ReLU may go either way."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(256, 8, bias=False), nn.ReLU(), nn.Linear(8, 2))
+    parameters = dict(model.named_parameters())
+    with torch.no_grad():
+        model[2].weight.mul_(20.0)
+    first = model[0].weight.detach().double()
+    engine = ClippedSum(parameters, objective_of(model, F.cross_entropy), Flat(1.0))
+    for _ in range(10):
+        x = torch.randn(256, dtype=torch.float64)
+        edge = (x - torch.linalg.pinv(first) @ (first @ x)).float()
+        records = edge.expand(64, 256).clone()
+        records[-1] = 0.0
+        sums = []
+        for number in (63, 64):
+            out = torch.zeros(engine.width)
+            engine.add_(out, (records[:number], torch.zeros(number, dtype=torch.long)))
+            sums.append(out)
+        assert torch.linalg.vector_norm(sums[1] - sums[0]) <= 1 + 1e-4

@@ -26,7 +26,7 @@ def require_no_mixing_by_chance(subject: Subject, batch: Any, others: list[Any],
         seed: of the first numbers.
     """
     with unchanged(subject.model):
-        if not _draws(subject, batch, seed):
+        if not draws(subject, batch, seed):
             return
         for number in range(_PAIRS):
             which = number % len(others)
@@ -42,8 +42,8 @@ def require_no_mixing_by_chance(subject: Subject, batch: Any, others: list[Any],
                 )
 
 
-def _draws(subject: Subject, batch: Any, seed: int) -> bool:
-    """Whether a pass takes random numbers.
+def draws(subject: Subject, batch: Any, seed: int) -> bool:
+    """Whether a pass takes random numbers; `unchanged` is up to the caller.
 
     Equal losses would not tell: a coin that mixes records once in twenty passes seldom shows.
     """

@@ -64,28 +64,42 @@ class Linear(Use):
         return first.reshape(contact.records, -1, tensor.shape[-1])
 
 
-# Few outputs from many inputs and records, as in a classifier's last layer: with the factors in the
-# other order the same product takes about half the time. In groups of records it needs little
-# workspace, and the groups are shared among threads.
+# Few outputs from many inputs, as in a classifier's last layer: with the factors in the other order
+# the same product takes about half the time. In groups of records it needs little workspace, and
+# the groups are shared among threads.
 _FEW, _MANY, _GROUP = 16, 256, 32
+_LEAST = 2 * _GROUP  # threads share a single group in another way, which rounds otherwise
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`F.linear(x, weight, bias)`."""
+    """`F.linear(x, weight, bias)`.
+
+    Guarantees:
+        A record's outputs are the same to the last bit, whoever and however many the others are,
+        unless torch's own are not. Behind a rounding error may lie a step, such as that of a ReLU,
+        which is as high as the clip: one record more must not take the others over it.
+    """
     outputs, inputs = weight.shape
-    records = x.shape[0]
-    narrow = x.ndim == 2 and outputs <= _FEW and inputs >= _MANY and records >= 2 * _GROUP
-    if not narrow or x.device.type != "cpu":
+    if x.ndim != 2 or outputs > _FEW or inputs < _MANY or x.device.type != "cpu":
         return F.linear(x, weight, bias)
-    groups = records // _GROUP
-    grouped = groups * _GROUP
-    if grouped < records:
-        rest = F.linear(x[grouped:], weight, bias)
-        return torch.cat([_product(x[:grouped], weight, bias), rest])
-    each = x.view(groups, _GROUP, inputs).transpose(1, 2)
+    whole = x.shape[0] - x.shape[0] % _GROUP
+    if whole < _LEAST:
+        whole = 0
+    rest = x.shape[0] - whole
+    if rest == 0:
+        return _in_groups(x, weight, bias)
+    filled = x.new_zeros(_LEAST, inputs)
+    filled[:rest] = x[whole:]
+    last = _in_groups(filled, weight, bias)[:rest]
+    return torch.cat([_in_groups(x[:whole], weight, bias), last]) if whole else last
+
+
+def _in_groups(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    groups = x.shape[0] // _GROUP
+    each = x.view(groups, _GROUP, -1).transpose(1, 2)
     one = weight.expand(groups, -1, -1)
     product = one @ each if bias is None else torch.baddbmm(bias.unsqueeze(1), one, each)
-    return product.transpose(1, 2).reshape(records, outputs)
+    return product.transpose(1, 2).reshape(x.shape[0], -1)
 
 
 def outer(
