@@ -74,6 +74,21 @@ def test_what_mixes_records_is_refused_by_name(layer: nn.Module, message: str) -
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
 
 
+def test_code_that_mixes_records_between_two_layers_is_named_and_not_the_next_layer() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(6, 4), nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.first(x)
+            return self.second((h - h.mean(0)) / (1.0 + h.std(0)))
+
+    where = r"^layer='0 \(Block\), before 0\.second \(Linear\)': must treat every record alone"
+    with pytest.raises(IsolationError, match=where):
+        run(nn.Sequential(Block()), torch.zeros(1, 6))
+
+
 def test_attention_over_the_batch_is_refused() -> None:
     with pytest.raises(IsolationError, match="attention"):
         run(Neighbour(), torch.zeros(1, 5, 4))

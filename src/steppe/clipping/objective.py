@@ -115,7 +115,8 @@ class RecordLosses:
         return values.view(views, records).mean(0)
 
     def _of_outputs(self, output: Any, target: Any) -> Tensor:
-        if not (self._meets_no_weight and isinstance(output, Tensor) and is_marked(output)):
+        plain = type(output) is type(target) is Tensor  # others may bring operations of their own
+        if not (plain and self._meets_no_weight and is_marked(output)):
             return self._single(output, target)
         # A tracer has nothing to find there, and looking takes longer than the loss itself does.
         with torch._C.DisableTorchFunction():

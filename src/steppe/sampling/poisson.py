@@ -134,7 +134,7 @@ class Poisson(Sampler):
 
 @dataclass(frozen=True)
 class CappedPoisson(Poisson):
-    """Poisson sampling with at most `cap` records taking part (fixed shapes).
+    """Poisson sampling with at most `cap` records taking part.
 
     Args:
         cap: Largest number of participants; None for six standard deviations above the expected

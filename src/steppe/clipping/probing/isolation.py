@@ -9,7 +9,7 @@ from torch import Tensor
 
 from steppe.clipping.contact import Layouts, leaf_ids
 from steppe.clipping.layout import Layout
-from steppe.clipping.probing.sight import Sight, differs, same
+from steppe.clipping.probing.sight import BEFORE, Sight, differs, same
 from steppe.errors import IsolationError, UnsupportedModelError
 
 
@@ -52,7 +52,7 @@ def _mixing(layer: str | None) -> IsolationError:
     remedy = (
         "call eval() on it after model.train() to keep the statistics that it has learnt, or put "
         "GroupNorm in its place with steppe.fix(model)"
-        if "BatchNorm" in layer
+        if "BatchNorm" in layer.split(BEFORE)[0]
         else "use GroupNorm or LayerNorm in place of batch statistics (steppe.fix(model)), and no "
         "operation across the batch"
     )
@@ -76,7 +76,8 @@ def first_mixing(base: Sight, replaced: Sight, which: int) -> str | None:
     """The first module whose output has no place for the records that fits what moved.
 
     Returns:
-        Its name; None where the outputs of all modules keep the records apart.
+        Its name, and where it is its own code that mixes them, the module in it that comes next;
+        None where the outputs of all modules keep the records apart.
     """
     records = len(base.losses)
     for (name, before), (_, after) in zip(base.modules, replaced.modules, strict=False):

@@ -23,6 +23,7 @@ from steppe.clipping.tracing import Tracer, is_marked, mark, unmark
 from steppe.errors import IsolationError, UnsupportedModelError
 
 Objective = Callable[[Any], Tensor]
+BEFORE = ", before "
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class Sight:
 
     Attributes:
         contacts, paths, inputs, outputs: for each contact, in order.
-        modules: name and output of every module, in order, where asked for.
+        modules: name and output of every module, in order, where asked for; and before that,
+            what it was given, under the name of the module around it.
         buffers: the values of the model's buffers afterwards.
         losses: one for each record.
     """
@@ -66,7 +68,7 @@ def look(subject: Subject, batch: Any, seed: int, modules: bool = False) -> Sigh
         subject: what to run.
         batch: on what.
         seed: for the random numbers.
-        modules: whether to keep the output of every module too.
+        modules: whether to keep inputs and outputs of every module too.
     """
     sight = Sight()
     model = subject.model
@@ -84,14 +86,19 @@ def look(subject: Subject, batch: Any, seed: int, modules: bool = False) -> Sigh
         sight.outputs.append(tuple(t.detach().clone() for t in tensors_in(output)))
 
     def before_module(module: nn.Module, args: Any) -> None:
-        del args
-        inside.append(f"{names.get(id(module), '')} ({type(module).__name__})")
+        name = f"{names.get(id(module), '')} ({type(module).__name__})"
+        if modules and inside:  # what the module around it made of its own input on the way
+            keep(f"{inside[-1]}{BEFORE}{name}", args)
+        inside.append(name)
 
     def after_module(module: nn.Module, args: Any, output: Any) -> None:
         del args
         name = inside.pop()
         if modules and id(module) in names:
-            sight.modules += [(name, tensor.detach().clone()) for tensor in tensors_in(output)]
+            keep(name, output)
+
+    def keep(name: str, value: Any) -> None:
+        sight.modules += [(name, tensor.detach().clone()) for tensor in tensors_in(value)]
 
     records = count(batch)
     alias = each(torch.clone, batch)  # the model may change its input in place
