@@ -23,6 +23,10 @@ _UNFIT: dict[type[Optimizer], str] = {
     torch.optim.SparseAdam: "takes sparse gradients only, and noise leaves none",
 }
 
+# Where torch keeps the classes that spread a module over devices. By name, since to import them
+# takes longer than to look.
+_SPREADING = ("torch.nn.parallel", "torch.distributed.fsdp", "torch.distributed._composable")
+
 
 def require_kinds(*, model: Any, plan: Any, kernels: Any) -> None:
     """Refuse what is no model, no plan or no choice of kernels, before anything is done with it."""
@@ -35,6 +39,30 @@ def require_kinds(*, model: Any, plan: Any, kernels: Any) -> None:
     if kernels is not None and not isinstance(kernels, Kernels):
         rule, remedy = "must be steppe.Kernels or None", "leave it out to have the fastest measured"
         raise _validate.fail("kernels", kernels, rule, remedy)
+
+
+def require_one_process(model: nn.Module) -> None:
+    """Refuse a model that is spread over devices, and a run in several processes.
+
+    Every process would draw from all records and count its own steps only, so that its ε would be
+    too small for what all of them release.
+    """
+    for name, module in model.named_modules():
+        if any(kind.__module__.startswith(_SPREADING) for kind in type(module).__mro__):
+            raise _validate.fail(
+                f"module {name!r}" if name else "model",
+                _kind(module),
+                "must not be spread over devices or processes, which the account knows nothing of",
+                "give the module that it wraps, and train in one process on one device",
+            )
+    together = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if together and (processes := torch.distributed.get_world_size()) > 1:
+        raise _validate.fail(
+            "torch.distributed",
+            f"{processes} processes",
+            "must be one, since each would sample all records and report an ε of its own",
+            "train in one process, without torchrun or init_process_group",
+        )
 
 
 def trained_parameters(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:

@@ -19,6 +19,7 @@ from steppe._set_up import (
     losses_of,
     refuse_private_as_public,
     require_kinds,
+    require_one_process,
     require_plain_steps,
     trained_parameters,
 )
@@ -98,6 +99,7 @@ def make_private(
         True
     """
     require_kinds(model=model, plan=plan, kernels=kernels)
+    require_one_process(model)
     noise = as_source(source)
     rows = records(data)
     if classes is not None:
