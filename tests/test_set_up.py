@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 import steppe
+from steppe._set_up import warn_of_unused
 from steppe.compat import PrivacyEngine
-from steppe.errors import ConfigurationError
+from steppe.errors import ConfigurationError, UnsupportedModelError
 
 
 def natively(model: nn.Module) -> None:
@@ -117,3 +118,49 @@ def test_several_processes_are_refused(tmp_path: Path) -> None:
     with subprocess.Popen(command, cwd=where, stdout=subprocess.PIPE, text=True) as other:
         assert refusals(place, rank=0) == [text, text]
         assert other.communicate(timeout=60)[0].splitlines() == [text, text]
+
+
+class Adapted(nn.Module):
+    """A frozen layer and an adapter that may be switched off."""
+
+    def __init__(self, adapter: str) -> None:
+        super().__init__()
+        self.base, self.adapter = nn.Linear(3, 2), nn.Linear(3, 2)
+        self.way = adapter
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.way == "on":
+            return self.base(x) + self.adapter(x)
+        if self.way == "detached":
+            return self.base(x) + self.adapter(x).detach()
+        return self.base(x)
+
+
+@pytest.mark.parametrize("way", ["off", "detached"])
+def test_weights_of_which_none_reaches_the_loss_are_refused(way: str) -> None:
+    model = Adapted(way)
+    model.base.requires_grad_(False)
+    text = (
+        "parameters=['adapter.weight', 'adapter.bias']: some trained weight must reach the loss, "
+        "and none does, so that noise alone would move them; use them in the forward pass without "
+        "detach() or no_grad(), switch on adapters such as LoRA, or train other weights."
+    )
+    with pytest.raises(UnsupportedModelError, match=f"^{re.escape(text)}$"):
+        natively(model)
+
+
+def test_some_weights_that_no_record_uses_are_named_once() -> None:
+    with pytest.warns(UserWarning, match="noise alone") as caught:
+        natively(Adapted("off"))
+    assert [str(warning.message) for warning in caught] == [
+        "parameters=['adapter.weight', 'adapter.bias']: should be used by the model, and no record "
+        "uses them, so that noise alone moves them; freeze them with requires_grad_(False) before "
+        "the optimizer is made, or use them in the forward pass."
+    ]
+    assert caught[0].filename == __file__, "it points to the line of make_private"
+    natively(Adapted("on"))  # where a warning would be an error
+
+
+def test_many_weights_that_no_record_uses_are_counted() -> None:
+    with pytest.warns(UserWarning, match=r"^parameters=\['a', 'b', 'c'\] and 2 more: should"):
+        warn_of_unused("abcde")

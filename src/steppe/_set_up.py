@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -152,6 +153,22 @@ def refuse_private_as_public(rows: Records, public: Any) -> None:
             _kind(public),
             "are the private records, and what a clip learns from public ones gets no noise",
             "give records that need no protection, or use a clip that needs none",
+        )
+
+
+def warn_of_unused(names: Sequence[str]) -> None:
+    """Say which trained weights no record uses: a run is possible, and noise will move them.
+
+    Args:
+        names: of these weights.
+    """
+    if names:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        warnings.warn(
+            f"parameters={list(names[:3])}{more}: should be used by the model, and no record uses "
+            "them, so that noise alone moves them; freeze them with requires_grad_(False) before "
+            "the optimizer is made, or use them in the forward pass.",
+            stacklevel=4,  # where make_private was called
         )
 
 
