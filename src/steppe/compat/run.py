@@ -17,10 +17,11 @@ from torch.optim import Optimizer
 
 from steppe._around_step import require_movement
 from steppe._dice import Dice
-from steppe.clipping import ClippedSum, Flat
+from steppe.clipping import ClippedSum
 from steppe.clipping.slots import Slot
 from steppe.compat.accountant import Accountant
 from steppe.compat.arguments import RecordAxis, stand_in_objective
+from steppe.compat.bounds import Bounds
 from steppe.compat.budget import Budget
 from steppe.compat.forward import TracedForward
 from steppe.errors import MisuseError
@@ -33,7 +34,7 @@ class Constants:
 
     Attributes:
         noise_multiplier: σ, the noise on the sum in units of the clipping bound.
-        max_grad_norm: C, the clipping bound.
+        bounds: the clipping bound, or one for each weight.
         expected_batch_size: what the noised sum is divided by.
         sample_rate: the probability that a record takes part in a step, exactly as it is drawn.
         averaged: whether the user's loss is the mean over the batch, not the sum.
@@ -41,11 +42,16 @@ class Constants:
     """
 
     noise_multiplier: float
-    max_grad_norm: float
+    bounds: Bounds
     expected_batch_size: float
     sample_rate: float
     averaged: bool
     budget: Budget | None
+
+    @property
+    def max_grad_norm(self) -> float:
+        """C, the largest norm of what a record adds."""
+        return self.bounds.total
 
     def visible(self) -> dict[str, float]:
         """What Opacus shows as attributes of the optimizer."""
@@ -91,9 +97,8 @@ class Run:
         self.module, self.optimizer, self.constants = module, optimizer, constants
         self.source = SecureSource()
         self.steps_done = 0
-        self._engine = ClippedSum(
-            parameters, stand_in_objective(module, axis), Flat(constants.max_grad_norm)
-        )
+        clip = constants.bounds.clip(parameters, optimizer)
+        self._engine = ClippedSum(parameters, stand_in_objective(module, axis), clip)
         self._noise = Gaussian()
         self._accountant = accountant
         self.dice = Dice(self.source, "passes")
