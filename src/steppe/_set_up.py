@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +24,10 @@ _UNFIT: dict[type[Optimizer], str] = {
     torch.optim.SparseAdam: "takes sparse gradients only, and noise leaves none",
 }
 
+# Where torch keeps the classes that spread a module over devices. By name, since to import them
+# takes longer than to look.
+_SPREADING = ("torch.nn.parallel", "torch.distributed.fsdp", "torch.distributed._composable")
+
 
 def require_kinds(*, model: Any, plan: Any, kernels: Any) -> None:
     """Refuse what is no model, no plan or no choice of kernels, before anything is done with it."""
@@ -35,6 +40,30 @@ def require_kinds(*, model: Any, plan: Any, kernels: Any) -> None:
     if kernels is not None and not isinstance(kernels, Kernels):
         rule, remedy = "must be steppe.Kernels or None", "leave it out to have the fastest measured"
         raise _validate.fail("kernels", kernels, rule, remedy)
+
+
+def require_one_process(model: nn.Module) -> None:
+    """Refuse a model that is spread over devices, and a run in several processes.
+
+    Every process would draw from all records and count its own steps only, so that its ε would be
+    too small for what all of them release.
+    """
+    for name, module in model.named_modules():
+        if any(kind.__module__.startswith(_SPREADING) for kind in type(module).__mro__):
+            raise _validate.fail(
+                f"module {name!r}" if name else "model",
+                _kind(module),
+                "must not be spread over devices or processes, which the account knows nothing of",
+                "give the module that it wraps, and train in one process on one device",
+            )
+    together = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if together and (processes := torch.distributed.get_world_size()) > 1:
+        raise _validate.fail(
+            "torch.distributed",
+            f"{processes} processes",
+            "must be one, since each would sample all records and report an ε of its own",
+            "train in one process, without torchrun or init_process_group",
+        )
 
 
 def trained_parameters(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
@@ -124,6 +153,22 @@ def refuse_private_as_public(rows: Records, public: Any) -> None:
             _kind(public),
             "are the private records, and what a clip learns from public ones gets no noise",
             "give records that need no protection, or use a clip that needs none",
+        )
+
+
+def warn_of_unused(names: Sequence[str]) -> None:
+    """Say which trained weights no record uses: a run is possible, and noise will move them.
+
+    Args:
+        names: of these weights.
+    """
+    if names:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        warnings.warn(
+            f"parameters={list(names[:3])}{more}: should be used by the model, and no record uses "
+            "them, so that noise alone moves them; freeze them with requires_grad_(False) before "
+            "the optimizer is made, or use them in the forward pass.",
+            stacklevel=4,  # where make_private was called
         )
 
 

@@ -19,8 +19,10 @@ from steppe._set_up import (
     losses_of,
     refuse_private_as_public,
     require_kinds,
+    require_one_process,
     require_plain_steps,
     trained_parameters,
+    warn_of_unused,
 )
 from steppe.accounting import Statement
 from steppe.clipping import ClippedSum, Kernels
@@ -81,6 +83,7 @@ def make_private(
 
     Guarantees:
         Model, optimizer, loss and plan are checked on made-up records before any budget is spent.
+        Trained weights that no record uses are named in a warning, since noise moves them.
         Private steps must be the only ones: a gradient of your own beside them is refused. So are
         public records in the memory of the private ones; that they are no copies is yours to know.
 
@@ -98,6 +101,7 @@ def make_private(
         True
     """
     require_kinds(model=model, plan=plan, kernels=kernels)
+    require_one_process(model)
     noise = as_source(source)
     rows = records(data)
     if classes is not None:
@@ -162,6 +166,7 @@ class Private:
         self._parts: list[Any] = []
         self._offered = (-1, 0)  # the step of the batch that was handed out last, and its records
         self._probed.expect(())
+        warn_of_unused(self._probed.report().unused)
         engine.rehearse()
         self._step = PrivateStep(plan, engine, optimizer, source, self._probed.padding_rows())
         self._rows = rows

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import parametrize
 
 import steppe
 from steppe.audit import Subject
@@ -91,6 +92,24 @@ class Recurrent(nn.Module):
         return self.head(states[:, -1])
 
 
+class LastState(nn.Module):
+    """A recurrent layer without gates or with those of a GRU, last state, linear."""
+
+    def __init__(self, kind: type[nn.RNN | nn.GRU]) -> None:
+        super().__init__()
+        self.layer, self.head = kind(8, 12, batch_first=True), nn.Linear(12, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.layer(x)[0][:, -1])
+
+
+class Halved(nn.Module):
+    """A parametrisation that is not linear."""
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return torch.tanh(weight) / 2
+
+
 class Pooled(nn.Module):
     """A transformer layer, then the mean over positions and dropout."""
 
@@ -158,6 +177,41 @@ def lstm(**more: Any) -> Subject:
     return subject_of(Recurrent(), tokens(), **more)
 
 
+def gru(**more: Any) -> Subject:
+    torch.manual_seed(11)
+    return subject_of(LastState(nn.GRU), sequences(), **more)
+
+
+def rnn(**more: Any) -> Subject:
+    torch.manual_seed(12)
+    return subject_of(LastState(nn.RNN), sequences(), **more)
+
+
+def instance_norm(**more: Any) -> Subject:
+    torch.manual_seed(13)
+    norm = nn.InstanceNorm2d(4, affine=True)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), norm, nn.ReLU(), nn.Flatten(), nn.Linear(144, 4))
+    return subject_of(model, images(), **more)
+
+
+def rms_norm(**more: Any) -> Subject:
+    torch.manual_seed(14)
+    model = nn.Sequential(nn.Linear(20, 12), nn.RMSNorm(12), nn.Tanh(), nn.Linear(12, 4))
+    return subject_of(model, vectors(), **more)
+
+
+def embedding_bag(**more: Any) -> Subject:
+    torch.manual_seed(15)
+    return subject_of(nn.Sequential(nn.EmbeddingBag(11, 8), nn.Linear(8, 4)), tokens(), **more)
+
+
+def parametrised(**more: Any) -> Subject:
+    torch.manual_seed(16)
+    first = nn.Linear(20, 12)
+    parametrize.register_parametrization(first, "weight", Halved())
+    return subject_of(nn.Sequential(first, nn.Tanh(), nn.Linear(12, 4)), vectors(), **more)
+
+
 def transformer(**more: Any) -> Subject:
     torch.manual_seed(8)
     return subject_of(Pooled(), sequences(), **more)
@@ -207,6 +261,12 @@ FAMILIES = {
         mlp,
         cnn,
         lstm,
+        gru,
+        rnn,
+        instance_norm,
+        rms_norm,
+        embedding_bag,
+        parametrised,
         transformer,
         bare,
         alternating,

@@ -53,6 +53,41 @@ def test_step_without_backward() -> None:
         loop.optimizer.step()
 
 
+class _Idle(optim.SGD):
+    """Steps on to the next batch, and moves nothing."""
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        del closure
+
+
+class _MovesLast(_Idle):
+    """Moves nothing in its parent's step, and all weights after it."""
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        super().step(closure)
+        for weight in self.param_groups[0]["params"]:
+            weight.data.sub_(weight.grad)
+
+
+def test_an_optimizer_that_moves_nothing_is_an_error_in_the_first_step() -> None:
+    model = nn.Linear(5, 2)
+    loop = start(model, optimizer=_Idle(model.parameters(), lr=0.1))
+    text = (
+        r"^parameters=\['weight', 'bias'\]: must move in the first step, and did not; check .*\.$"
+    )
+    with pytest.raises(MisuseError, match=text):
+        loop.run(1)
+    assert len(loop.engine.accountant) == 1, "a step that released a gradient is charged"
+
+
+def test_a_step_within_a_step_is_judged_at_its_end() -> None:
+    model = nn.Linear(5, 2)
+    _Idle(model.parameters(), lr=0.1)  # from its first object on, torch runs hooks in this step
+    loop = start(model, optimizer=_MovesLast(model.parameters(), lr=0.1))
+    loop.run(2)
+    assert len(loop.engine.accountant) == 2
+
+
 def test_another_optimizer_finds_nothing_to_release() -> None:
     """Stepping the wrong optimizer moved the weights without noise; here there is no gradient."""
     loop = start()

@@ -231,6 +231,11 @@ CASES = [
     Case(
         "conv2d reflect", lambda: nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect"), (2, 5, 5)
     ),
+    Case(
+        "conv2d replicate",
+        lambda: nn.Conv2d(2, 3, 3, padding=1, padding_mode="replicate"),
+        (2, 5, 5),
+    ),
     Case("conv2d frozen bias", lambda: frozen(nn.Conv2d(2, 3, 3), "bias"), (2, 5, 5)),
     Case("conv3d", lambda: nn.Conv3d(2, 3, 2, stride=(1, 2, 1)), (2, 3, 4, 3)),
     Case("transposed conv", lambda: nn.ConvTranspose2d(3, 2, 3, stride=2), (3, 4, 4)),

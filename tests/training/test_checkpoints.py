@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +13,12 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from steppe.errors import ConfigurationError, DataError
 from steppe.ledger import Anchor
-from steppe.training.checkpoints import Checkpoint, Checkpoints
+from steppe.training.checkpoints import Checkpoint, Checkpoints, _digest
 from steppe.training.state import pack, unpack
 
 
@@ -196,3 +200,55 @@ def test_leftovers_of_a_killed_writer_go(tmp_path: Path) -> None:
         ".safetensors",
     ]
     assert not (tmp_path / ".writing-abc").exists()
+
+
+class _Payload:
+    """Makes a file where it is unpickled."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return Path.touch, (self.trace,)
+
+
+def _zipped(payload: _Payload) -> bytes:
+    file = io.BytesIO()
+    torch.save(payload, file)
+    return file.getvalue()
+
+
+def _vouch_for(manifest: Path, data: bytes) -> None:
+    """Rewrite a manifest, its own hash too, so that it names these bytes as the tensors."""
+    facts = json.loads(manifest.read_text())
+    del facts["sha256"]
+    facts["tensors"] |= {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+    manifest.write_text(json.dumps({**facts, "sha256": _digest(facts)}))
+
+
+@pytest.mark.parametrize("written", [pickle.dumps, _zipped], ids=["pickle", "torch.save"])
+@pytest.mark.parametrize("place", ["json", "safetensors", "safetensors and its hashes"])
+def test_a_pickle_in_the_place_of_a_checkpoint_is_refused_and_not_run(
+    tmp_path: Path, place: str, written: Callable[[_Payload], bytes]
+) -> None:
+    kept, trace = Checkpoints(tmp_path / "kept"), tmp_path / "trace"
+    kept.save(checkpoint(2))
+    data = written(_Payload(trace))
+    suffix, *hashes = place.split(maxsplit=1)
+    next(kept.folder.glob(f"*.{suffix}")).write_bytes(data)
+    if hashes:
+        _vouch_for(next(kept.folder.glob("*.json")), data)
+    if hashes:
+        with pytest.raises(SafetensorError):
+            kept.newest()
+    else:
+        with pytest.raises(
+            DataError, match=rf"none is whole: file='000000002.*\.{suffix}': .*; use"
+        ):
+            kept.newest()
+    assert not trace.exists(), "the payload was run"
+    if written is pickle.dumps:
+        pickle.loads(data)  # noqa: S301  # the test's own
+    else:
+        torch.load(io.BytesIO(data), weights_only=False)
+    assert trace.exists(), "the payload cannot run at all"

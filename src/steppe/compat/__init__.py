@@ -1,5 +1,6 @@
 """The names and the loop of Opacus, on this library's engine: change the import, keep the code."""
 
+from steppe.compat.accountant import create_accountant as create_accountant
 from steppe.compat.memory_manager import BatchMemoryManager as BatchMemoryManager
 from steppe.compat.module_validator import ModuleValidator as ModuleValidator
 from steppe.compat.noise_multiplier import get_noise_multiplier as get_noise_multiplier

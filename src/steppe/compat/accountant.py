@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from steppe import _validate, accounting
@@ -93,6 +93,32 @@ class Accountant:
         """
         return epsilon_of(self._history, delta, self._method)
 
+    def state_dict(self) -> dict[str, Any]:
+        """What was spent, for a checkpoint: numbers, text and lists only."""
+        return {"mechanism": self._method, "history": [list(entry) for entry in self._history]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` returned.
+
+        Args:
+            state: of an accountant of the same mechanism.
+        """
+        if not isinstance(state, Mapping) or set(state) != {"mechanism", "history"}:
+            raise _validate.fail(
+                "state",
+                type(state).__name__,
+                "must hold 'mechanism' and 'history', no more and no less",
+                "give what accountant.state_dict() returned",
+            )
+        if state["mechanism"] != self._method:
+            raise _validate.fail(
+                "mechanism",
+                state["mechanism"],
+                f"must be {self._method!r}, by which this accountant counts",
+                "make the engine with the accountant of the stored run",
+            )
+        self.history = state["history"]
+
     def mechanism(self) -> str:
         """The accountant's name."""
         return self._method
@@ -100,6 +126,21 @@ class Accountant:
     def __len__(self) -> int:
         """The number of steps, not of entries in the history."""
         return sum(steps for _, _, steps in self._history)
+
+
+def create_accountant(mechanism: str) -> Accountant:
+    """An accountant of its own, under the name that Opacus gives its maker.
+
+    Args:
+        mechanism: "prv" or "pld" for the tight value, "rdp" for the looser second opinion.
+
+    Examples:
+        >>> accountant = create_accountant("prv")
+        >>> accountant.step(noise_multiplier=1.1, sample_rate=0.01)
+        >>> len(accountant)
+        1
+    """
+    return Accountant(mechanism)
 
 
 def _entry(found: Any) -> Entry:

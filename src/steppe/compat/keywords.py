@@ -32,13 +32,14 @@ def check_options(
             "the account holds for Poisson sampling only, a shuffled pass costs several times more",
             "leave it out",
         )
-    if clipping != "flat":
+    if clipping == "adaptive":
         raise _validate.fail(
             "clipping",
             clipping,
             "is not offered through the compatibility layer",
-            "use steppe.make_private with Plan(clip=...)",
+            "use steppe.make_private with Plan(clip=Quantile(...))",
         )
+    _validate.one_of("clipping", clipping, ("flat", "per_layer"))
     if noise_generator is not None:
         raise _validate.fail(
             "noise_generator",

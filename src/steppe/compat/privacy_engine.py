@@ -9,11 +9,13 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from steppe import _validate
+from steppe._set_up import require_one_process
 from steppe._set_up import trained_parameters as trained_weights
 from steppe.clipping import Flat
 from steppe.clipping import fix as fixed_copy
 from steppe.compat.accountant import Accountant
 from steppe.compat.arguments import RecordAxis
+from steppe.compat.bounds import Bounds, bounds_of
 from steppe.compat.budget import Budget
 from steppe.compat.hooks import Hook
 from steppe.compat.keywords import check_options, refuse_unknown
@@ -24,7 +26,7 @@ from steppe.errors import MisuseError
 from steppe.plan import Plan
 
 _ELSEWHERE = {
-    "save_checkpoint": "store module.state_dict(), optimizer.state_dict() and accountant.history",
+    "save_checkpoint": "store the state_dict() of module, optimizer and accountant",
     "load_checkpoint": "it would read a pickle, which can run code; load the state dicts yourself",
 }
 
@@ -89,7 +91,7 @@ class PrivacyEngine:
         optimizer: Optimizer,
         data_loader: DataLoader[Any],
         noise_multiplier: float,
-        max_grad_norm: float,
+        max_grad_norm: float | list[float],
         batch_first: bool = True,
         loss_reduction: str = "mean",
         poisson_sampling: bool = True,
@@ -106,11 +108,13 @@ class PrivacyEngine:
             data_loader: its data set, batch size, collate function and workers are kept; who takes
                 part in a step is drawn.
             noise_multiplier: σ, the noise on the sum in units of `max_grad_norm`.
-            max_grad_norm: C, the largest norm of one record's gradient.
+            max_grad_norm: C, the largest norm of one record's gradient; with
+                `clipping="per_layer"` a list, one for each trained weight in the optimizer's order.
             batch_first: False if the module expects records on the second axis.
             loss_reduction: "mean" or "sum", what the loss of the loop does over the batch.
             poisson_sampling: only True.
-            clipping: only "flat".
+            clipping: "flat", or "per_layer": every weight's part of a record's gradient is clipped
+                to its own bound, and C of noise and account is the root of the sum of squares.
             noise_generator: only None.
             grad_sample_mode: accepted; every mode gives the same gradients, and the cheapest way
                 is found for each layer.
@@ -123,7 +127,8 @@ class PrivacyEngine:
         draws = Draws(data_loader)
         hint = "without noise nothing is private; a common range is 0.5 to 5"
         sigma = _validate.positive("noise_multiplier", noise_multiplier, hint)
-        constants = _constants(draws, sigma, max_grad_norm, loss_reduction, None)
+        bounds = bounds_of(clipping, max_grad_norm)
+        constants = _constants(draws, sigma, bounds, loss_reduction, None)
         return self._start(module, optimizer, draws, constants, batch_first)
 
     def make_private_with_epsilon(
@@ -135,7 +140,7 @@ class PrivacyEngine:
         target_epsilon: float,
         target_delta: float,
         epochs: int,
-        max_grad_norm: float,
+        max_grad_norm: float | list[float],
         batch_first: bool = True,
         loss_reduction: str = "mean",
         poisson_sampling: bool = True,
@@ -172,12 +177,13 @@ class PrivacyEngine:
                 "use a new PrivacyEngine, and to resume a run set accountant.history afterwards",
             )
         draws = Draws(data_loader)
+        bounds = bounds_of(clipping, max_grad_norm)
         plan = Plan(
             epsilon=target_epsilon,
             delta=target_delta,
             batch_size=draws.batch_size,
             steps=_validate.positive_integer("epochs", epochs) * draws.pass_length,
-            clip=Flat(max_grad_norm),
+            clip=Flat(bounds.total),
         ).for_population(len(draws.rows))
         sigma = get_noise_multiplier(
             target_epsilon=target_epsilon,
@@ -187,7 +193,7 @@ class PrivacyEngine:
             accountant=self.accountant.mechanism(),
         )
         budget = Budget(target_epsilon, target_delta, sigma, draws.sample_rate, plan.total_steps)
-        constants = _constants(draws, sigma, max_grad_norm, loss_reduction, budget)
+        constants = _constants(draws, sigma, bounds, loss_reduction, budget)
         return self._start(module, optimizer, draws, constants, batch_first)
 
     def get_epsilon(self, delta: float) -> float:
@@ -224,6 +230,7 @@ class PrivacyEngine:
         constants: Constants,
         batch_first: bool,
     ) -> tuple[nn.Module, Optimizer, PoissonLoader]:
+        require_one_process(module)
         if any(isinstance(hook, Hook) for hook in module._forward_pre_hooks.values()):
             raise MisuseError(
                 f"module={type(module).__name__}: was made private before; build a new module and "
@@ -244,14 +251,13 @@ class PrivacyEngine:
 def _constants(
     draws: Draws,
     noise_multiplier: float,
-    max_grad_norm: float,
+    bounds: Bounds,
     loss_reduction: str,
     budget: Budget | None,
 ) -> Constants:
-    hint = "a common start is 0.1 to 1"
     return Constants(
         noise_multiplier=noise_multiplier,
-        max_grad_norm=_validate.positive("max_grad_norm", max_grad_norm, hint),
+        bounds=bounds,
         expected_batch_size=draws.batch_size,
         sample_rate=draws.sample_rate,
         averaged=_validate.one_of("loss_reduction", loss_reduction, ("mean", "sum")) == "mean",

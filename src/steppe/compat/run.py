@@ -15,11 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from steppe._around_step import require_movement
 from steppe._dice import Dice
-from steppe.clipping import ClippedSum, Flat
+from steppe.clipping import ClippedSum
 from steppe.clipping.slots import Slot
 from steppe.compat.accountant import Accountant
 from steppe.compat.arguments import RecordAxis, stand_in_objective
+from steppe.compat.bounds import Bounds
 from steppe.compat.budget import Budget
 from steppe.compat.forward import TracedForward
 from steppe.errors import MisuseError
@@ -32,7 +34,7 @@ class Constants:
 
     Attributes:
         noise_multiplier: σ, the noise on the sum in units of the clipping bound.
-        max_grad_norm: C, the clipping bound.
+        bounds: the clipping bound, or one for each weight.
         expected_batch_size: what the noised sum is divided by.
         sample_rate: the probability that a record takes part in a step, exactly as it is drawn.
         averaged: whether the user's loss is the mean over the batch, not the sum.
@@ -40,11 +42,16 @@ class Constants:
     """
 
     noise_multiplier: float
-    max_grad_norm: float
+    bounds: Bounds
     expected_batch_size: float
     sample_rate: float
     averaged: bool
     budget: Budget | None
+
+    @property
+    def max_grad_norm(self) -> float:
+        """C, the largest norm of what a record adds."""
+        return self.bounds.total
 
     def visible(self) -> dict[str, float]:
         """What Opacus shows as attributes of the optimizer."""
@@ -74,7 +81,8 @@ class Run:
     Guarantees:
         `.grad` is only ever set to (clipped sum + noise of std σC) / expected batch. During a
         traced pass no other gradient of a trained weight is computed, so there is nothing that
-        another optimizer could pick up. A drawn batch is stepped once or refused.
+        another optimizer could pick up. A drawn batch is stepped once or refused. A weight that
+        stands still in the first step is an error.
     """
 
     def __init__(
@@ -89,9 +97,8 @@ class Run:
         self.module, self.optimizer, self.constants = module, optimizer, constants
         self.source = SecureSource()
         self.steps_done = 0
-        self._engine = ClippedSum(
-            parameters, stand_in_objective(module, axis), Flat(constants.max_grad_norm)
-        )
+        clip = constants.bounds.clip(parameters, optimizer)
+        self._engine = ClippedSum(parameters, stand_in_objective(module, axis), clip)
         self._noise = Gaussian()
         self._accountant = accountant
         self.dice = Dice(self.source, "passes")
@@ -102,7 +109,8 @@ class Run:
         self.trained_parameters = {id(p) for p in parameters.values()}
         self._piece: Piece | None = None
         self._total: Tensor | None = None
-        self._stepping = False
+        self._depth = 0  # of step in step: that of a subclass calls that of its parent
+        self._before: dict[str, Tensor] = {}  # the weights before the first step
         first = optimizer.register_step_pre_hook(self._before_step)
         # Before the hooks of others, which may look at `.grad`: there is none until ours has run.
         optimizer._optimizer_step_pre_hooks.move_to_end(first.id, last=False)  # type: ignore[attr-defined]
@@ -136,7 +144,7 @@ class Run:
         budget = self.constants.budget
         if piece.first and budget is not None:
             budget.require_another(self._accountant, self.steps_done)
-        self._piece, self._stepping = piece, False
+        self._piece, self._depth = piece, 0
         self._forward.expect(piece.records)
 
     def require_stepped(self) -> None:
@@ -154,7 +162,8 @@ class Run:
         self._forward.expect(None)
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-        if self._stepping:  # the step of a subclass calls that of its parent, with hooks again
+        if self._depth:
+            self._depth += 1
             return None
         _, *rest = args
         named = dict(kwargs)
@@ -164,13 +173,16 @@ class Run:
             with torch.enable_grad():
                 loss = closure()
         self._take()
-        self._stepping = True
+        self._depth = 1
         # The optimizer gets its loss, and no second pass that would replace the gradient.
         return None if closure is None else ((optimizer, lambda: loss, *rest), named)
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         del optimizer, args, kwargs
-        self._stepping = False
+        self._depth = max(0, self._depth - 1)
+        if self._depth == 0:
+            before, self._before = self._before, {}
+            require_movement(before, self._engine.parameters, self.optimizer)
 
     @torch.no_grad()
     def _take(self) -> None:
@@ -187,6 +199,8 @@ class Run:
         if not piece.last:
             self._hand_over(None)  # without gradients the optimizer has nothing to move
             return
+        if self.steps_done == 0:
+            self._before = {n: p.detach().clone() for n, p in self._engine.parameters.items()}
         self.steps_done += 1
         self._accountant.step(
             noise_multiplier=self.constants.noise_multiplier,

@@ -181,6 +181,13 @@ def _by_autograd(
     with unchanged(subject.model), torch.enable_grad():
         with Tracer(len(factors), RULES, capture=False):
             losses = subject.objective(alias)
+        if not losses.requires_grad:
+            raise UnsupportedModelError(
+                f"parameters={list(subject.parameters)[:3]}: some trained weight must reach the "
+                "loss, and none does, so that noise alone would move them; use them in the forward "
+                "pass without detach() or no_grad(), switch on adapters such as LoRA, or train "
+                "other weights."
+            )
         for record, factor in enumerate(factors.tolist()):
             grads = torch.autograd.grad(
                 losses[record], leaves, allow_unused=True, retain_graph=True

@@ -1,0 +1,166 @@
+"""What a private loop may be made from."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+import steppe
+from steppe._set_up import warn_of_unused
+from steppe.compat import PrivacyEngine
+from steppe.errors import ConfigurationError, UnsupportedModelError
+
+
+def natively(model: nn.Module) -> None:
+    data = torch.zeros(8, 3), torch.zeros(8, dtype=torch.long)
+    plan = steppe.Plan(noise_multiplier=1.0, delta=1e-5, population=8, batch_size=2, steps=1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+
+
+def by_opacus_names(model: nn.Module) -> None:
+    data = TensorDataset(torch.zeros(8, 3), torch.zeros(8, dtype=torch.long))
+    PrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=DataLoader(data, batch_size=2),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+    )
+
+
+ENTRIES = pytest.mark.parametrize("entry", [natively, by_opacus_names])
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[None]:
+    """A process group of one."""
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def sharded(model: nn.Module) -> nn.Module:
+    """As by FSDP's `fully_shard`, which gives a module another class and leaves the object."""
+    from torch.distributed.fsdp import FSDPModule
+
+    model.__class__ = type("FSDPLinear", (FSDPModule, type(model)), {})
+    return model
+
+
+def refusals(place: str, rank: int) -> list[str]:
+    """What both entries say in one of two processes."""
+    store = torch.distributed.FileStore(place, 2)
+    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    said = []
+    try:
+        for entry in (natively, by_opacus_names):
+            with pytest.raises(ConfigurationError) as caught:
+                entry(nn.Linear(3, 2))
+            said.append(str(caught.value))
+    finally:
+        torch.distributed.destroy_process_group()
+    return said
+
+
+@ENTRIES
+@pytest.mark.parametrize("inside", [False, True], ids=["itself", "inside another"])
+@pytest.mark.parametrize("spread", [DataParallel, DistributedDataParallel, sharded])
+def test_a_model_over_several_devices_is_refused(
+    alone: None, entry: Callable[[nn.Module], None], inside: bool, spread: Any
+) -> None:
+    model: nn.Module = spread(nn.Linear(3, 2))
+    kind = type(model).__name__
+    model = nn.Sequential(model) if inside else model
+    name = "module '0'" if inside else "model"
+    text = (
+        f"{name}={kind!r}: must not be spread over devices or processes, which the account knows "
+        "nothing of; give the module that it wraps, and train in one process on one device."
+    )
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(text)}$"):
+        entry(model)
+
+
+@ENTRIES
+def test_a_process_group_of_one_is_no_reason(
+    alone: None, entry: Callable[[nn.Module], None]
+) -> None:
+    entry(nn.Linear(3, 2))
+
+
+@pytest.mark.slow
+def test_several_processes_are_refused(tmp_path: Path) -> None:
+    place = str(tmp_path / "store")
+    code = f"""
+        from test_set_up import refusals
+
+        print(*refusals({place!r}, rank=1), sep="\\n")
+    """
+    text = (
+        "torch.distributed='2 processes': must be one, since each would sample all records and "
+        "report an ε of its own; train in one process, without torchrun or init_process_group."
+    )
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    where = Path(__file__).parent
+    with subprocess.Popen(command, cwd=where, stdout=subprocess.PIPE, text=True) as other:
+        assert refusals(place, rank=0) == [text, text]
+        assert other.communicate(timeout=60)[0].splitlines() == [text, text]
+
+
+class Adapted(nn.Module):
+    """A frozen layer and an adapter that may be switched off."""
+
+    def __init__(self, adapter: str) -> None:
+        super().__init__()
+        self.base, self.adapter = nn.Linear(3, 2), nn.Linear(3, 2)
+        self.way = adapter
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.way == "on":
+            return self.base(x) + self.adapter(x)
+        if self.way == "detached":
+            return self.base(x) + self.adapter(x).detach()
+        return self.base(x)
+
+
+@pytest.mark.parametrize("way", ["off", "detached"])
+def test_weights_of_which_none_reaches_the_loss_are_refused(way: str) -> None:
+    model = Adapted(way)
+    model.base.requires_grad_(False)
+    text = (
+        "parameters=['adapter.weight', 'adapter.bias']: some trained weight must reach the loss, "
+        "and none does, so that noise alone would move them; use them in the forward pass without "
+        "detach() or no_grad(), switch on adapters such as LoRA, or train other weights."
+    )
+    with pytest.raises(UnsupportedModelError, match=f"^{re.escape(text)}$"):
+        natively(model)
+
+
+def test_some_weights_that_no_record_uses_are_named_once() -> None:
+    with pytest.warns(UserWarning, match="noise alone") as caught:
+        natively(Adapted("off"))
+    assert [str(warning.message) for warning in caught] == [
+        "parameters=['adapter.weight', 'adapter.bias']: should be used by the model, and no record "
+        "uses them, so that noise alone moves them; freeze them with requires_grad_(False) before "
+        "the optimizer is made, or use them in the forward pass."
+    ]
+    assert caught[0].filename == __file__, "it points to the line of make_private"
+    natively(Adapted("on"))  # where a warning would be an error
+
+
+def test_many_weights_that_no_record_uses_are_counted() -> None:
+    with pytest.warns(UserWarning, match=r"^parameters=\['a', 'b', 'c'\] and 2 more: should"):
+        warn_of_unused("abcde")
