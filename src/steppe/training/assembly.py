@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from steppe import _validate
 from steppe.averaging import EMA, OMV, OPA, Average, Keep
+from steppe.ledger import Ledger
 from steppe.sampling import records
 from steppe.training import arguments, naming, publishing, recipes
 from steppe.training.kept import FromStore, Keepable, Kept, Snapshots, stored_steps
@@ -112,8 +113,8 @@ class Assembly:
         }
         self.reasons: dict[str, str] = {}
         self._train = self.resolved["train"]
-        if "ledger" in self._train:  # also for who resumes from another folder
-            self._train["ledger"] = str(Path(self._train["ledger"]).expanduser().resolve())
+        if "ledger" in self._train:
+            self._train["ledger"] = _whole_ledger(self._train["ledger"])
         self.loaded = load_data(self.resolved["data"], self.reasons, loss_of(self._train))
         seed = self._train.get("seed")
         self.model = make_model(self.resolved["model"], self.loaded, seed, self.reasons)
@@ -247,6 +248,13 @@ class Assembly:
             chosen += [FromStore(OPA, k), FromStore(OMV, k)]
         self.resolved["averages"] = dict(map(_name_and_table, chosen))
         return chosen
+
+
+def _whole_ledger(given: str) -> str:
+    """The full path, also for who resumes from another folder; refused before data are loaded."""
+    ledger = Ledger(Path(given).expanduser() if given else given)
+    ledger.runs()
+    return str(ledger.path.resolve())
 
 
 def _name_and_table(average: Keepable) -> tuple[str, dict[str, Any]]:
