@@ -265,6 +265,19 @@ def test_several_runs_are_compared(tmp_path: Path) -> None:
     assert 'class="warning"' not in page
 
 
+def test_a_comparison_shows_the_published_model(tmp_path: Path) -> None:
+    one, two = (write_run(tmp_path / name) for name in ("one", "two"))
+    result = json.loads((one / "result.json").read_text())
+    (one / "result.json").write_text(json.dumps({**result, "published": "SWA(start=200)"}))
+    row = next(row for row in result["table"] if row["model"] == "SWA(start=200)")
+    page = page_of(one, two)
+    shown = f"{100 * row['accuracy']:.2f}"
+    found = next(line for line in re.findall(r"<tr>.*?</tr>", page) if ">one<" in line)
+    assert shown in found
+    assert found.index(shown) < found.index("SWA(start=200)")
+    assert "the published model was fixed before training" in page
+
+
 def test_runs_that_cannot_be_compared_say_so(tmp_path: Path) -> None:
     one, two = (write_run(tmp_path / name) for name in ("one", "two"))
     void = write_run(tmp_path / "void", not_private_reason="seeded")
