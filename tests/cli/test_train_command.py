@@ -414,6 +414,12 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
             "has no column 'il' (it has age, visits, ill); did you mean 'ill'?",
         ),
         ("batch_size = 100", "batch_size = 9999", "batch_size=9999.0: must not exceed the popul"),
+        (
+            "store_every = 2",
+            'loss = "mse_loss"',
+            "data.classes=2: is for labels, and the loss mse_loss is for numbers; leave out "
+            "data.classes.",
+        ),
         ("store_every = 2", "ledger = 5", "train.ledger=5: must be text"),
         ("store_every = 2", 'seed = "a"', "train.seed='a': must be a whole number"),
         ("classes = 2", "classes = 2\ncolumns = 5", "columns=5: "),

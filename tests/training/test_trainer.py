@@ -267,6 +267,16 @@ def test_a_seeded_run_is_stamped_wherever_it_leaves_something(tmp_path: Path) ->
     assert known.not_private_reason == reason
 
 
+def test_a_callback_of_a_seeded_run_sees_an_infinite_epsilon(tmp_path: Path) -> None:
+    seen: list[float] = []
+    trainer(
+        tmp_path / "run",
+        source=SeededSource(0),
+        callbacks=[lambda moment: seen.append(moment.epsilon)],
+    ).fit()
+    assert set(seen) == {math.inf}
+
+
 def test_an_interrupted_seeded_run_prints_no_epsilon(tmp_path: Path) -> None:
     with pytest.raises(Interrupted, match="stopped after step 7 of 24 at ε = none; nothing is"):
         trainer(tmp_path / "run", source=SeededSource(0), callbacks=[stop_at(7)]).fit()

@@ -17,7 +17,7 @@ from steppe.sampling import records
 from steppe.training import arguments, naming, publishing, recipes
 from steppe.training.kept import FromStore, Keepable, Kept, Snapshots, stored_steps
 from steppe.training.loading import DATA_KEYS, features, load_data, make_model, trained_part
-from steppe.training.losses import LOSSES, curvature, loss_of, why_no_outputs
+from steppe.training.losses import LOSSES, curvature, loss_of, of_numbers, why_no_outputs
 from steppe.training.planning import PLACES, PLAN_KEYS, settle
 
 TABLES = ("data", "model", "plan", "optimizer", "scheduler", "averages", "train")
@@ -49,6 +49,9 @@ def check(tables: Mapping[str, Any]) -> None:
     _check_texts("data", data, ("name", "place", "target", "test"))
     _check_texts("model", tables.get("model", {}), ("name", "factory"))
     _check_train(tables.get("train", {}))
+    if "classes" in data and of_numbers(loss_of(tables.get("train", {}))):
+        rule = f"is for labels, and the loss {tables['train']['loss']} is for numbers"
+        raise _validate.fail("data.classes", data["classes"], rule, "leave out data.classes")
     # Here, since a rule that has no rate for a name that is none would speak of the rate.
     for where, classes in (("optimizer", naming.optimizers()), ("scheduler", naming.schedulers())):
         name = tables.get(where, {}).get("name")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -151,9 +152,8 @@ class Loop:
         if step % trainer.checkpoint_every == 0:
             self.save()
         self._bar.step(promised(epsilon, self._reason))
-        moment = Moment(
-            step, trainer.plan.total_steps, epsilon, self._seconds, trainer.model, table
-        )
+        spent = epsilon if self._reason is None else math.inf
+        moment = Moment(step, trainer.plan.total_steps, spent, self._seconds, trainer.model, table)
         answers = [callback(moment) for callback in trainer.callbacks]  # all of them are asked
         return any(answer is True for answer in answers)
 

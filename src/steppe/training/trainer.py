@@ -249,7 +249,8 @@ class Trainer:
             As for `fit`.
         """
         config = self.folder.read_config()
-        settings.require_same(self.settings, config["settings"])
+        last = {"publish": publishing.LAST}  # what settings without a word about it mean
+        settings.require_same({**last, **self.settings}, {**last, **config["settings"]})
         with self.folder.held():
             checkpoint, complaints = resuming.newest(self.folder, config, self.ledger)
             anchor = Anchor() if checkpoint is None else checkpoint.anchor
