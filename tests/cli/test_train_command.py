@@ -84,6 +84,19 @@ def test_what_a_ledger_refuses_is_called_as_typed(shell: Shell, project: Path) -
     )
 
 
+def test_the_same_people_in_another_file_are_called_the_same(shell: Shell, project: Path) -> None:
+    (project / "other.npz").write_bytes((project / "own.npz").read_bytes())
+    shell.ok("train run.toml --run one --ledger patients.jsonl")
+    text = (project / "run.toml").read_text().replace("own.npz", "other.npz")
+    (project / "run.toml").write_text(text)
+    code, _, err = shell("train run.toml --run two --ledger patients.jsonl")
+    assert code == 2
+    assert "give the same people's data the same name (data_name=, or called under [data])" in err
+    (project / "run.toml").write_text(text.replace("[data]", '[data]\ncalled = "own.npz"'))
+    out = shell.ok("train run.toml --run two --ledger patients.jsonl")
+    assert "all 2 runs of the ledger together" in out
+
+
 def _make_brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipes, "COLUMNS", replace(recipes.COLUMNS, steps=20))
     monkeypatch.setattr(recipes, "NETWORK", replace(recipes.NETWORK, steps=20))

@@ -19,8 +19,8 @@ from steppe.plan import Plan
 
 _FORMAT = 1
 _REMEDIES = {
-    "data": "give the same people's data the same name (data_name=), also from another file, and "
-    "other people's data a ledger of their own"
+    "data": "give the same people's data the same name (data_name=, or called under "
+    "[data]), also from another file, and other people's data a ledger of their own"
 }
 
 

@@ -46,7 +46,7 @@ def check(tables: Mapping[str, Any]) -> None:
             "give either the name of a public data set or the place of your own",
             'write name = "mnist", or place = "visits.csv"',
         )
-    _check_texts("data", data, ("name", "place", "target", "test"))
+    _check_texts("data", data, ("name", "place", "called", "target", "test"))
     _check_texts("model", tables.get("model", {}), ("name", "factory"))
     _check_train(tables.get("train", {}))
     if "classes" in data and of_numbers(loss_of(tables.get("train", {}))):
