@@ -129,7 +129,7 @@ def _run_table(runs: Sequence[Run]) -> Markup:
                 _short(facts, "delta"),
                 _short(facts, "noise_multiplier"),
                 _short(result, "steps"),
-                _score(run, _published(run)),
+                _score(run, _published(run)) or "–",
                 run.published or "–",
                 _score(run, last),
                 _score(run, best),
