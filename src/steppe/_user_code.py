@@ -50,6 +50,20 @@ def made_by(place: str, what: str) -> Any:
         raise _validate.fail(what, place, rule, how) from error
 
 
+def kind_and_line(error: Exception) -> str:
+    """The error's type, and the last line of the user's own code that it came through.
+
+    Its words may quote a record: they are left to a traceback. Where no code of the user's was
+    running, the line is the one that raised it.
+    """
+    lines = [
+        (f"{Path(frame.f_code.co_filename).name}:{line}", frame.f_globals.get("__name__", ""))
+        for frame, line in walk_tb(error.__traceback__)
+    ]
+    own = [line for line, module in lines if module.partition(".")[0] not in ("steppe", "torch")]
+    return f"{type(error).__name__} at {own[-1] if own else lines[-1][0]}"
+
+
 def _kind_and_place(error: Exception, module: str) -> str:
     """The error's type, and the last line of the user's module that it came through.
 

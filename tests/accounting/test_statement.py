@@ -98,6 +98,9 @@ def test_a_void_statement_promises_no_number(statement: Statement) -> None:
     assert void.items["guarantee"] == "None. NOT PRIVATE: the noise is seeded"
     data = json.loads(void.to_json())
     assert data["private"] is False
+    assert "suffice to recompute" in statement.items["verification"]
+    assert "recompute" not in void.items["verification"]
+    assert "no ε follows from these numbers" in void.items["verification"]
     assert data["epsilon"] is None
     assert all(pair["epsilon"] is None for pair in data["curve"])
 

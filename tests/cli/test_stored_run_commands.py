@@ -129,6 +129,16 @@ def test_a_run_that_published_no_model_answers_by_its_checkpoints(
     assert shell.json("predict run new.npy")["model"] == "OPA(k=6)"
 
 
+def test_a_run_that_has_not_ended_says_so(shell: Shell, project: Path) -> None:
+    for name in ("published.safetensors", "result.json"):
+        (project / "run" / name).unlink()
+    code, out, err = shell("predict run new.npy")
+    assert code == 0
+    assert "answers by OPA(k=6)" in out
+    assert err == "the run has not ended and has published no model yet: its checkpoints answer\n"
+    assert shell("predict run new.npy --by checkpoints")[2] == ""
+
+
 def test_the_accuracy_is_that_of_the_published_row(shell: Shell, project: Path) -> None:
     result = json.loads((project / "run" / "result.json").read_text())
     row = next(row for row in result["table"] if row["model"] == result["published"])

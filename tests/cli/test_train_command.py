@@ -28,8 +28,13 @@ def test_a_run_from_a_file(shell: Shell, project: Path) -> None:
 
 
 def test_runs_that_share_a_ledger_print_their_sum(shell: Shell, project: Path) -> None:
-    assert "together" not in shell.ok("train run.toml --run one --ledger patients.jsonl")
+    out = shell.ok("train run.toml --run one --ledger patients.jsonl")
+    assert "together" not in out
+    line = f"\nledger: {project / 'patients.jsonl'}, new\n"
+    assert out.count(line) == 2  # before training, and at the end
+    assert out.index(line) < out.index("\nlast ") < out.rindex(line)
     out = shell.ok("train run.toml --run two --ledger patients.jsonl")
+    assert out.count(f"\nledger: {project / 'patients.jsonl'}, 1 run before this one\n") == 2
     assert "\nall 2 runs of the ledger together: ε = " in out
     found = shell.json("train run.toml --run three --ledger patients.jsonl")
     assert found["ledger"]["runs"] == 3
@@ -42,6 +47,54 @@ def test_runs_that_share_a_ledger_print_their_sum(shell: Shell, project: Path) -
         f"steppe: error: --ledger='other.jsonl': the file has ledger = "
         f"{str(project / 'patients.jsonl')!r}; leave out one of the two.\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("ledger", "message"),
+    [
+        ("", "ledger='': must name a file; write \"patients.jsonl\", say."),
+        ("run", "ledger='run': is no ledger but a folder; name a file in it."),
+        (
+            "table.csv",
+            "ledger='table.csv': is no ledger, since line 1 is not a record; name the file that "
+            "runs wrote or a new one, or restore it from a copy.",
+        ),
+    ],
+)
+def test_what_is_no_ledger_is_refused_before_data_are_loaded(
+    shell: Shell, project: Path, ledger: str, message: str
+) -> None:
+    (project / "own.npz").unlink()
+    before = (project / "table.csv").read_text()
+    assert shell.refused("train run.toml --ledger", ledger) == f"steppe: error: {message}\n"
+    typed = shell.refused("train --data own.npz --classes 2 --epsilon 2 --ledger", ledger)
+    assert typed == f"steppe: error: --{message}\n"
+    assert (project / "table.csv").read_text() == before
+
+
+def test_what_a_ledger_refuses_is_called_as_typed(shell: Shell, project: Path) -> None:
+    (project / "other.npz").write_bytes((project / "own.npz").read_bytes())
+    shell.ok("train run.toml --run one --ledger patients.jsonl")
+    code, _, err = shell(
+        "train --data other.npz --classes 2 --epsilon 2 --run two --ledger patients.jsonl"
+    )
+    assert code == 2
+    assert err.startswith(
+        "steppe: error: --data='other.npz': must be that of the ledger, 'own.npz'"
+    )
+
+
+def test_the_same_people_in_another_file_are_called_the_same(shell: Shell, project: Path) -> None:
+    (project / "other.npz").write_bytes((project / "own.npz").read_bytes())
+    shell.ok("train run.toml --run one --ledger patients.jsonl")
+    text = (project / "run.toml").read_text().replace("own.npz", "other.npz")
+    (project / "run.toml").write_text(text)
+    code, _, err = shell("train run.toml --run two --ledger patients.jsonl")
+    assert code == 2
+    assert "give the same people's data the same name (data_name=, or called under [data])" in err
+    (project / "run.toml").write_text(text.replace("[data]", '[data]\ncalled = "own.npz"'))
+    out = shell.ok("train run.toml --run two --ledger patients.jsonl")
+    assert "all 2 runs of the ledger together" in out
 
 
 def _make_brief(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,6 +427,12 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
             "has no column 'il' (it has age, visits, ill); did you mean 'ill'?",
         ),
         ("batch_size = 100", "batch_size = 9999", "batch_size=9999.0: must not exceed the popul"),
+        (
+            "store_every = 2",
+            'loss = "mse_loss"',
+            "data.classes=2: is for labels, and the loss mse_loss is for numbers; leave out "
+            "data.classes.",
+        ),
         ("store_every = 2", "ledger = 5", "train.ledger=5: must be text"),
         ("store_every = 2", 'seed = "a"', "train.seed='a': must be a whole number"),
         ("classes = 2", "classes = 2\ncolumns = 5", "columns=5: "),

@@ -301,3 +301,18 @@ def test_an_interrupt_while_a_line_is_written_closes_the_writer(
     again.append({"kind": "test", "value": 4})
     again.close()
     assert [record["value"] for record in read(path).records[before:]] == [1, 2, 4]
+
+
+@pytest.mark.parametrize("text", ["notes", "notes\n", '{"age": 3}\n'])
+def test_another_file_is_no_ledger_and_is_left_as_it_is(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text(text)
+    for opened in (read, Writer):
+        with pytest.raises(DataError, match=r"is no ledger, since line 1 is not a record; name"):
+            opened(path)
+    assert path.read_text() == text
+
+
+def test_a_folder_is_no_ledger(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is no ledger but a folder; name a file in it"):
+        read(tmp_path)

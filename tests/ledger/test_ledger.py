@@ -309,7 +309,7 @@ def test_another_plan_or_other_data_are_refused(ledger: Ledger) -> None:
 @pytest.mark.parametrize(
     ("own", "data", "message"),
     [
-        (plan(), {"name": "others"}, "data='others': must be that of the ledger, 'patients'"),
+        (plan(), {"name": "others"}, "'patients', .*the same people's data the same name"),
         (plan(adjacency="replace-one"), DATA, "adjacency='replace-one': must be that of"),
         (plan(unit="user"), DATA, "unit='user': must be that of the ledger"),
     ],

@@ -265,6 +265,19 @@ def test_several_runs_are_compared(tmp_path: Path) -> None:
     assert 'class="warning"' not in page
 
 
+def test_a_comparison_shows_the_published_model(tmp_path: Path) -> None:
+    one, two = (write_run(tmp_path / name) for name in ("one", "two"))
+    result = json.loads((one / "result.json").read_text())
+    (one / "result.json").write_text(json.dumps({**result, "published": "SWA(start=200)"}))
+    row = next(row for row in result["table"] if row["model"] == "SWA(start=200)")
+    page = page_of(one, two)
+    shown = f"{100 * row['accuracy']:.2f}"
+    found = next(line for line in re.findall(r"<tr>.*?</tr>", page) if ">one<" in line)
+    assert shown in found
+    assert found.index(shown) < found.index("SWA(start=200)")
+    assert "the published model was fixed before training" in page
+
+
 def test_runs_that_cannot_be_compared_say_so(tmp_path: Path) -> None:
     one, two = (write_run(tmp_path / name) for name in ("one", "two"))
     void = write_run(tmp_path / "void", not_private_reason="seeded")
@@ -280,8 +293,21 @@ def test_several_runs_in_a_ledger_are_added_up(tmp_path: Path) -> None:
     result = json.loads((folder / "result.json").read_text())
     result["ledger"] = {"runs": 3, "epsilon": 3.71, "delta": 1e-5}
     (folder / "result.json").write_text(json.dumps(result))
-    assert "The ledger has 3 runs on the same data" in page_of(folder)
+    assert "The ledger had 3 runs on the same data when this run ended." in page_of(folder)
     assert "faces ε = 3.7100 at δ = 1e-5" in page_of(folder)
+    assert 'class="warning"' not in page_of(folder)
+
+
+@pytest.mark.parametrize("reason", ["the noise of 2 of 3 runs is known", None])
+def test_an_infinite_sum_of_a_ledger_is_a_warning(tmp_path: Path, reason: str | None) -> None:
+    folder = write_run(tmp_path / "run")
+    result = json.loads((folder / "result.json").read_text())
+    result["ledger"] = {"runs": 3, "epsilon": None, "delta": 1e-5, "not_private_reason": reason}
+    (folder / "result.json").write_text(json.dumps(result))
+    page = page_of(folder)
+    assert '<p class="warning">WARNING: The ledger had 3 runs on the same data when this' in page
+    because = reason or "the noise of one of them is known"
+    assert f"has an infinite ε together, since {because}: whoever sees it faces no bound." in page
 
 
 def test_a_folder_gets_a_report_in_it(tmp_path: Path) -> None:

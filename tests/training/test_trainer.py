@@ -267,6 +267,16 @@ def test_a_seeded_run_is_stamped_wherever_it_leaves_something(tmp_path: Path) ->
     assert known.not_private_reason == reason
 
 
+def test_a_callback_of_a_seeded_run_sees_an_infinite_epsilon(tmp_path: Path) -> None:
+    seen: list[float] = []
+    trainer(
+        tmp_path / "run",
+        source=SeededSource(0),
+        callbacks=[lambda moment: seen.append(moment.epsilon)],
+    ).fit()
+    assert set(seen) == {math.inf}
+
+
 def test_an_interrupted_seeded_run_prints_no_epsilon(tmp_path: Path) -> None:
     with pytest.raises(Interrupted, match="stopped after step 7 of 24 at ε = none; nothing is"):
         trainer(tmp_path / "run", source=SeededSource(0), callbacks=[stop_at(7)]).fit()
@@ -473,14 +483,16 @@ def test_models_are_published_even_where_they_cannot_be_scored(tmp_path: Path) -
     assert len(list((tmp_path / "run" / "averages").iterdir())) == 2
     assert (tmp_path / "run" / "result.json").exists()
     notes = [x["text"] for x in read_log(tmp_path / "run" / "log.jsonl") if x["kind"] == "note"]
-    assert notes[-1].startswith("outputs are not averaged: DataError: ")
+    assert re.fullmatch(r"outputs are not averaged: DataError at \w+\.py:\d+", notes[-1])
 
 
 def test_an_evaluation_that_fails_at_the_end_costs_the_table_alone(tmp_path: Path) -> None:
     over: list[bool] = []
 
     def evaluate(model: nn.Module) -> dict[str, float]:
-        return {"loss": 1.0 / (1 - len(over))}
+        if over:
+            raise RuntimeError("secret row 17: John Smith")
+        return {"loss": 1.0}
 
     def notice(moment: Moment) -> None:
         if moment.step == STEPS:
@@ -490,7 +502,13 @@ def test_an_evaluation_that_fails_at_the_end_costs_the_table_alone(tmp_path: Pat
     assert outcome.table == ()
     assert (tmp_path / "run" / "result.json").exists()
     notes = [x["text"] for x in read_log(tmp_path / "run" / "log.jsonl") if x["kind"] == "note"]
-    assert notes[-1].startswith("there is no table of scores: ")
+    assert re.fullmatch(
+        r"there is no table of scores: RuntimeError at test_trainer\.py:\d+", notes[-1]
+    )
+    first = str(outcome).splitlines()[0]
+    assert first == "no scores: the evaluation failed (RuntimeError), see log.jsonl"
+    for path in (tmp_path / "run").glob("*.json*"):
+        assert "John Smith" not in path.read_text()
 
 
 def test_a_cut_ledger_is_refused(tmp_path: Path) -> None:
@@ -585,7 +603,9 @@ def test_runs_on_one_ledger_add_up(tmp_path: Path) -> None:
     assert result["ledger"]["epsilon"] == Ledger(shared).epsilon(1e-4) > outcome.epsilon
     assert outcome.ledger == result["ledger"]
     total = rounded_up(result["ledger"]["epsilon"], 4)
-    assert f"\nall 2 runs of the ledger together: ε = {total} at δ = 0.0001\nrun: " in str(outcome)
+    assert f"\nall 2 runs of the ledger together: ε = {total} at δ = 0.0001\nledger: " in str(
+        outcome
+    )
     assert "together" not in str(replace(outcome, ledger={**outcome.ledger, "runs": 1}))
 
 
@@ -625,7 +645,43 @@ def test_a_finished_run_has_its_result_whatever_the_ledger_adds_up_to(
     assert result["epsilon"] == outcome.epsilon == plan().epsilon_spent()
     assert result["ledger"] is None
     notes = [line["text"] for line in read_log(tmp_path / "run" / "log.jsonl") if "text" in line]
-    assert notes == [f"there is no sum of all runs in the ledger: ConfigurationError: {error}"]
+    (note,) = notes
+    assert note.startswith("there is no sum of all runs in the ledger: ConfigurationError at ")
+    assert "1e-12" not in note
+
+
+@pytest.mark.parametrize("seeded", [0, 1])
+def test_a_seeded_run_makes_the_sum_of_its_ledger_infinite_with_a_reason(
+    tmp_path: Path, seeded: int
+) -> None:
+    shared = tmp_path / "ledger.jsonl"
+    for place in range(2):
+        source = {"source": SeededSource(0)} if place == seeded else {}
+        outcome = trainer(tmp_path / str(place), ledger=shared, **source).fit()
+    found = json.loads((tmp_path / "1" / "result.json").read_text())["ledger"]
+    assert found["epsilon"] is None
+    assert found["not_private_reason"] == "the noise of 1 of 2 runs is known"
+    total = "all 2 runs of the ledger together: ε = ∞ at δ = 0.0001"
+    assert f"{total}, since the noise of 1 of 2 runs is known\n" in str(outcome)
+
+
+def test_a_named_ledger_is_said_before_training_and_in_the_outcome(tmp_path: Path) -> None:
+    shared = tmp_path / "ledger.jsonl"
+    said = ("new", "1 run before this one", "2 runs before this one")
+    for place, words in enumerate(said):
+        run = tmp_path / str(place)
+        outcome = trainer(run, ledger=shared).fit()
+        assert f"\nledger: {shared}, {words}\nrun: " in str(outcome)
+        note = read_log(run / "log.jsonl")[0]
+        assert (note["text"], note["step"]) == (f"ledger: {shared}, {words}", 0)
+    again = trainer(tmp_path / "1", ledger=shared).resume()
+    assert f"\nledger: {shared}, 1 run before this one\n" in str(again)
+
+
+def test_a_ledger_of_the_runs_own_is_not_mentioned(tmp_path: Path) -> None:
+    outcome = trainer(tmp_path / "run").fit()
+    assert "ledger: " not in str(outcome)
+    assert "ledger: " not in (tmp_path / "run" / "log.jsonl").read_text()
 
 
 # ---------------------------------------------------------------- full disk

@@ -151,8 +151,8 @@ class Statement:
             "assumptions": self._assumptions,
             "guarantee": self._guarantee,
             "verification": (
-                f"Plan SHA-256 {self.digest}. {self._mechanism}; with δ these numbers suffice to "
-                "recompute ε, and the code that adds the noise is open."
+                f"Plan SHA-256 {self.digest}. {self._mechanism}; {self._recomputed}, and the code "
+                "that adds the noise is open."
             ),
         }
 
@@ -243,6 +243,12 @@ class Statement:
     @property
     def _neighbours_text(self) -> str:
         return _RELATION_TEXT[self.adjacency].format(unit=self.unit)
+
+    @property
+    def _recomputed(self) -> str:
+        if self.not_private_reason is None:
+            return "with δ these numbers suffice to recompute ε"
+        return "no ε follows from these numbers, see above"
 
     @property
     def _method(self) -> str:

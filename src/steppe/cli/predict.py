@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,7 +135,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _answering(by: str, stored: StoredRun) -> tuple[str, dict[str, Tensor]] | None:
     """The one model that answers; None where the checkpoints do so together."""
-    return stored.published() if by == _PUBLISHED else None
+    if by != _PUBLISHED:
+        return None
+    if not stored.folder.result.exists():
+        print(
+            "the run has not ended and has published no model yet: its checkpoints answer",
+            file=sys.stderr,
+        )
+    return stored.published()
 
 
 def _outputs(

@@ -52,7 +52,6 @@ def add(commands: Any) -> None:
     parsing.add_run_folder(new)
     new.add_argument(
         "--ledger",
-        type=Path,
         metavar="FILE",
         help="the ledger that all runs on the same data share (default: one for this run alone)",
     )
@@ -103,7 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
     from steppe.training.folder import RunFolder
 
     # What a file holds is called by the file's names.
-    with nullcontext() if arguments.config is not None else named_as_typed():
+    naming = nullcontext if arguments.config is not None else named_as_typed
+    with naming():
         config = _with_ledger(_config(arguments), arguments.ledger)
         folder = arguments.folder or config.tables.get("train", {}).get("run")
         if folder is not None:  # before data are loaded and features computed
@@ -113,7 +113,12 @@ def run(arguments: argparse.Namespace) -> int:
     choices = chosen_for(trainer)
     if choices and not arguments.json:
         print(f"{chosen_text(choices)}\n", flush=True)
-    print_outcome(trainer.fit(), arguments.json, choices)
+    with naming():
+        ledger = trainer.look_at_ledger()
+        if ledger is not None and not (trainer.progress or arguments.json):  # the bar says it too
+            print(ledger, flush=True)
+        outcome = trainer.fit()
+    print_outcome(outcome, arguments.json, choices)
     return 0
 
 
@@ -153,7 +158,7 @@ def _config(arguments: argparse.Namespace) -> Config:
     return Config(tables)
 
 
-def _with_ledger(config: Config, ledger: Path | None) -> Config:
+def _with_ledger(config: Config, ledger: str | None) -> Config:
     """The configuration with the ledger of the command line as that of its `[train]`."""
     from steppe.training import Config
 
@@ -162,8 +167,8 @@ def _with_ledger(config: Config, ledger: Path | None) -> Config:
     train = config.tables.get("train", {})
     if "ledger" in train:
         rule = f"the file has ledger = {train['ledger']!r}"
-        raise _validate.fail("--ledger", str(ledger), rule, "leave out one of the two")
-    return Config({**config.tables, "train": {**train, "ledger": str(ledger)}})
+        raise _validate.fail("--ledger", ledger, rule, "leave out one of the two")
+    return Config({**config.tables, "train": {**train, "ledger": ledger}})
 
 
 def _bounds(given: list[tuple[str, tuple[float, float]]]) -> Any:

@@ -20,7 +20,7 @@ _OTHER_NAMES = {
     "plan.delta": "delta",
 }
 _SAME_NAME = (
-    *("epsilon", "delta", "model", "run", "ledger"),
+    *("data", "epsilon", "delta", "model", "run", "ledger"),
     *("classes", "target", "test", "columns", "bounds", "categories", "missing"),
 )
 _NAMES = {**_OTHER_NAMES, **{name: name for name in _SAME_NAME}}

@@ -23,6 +23,7 @@ from steppe.errors import DataError, MisuseError, StorageError
 Record = dict[str, Any]
 
 _START = "0" * 64
+_FIRST = b'{"seq":'
 _HASH_FIELD = b',"hash":"'
 _SUFFIX = len(_HASH_FIELD) + 64 + len(b'"}')
 
@@ -80,12 +81,17 @@ def read(path: Path) -> Reading:
         data = path.read_bytes()
     except FileNotFoundError:
         data = b""
+    except IsADirectoryError:
+        raise DataError(
+            f"ledger={str(path)!r}: is no ledger but a folder; name a file in it."
+        ) from None
     except OSError as error:
         raise DataError(f"ledger={str(path)!r}: cannot be read ({error.strerror}).") from None
     *lines, torn = data.split(b"\n")
     if lines and not torn and b"\0" in lines[-1]:
         # After a loss of power the end of a write can be on the disk without its beginning.
         torn = lines.pop() + b"\n"
+    _require_first_record(path, lines[0] if lines else torn)
     records: list[Record] = []
     hashes: list[str] = []
     for number, line in enumerate(lines, 1):
@@ -219,6 +225,16 @@ def _parsed(path: Path, number: int, line: bytes) -> Record:
     if not isinstance(record, dict):
         raise _damage(path, number, "is not a record")
     return record
+
+
+def _require_first_record(path: Path, line: bytes) -> None:
+    """Refuse another file, which must not be taken for a torn ledger and mended."""
+    begins = line[: len(_FIRST)] == _FIRST[: len(line)]
+    if not begins and b"\0" not in line:  # zeros are what a loss of power leaves
+        raise DataError(
+            f"ledger={str(path)!r}: is no ledger, since line 1 is not a record; name the "
+            "file that runs wrote or a new one, or restore it from a copy."
+        )
 
 
 def _damage(path: Path, number: int, rule: str) -> DataError:

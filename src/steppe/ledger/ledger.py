@@ -18,6 +18,10 @@ from steppe.ledger.runs import Books, Cost, Run, minus
 from steppe.plan import Plan
 
 _FORMAT = 1
+_REMEDIES = {
+    "data": "give the same people's data the same name (data_name=, or called under "
+    "[data]), also from another file, and other people's data a ledger of their own"
+}
 
 
 class Ledger:
@@ -26,7 +30,8 @@ class Ledger:
     A run holds the file's lock while it trains, and writes what a block of steps costs before it
     takes the first of them. What is in the ledger is public: the plan's constants and what the
     owner declared about the data, no number that was computed from records. (Not even a hash of
-    them, by which anybody with a guess could check it.)
+    them, by which anybody with a guess could check it.) The one exception: where the population is
+    not declared, it is the data's length, and it and the rate stand in the ledger.
 
     Args:
         path: the file; made by the first run.
@@ -58,7 +63,10 @@ class Ledger:
     def __init__(
         self, path: str | Path, *, epsilon: float | None = None, delta: float | None = None
     ) -> None:
-        self.path = _validate.path("ledger", path, 'write "patients.jsonl", say')
+        remedy = 'write "patients.jsonl", say'
+        self.path = _validate.path("ledger", path, remedy)
+        if path == "":
+            raise _validate.fail("ledger", path, "must name a file", remedy)
         if (epsilon is None) != (delta is None):
             raise _validate.fail(
                 "epsilon", epsilon, f"goes with delta, which is {delta}", "give both or neither"
@@ -263,7 +271,7 @@ class Ledger:
                     name,
                     own,
                     f"must be that of the ledger, {header[name]!r}, for runs to add up",
-                    "give this run a ledger of its own",
+                    _REMEDIES.get(name, "give this run a ledger of its own"),
                 )
         budget = header["budget"]
         if self._budget is not None and self._budget != budget:

@@ -34,15 +34,19 @@ def comparison_sections(runs: Sequence[Run]) -> list[Section]:
 
 
 def across_runs(runs: Sequence[Run]) -> Chart | None:
-    """Final accuracy of each run at its ε: the last iterate, and the best average above it."""
-    ends: dict[str, list[tuple[str, Point]]] = {"last iterate": [], "best average": []}
+    """Final accuracy of each run at its ε: last iterate, best average and published model."""
+    ends: dict[str, list[tuple[str, Point]]] = {
+        "last iterate": [],
+        "best average": [],
+        "published": [],
+    }
     pairs = []
     for run in runs:
-        found = [_end(run, row) for row in (run.row("last"), run.best)]
+        found = [_end(run, row) for row in (run.row("last"), run.best, _published(run))]
         for series, point in zip(ends.values(), found, strict=True):
             if point is not None:
                 series.append((run.name, point))
-        first, second = found
+        first, second, _ = found
         if first is not None and second is not None:
             pairs.append((first, second))
     points = [point for series in ends.values() for _, point in series]
@@ -52,10 +56,12 @@ def across_runs(runs: Sequence[Run]) -> Chart | None:
     for tone, (name, series) in enumerate(ends.items()):
         if series:
             names, places = zip(*series, strict=True)
-            layers.append(Dots(name, tone, places, hollow=not tone, labels=names if tone else ()))
+            labels = names if name == "best average" else ()
+            layers.append(Dots(name, tone, places, hollow=not tone, labels=labels))
     words = (
         "Each run at the ε it spent. An average costs no privacy: what it adds to the last iterate "
-        "is free. The best average was chosen on the data for evaluation."
+        "is free. The best average was chosen on the data for evaluation; the published model was "
+        "fixed before training."
     )
     x = Axis.around("ε", [0.0, *(point.x for point in points)])
     x = Axis(x.title, 0.0, x.high)
@@ -123,14 +129,21 @@ def _run_table(runs: Sequence[Run]) -> Markup:
                 _short(facts, "delta"),
                 _short(facts, "noise_multiplier"),
                 _short(result, "steps"),
+                _score(run, _published(run)) or "–",
+                run.published or "–",
                 _score(run, last),
                 _score(run, best),
                 "" if best is None else best["model"],
                 "" if seconds is None else duration(seconds),
             ]
         )
-    head = ["run", "ε", "δ", "σ", "steps", "last iterate", "best average", "which", "time"]
-    return table(head, rows)
+    head = ["run", "ε", "δ", "σ", "steps", "published", "which", "last iterate", "best average"]
+    return table([*head, "which", "time"], rows)
+
+
+def _published(run: Run) -> Mapping[str, Any] | None:
+    """The row of the model that the run publishes, where its result says which."""
+    return None if run.published is None else run.row(run.published)
 
 
 def _differences(runs: Sequence[Run]) -> Child:

@@ -16,7 +16,7 @@ from steppe.report.numbers import bound, duration, short
 from steppe.report.parts import may_be_shown, origin
 from steppe.report.run import Run, number
 from steppe.report.settings import settings_table, without_folders
-from steppe.report.words import delta_too_large, plain_words
+from steppe.report.words import WARNING, delta_too_large, plain_words
 
 # The layer table's headings, and the fields of a row.
 _LAYER_COLUMNS = {
@@ -123,7 +123,10 @@ def tiles(run: Run) -> Markup:
 def statement(run: Run) -> Child:
     """The privacy statement: plain words, then the nine items."""
     void = run.epsilon is None or delta_too_large(run)
-    words = [tag("p", text) for text in plain_words(run)]
+    words = [
+        tag("p", text, class_="warning" if text.startswith(WARNING) else None)
+        for text in plain_words(run)
+    ]
     unfinished = (
         missing(
             "This run has not finished. The statement is about the whole plan; what was spent so "

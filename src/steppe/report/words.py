@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from steppe.report.numbers import bound, percent, short
 from steppe.report.run import Run, number
 
+WARNING = "WARNING:"
 _FALSE_ALARMS = 0.01
 
 
@@ -109,7 +110,7 @@ def _warning(run: Run, unit: str, delta: float) -> list[str]:
     if not delta_too_large(run):
         return []
     return [
-        f"WARNING: δ = {short(delta)} is not below 1 over the population. It allows to publish "
+        f"{WARNING} δ = {short(delta)} is not below 1 over the population. It allows to publish "
         f"some whole {unit}s as they are, whatever ε is: no meaningful guarantee."
     ]
 
@@ -120,11 +121,18 @@ def _together(run: Run) -> list[str]:
     if not isinstance(ledger, dict):
         return []
     runs, epsilon, delta = (number(ledger, key) for key in ("runs", "epsilon", "delta"))
-    if runs is None or runs < 2 or epsilon is None or delta is None:
+    if runs is None or runs < 2 or delta is None:
         return []
+    counted = f"The ledger had {short(runs)} runs on the same data when this run ended."
+    if epsilon is None or not math.isfinite(epsilon):
+        reason = ledger.get("not_private_reason") or "the noise of one of them is known"
+        return [
+            f"{WARNING} {counted} What all of them released has an infinite ε together, since "
+            f"{reason}: whoever sees it faces no bound."
+        ]
     return [
-        f"The ledger has {short(runs)} runs on the same data. Whoever sees what all of them "
-        f"released faces ε = {bound(epsilon, 4)} at δ = {short(delta)}."
+        f"{counted} Whoever sees what all of them released faces ε = {bound(epsilon, 4)} at "
+        f"δ = {short(delta)}."
     ]
 
 

@@ -12,11 +12,12 @@ from torch.optim import Optimizer
 
 from steppe import _validate
 from steppe.averaging import EMA, OMV, OPA, Average, Keep
+from steppe.ledger import Ledger
 from steppe.sampling import records
 from steppe.training import arguments, naming, publishing, recipes
 from steppe.training.kept import FromStore, Keepable, Kept, Snapshots, stored_steps
 from steppe.training.loading import DATA_KEYS, features, load_data, make_model, trained_part
-from steppe.training.losses import LOSSES, curvature, loss_of, why_no_outputs
+from steppe.training.losses import LOSSES, curvature, loss_of, of_numbers, why_no_outputs
 from steppe.training.planning import PLACES, PLAN_KEYS, settle
 
 TABLES = ("data", "model", "plan", "optimizer", "scheduler", "averages", "train")
@@ -45,9 +46,12 @@ def check(tables: Mapping[str, Any]) -> None:
             "give either the name of a public data set or the place of your own",
             'write name = "mnist", or place = "visits.csv"',
         )
-    _check_texts("data", data, ("name", "place", "target", "test"))
+    _check_texts("data", data, ("name", "place", "called", "target", "test"))
     _check_texts("model", tables.get("model", {}), ("name", "factory"))
     _check_train(tables.get("train", {}))
+    if "classes" in data and of_numbers(loss_of(tables.get("train", {}))):
+        rule = f"is for labels, and the loss {tables['train']['loss']} is for numbers"
+        raise _validate.fail("data.classes", data["classes"], rule, "leave out data.classes")
     # Here, since a rule that has no rate for a name that is none would speak of the rate.
     for where, classes in (("optimizer", naming.optimizers()), ("scheduler", naming.schedulers())):
         name = tables.get(where, {}).get("name")
@@ -112,8 +116,8 @@ class Assembly:
         }
         self.reasons: dict[str, str] = {}
         self._train = self.resolved["train"]
-        if "ledger" in self._train:  # also for who resumes from another folder
-            self._train["ledger"] = str(Path(self._train["ledger"]).expanduser().resolve())
+        if "ledger" in self._train:
+            self._train["ledger"] = _whole_ledger(self._train["ledger"])
         self.loaded = load_data(self.resolved["data"], self.reasons, loss_of(self._train))
         seed = self._train.get("seed")
         self.model = make_model(self.resolved["model"], self.loaded, seed, self.reasons)
@@ -247,6 +251,13 @@ class Assembly:
             chosen += [FromStore(OPA, k), FromStore(OMV, k)]
         self.resolved["averages"] = dict(map(_name_and_table, chosen))
         return chosen
+
+
+def _whole_ledger(given: str) -> str:
+    """The full path, also for who resumes from another folder; refused before data are loaded."""
+    ledger = Ledger(Path(given).expanduser() if given else given)
+    ledger.runs()
+    return str(ledger.path.resolve())
 
 
 def _name_and_table(average: Keepable) -> tuple[str, dict[str, Any]]:

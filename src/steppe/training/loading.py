@@ -29,7 +29,7 @@ from steppe.training.losses import for_classes
 from steppe.training.own_records import own_code, own_records
 
 _OF_READ = ("classes", "target", "columns", "bounds", "categories", "missing", "test")
-DATA_KEYS = ("name", "place", *_OF_READ, "bounds_from", "groups", "public")
+DATA_KEYS = ("name", "place", "called", *_OF_READ, "bounds_from", "groups", "public")
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def load_data(
         _validate.one_of("data.groups", table["groups"], ("parity",))
         groups = by_parity(torch.cat(list(labels(records(train)))))
     published = "name" in table
-    name = found.name if published else Path(found.name).name
+    name = table.get("called", found.name if published else Path(found.name).name)
     also_read = getattr(found, "also_read", ())
     if not also_read and "bounds_from" in table:  # by the run that wrote this table
         also_read = read_off(table.get("bounds"))

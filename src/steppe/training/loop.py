@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -9,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from steppe._text import finite, rounded_up
+from steppe._user_code import kind_and_line
 from steppe.citations import bibtex
 from steppe.errors import SteppeError
 from steppe.ledger import Account
@@ -25,6 +27,7 @@ from steppe.training.moment import Moment
 from steppe.training.outcome import Outcome, promised, row
 from steppe.training.progress import Bar
 from steppe.training.publishing import LAST
+from steppe.training.shared_ledger import cost_together
 
 if TYPE_CHECKING:
     from steppe.averaging import CheckpointStore
@@ -52,6 +55,7 @@ class Loop:
     ) -> None:
         self._trainer, self._private, self._account = trainer, private, account
         self._lost, self._saved = lost, -1
+        self._scoring_error: str | None = None
         self._whole = False  # whether everything that follows a step from its number is done
         self._epsilon = EpsilonCurve(trainer.plan)
         self._checkpoints = Checkpoints(trainer.folder.checkpoints)
@@ -148,9 +152,8 @@ class Loop:
         if step % trainer.checkpoint_every == 0:
             self.save()
         self._bar.step(promised(epsilon, self._reason))
-        moment = Moment(
-            step, trainer.plan.total_steps, epsilon, self._seconds, trainer.model, table
-        )
+        spent = epsilon if self._reason is None else math.inf
+        moment = Moment(step, trainer.plan.total_steps, spent, self._seconds, trainer.model, table)
         answers = [callback(moment) for callback in trainer.callbacks]  # all of them are asked
         return any(answer is True for answer in answers)
 
@@ -186,7 +189,7 @@ class Loop:
         try:
             return list(self._trainer.kept.output_scores(evaluation, store))
         except Exception as error:
-            self._say(f"outputs are not averaged: {type(error).__name__}: {error}")
+            self._say(f"outputs are not averaged: {kind_and_line(error)}")
             return []
 
     def _final_table(self) -> Table:
@@ -197,7 +200,8 @@ class Loop:
         try:
             return self._evaluated(final=True)
         except Exception as error:
-            self._say(f"there is no table of scores: {type(error).__name__}: {error}")
+            self._scoring_error = type(error).__name__
+            self._say(f"there is no table of scores: {kind_and_line(error)}")
             return ()
 
     def _finish(self) -> Outcome:
@@ -226,6 +230,7 @@ class Loop:
             run=folder.path,
             statement=trainer.statement,
             ledger=self._ledger_facts(),
+            scoring_error=self._scoring_error,
         )
         write_json(
             folder.result,
@@ -259,12 +264,11 @@ class Loop:
         Other runs may have gone on in it since this one began, and this one is paid for: nothing
         about them may cost its result.
         """
-        ledger, delta = self._trainer.ledger, self._trainer.plan.delta
+        trainer = self._trainer
         try:
-            runs = sum(run.charged > 0 for run in ledger.runs().values())
-            return {"runs": runs, "epsilon": ledger.epsilon(delta), "delta": delta}
+            return {**cost_together(trainer.ledger, trainer.plan.delta), **trainer.named_ledger}
         except Exception as error:
-            self._say(f"there is no sum of all runs in the ledger: {type(error).__name__}: {error}")
+            self._say(f"there is no sum of all runs in the ledger: {kind_and_line(error)}")
             return None
 
     def _interrupted(self) -> Interrupted:

@@ -51,6 +51,11 @@ def for_classes(loss: Callable[..., Tensor] | None) -> bool:
     return loss in _OF_CLASSES or loss not in LOSSES.values()
 
 
+def of_numbers(loss: Callable[..., Tensor]) -> bool:
+    """Whether a loss is for targets that are real numbers alone."""
+    return loss in _BENDS
+
+
 def curvature(loss: Callable[..., Tensor] | None, model: nn.Module, rows: Records) -> float | None:
     """How much a loss of numbers bends along a step of length 1; None for other losses.
 

@@ -16,8 +16,7 @@ class Moment:
     Args:
         step: steps of the plan that are gone.
         steps: steps of the plan.
-        epsilon: what the plan says these steps cost at its δ, at most. With noise from a seed it is
-            a number without a meaning, which no file shows as spent.
+        epsilon: what these steps cost at the plan's δ, at most; infinite with noise from a seed.
         seconds: time spent training.
         model: the model, to look at.
         table: the rows of the evaluation after this very step; empty if there was none.

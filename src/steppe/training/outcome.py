@@ -11,6 +11,7 @@ from steppe._text import rounded_up
 from steppe._text import table as columns
 from steppe.accounting import Statement
 from steppe.training.evaluation import Scores
+from steppe.training.shared_ledger import standing
 
 _HEADS = {"seconds": "time"}
 
@@ -33,8 +34,10 @@ class Outcome:
         seconds: time spent training, over all parts of the run.
         run: the folder.
         statement: what is promised.
-        ledger: how many `runs` the ledger holds and their `epsilon` at `delta` together; None where
-            that could not be had.
+        ledger: how many `runs` the ledger holds and their `epsilon` at `delta` together, and the
+            `not_private_reason` where that is infinite; where a ledger was named, its `path` and
+            how many runs were charged `before` this one. None where that could not be had.
+        scoring_error: the kind of error that ended the last evaluation, if one did.
     """
 
     table: tuple[Mapping[str, Any], ...]
@@ -47,6 +50,7 @@ class Outcome:
     run: Path
     statement: Statement
     ledger: Mapping[str, Any] | None = None
+    scoring_error: str | None = None
 
     def __str__(self) -> str:
         head = f"ε = {rounded_up(self.epsilon, 4)} at δ = {self.delta:g}, {self.steps} steps"
@@ -60,12 +64,21 @@ class Outcome:
         if self.ledger is not None and self.ledger["runs"] > 1:
             runs, epsilon = self.ledger["runs"], rounded_up(self.ledger["epsilon"], 4)
             total = f"all {runs} runs of the ledger together: ε = {epsilon} at δ = {self.delta:g}"
-            lines.insert(-1, total)
+            reason = self.ledger["not_private_reason"]
+            lines.insert(-1, total if reason is None else f"{total}, since {reason}")
+        if self.ledger is not None and "path" in self.ledger:
+            lines.insert(-1, standing(self.ledger["path"], self.ledger["before"]))
         if not self.table:
-            lines.insert(0, "no scores: no held-out records were given (--test, x_test, evaluate=)")
+            lines.insert(0, f"no scores: {self._why_no_scores}")
         if self.statement.not_private_reason is not None:
             lines.insert(0, f"NOT PRIVATE: {self.statement.not_private_reason}")
         return "\n".join(lines)
+
+    @property
+    def _why_no_scores(self) -> str:
+        if self.scoring_error is not None:
+            return f"the evaluation failed ({self.scoring_error}), see log.jsonl"
+        return "no held-out records were given (--test, x_test, evaluate=)"
 
 
 def promised(epsilon: float, not_private_reason: str | None) -> float | None:

@@ -29,6 +29,7 @@ from steppe.training.losses import curvature, why_no_outputs
 from steppe.training.moment import Callback
 from steppe.training.outcome import Outcome
 from steppe.training.schedule import Schedule
+from steppe.training.shared_ledger import runs_before, standing
 
 _FORMAT = 1
 # A crash costs the steps since the last checkpoint: at most a twentieth of the plan.
@@ -74,6 +75,8 @@ class Trainer:
         plan: the plan in use, with its population.
         publish: the full name of the model to use.
         folder: the run's files.
+        named_ledger: `path` of a ledger that was named, and how many runs were charged `before`
+            this one; empty where the run has a ledger of its own.
         toml: the configuration file that `resume` is to find in the folder, or None.
         reasons: why what was chosen by rule is what it is, by its name.
 
@@ -81,8 +84,8 @@ class Trainer:
         A step is in the ledger, on the disk, before it begins, and never more steps than the plan
         has. A run that is taken up again draws fresh randomness, goes on after everything that was
         charged, and refuses another configuration or other data. Files hold what the steps released
-        and scores on the data that were given for it, and what a configuration read off the records
-        where the statement says so, nothing else.
+        and scores on the data that were given for it, and what was read off the records where the
+        statement says so (bounds, or a population that was not declared), nothing else.
 
     Examples:
         >>> import tempfile, torch, steppe
@@ -194,6 +197,8 @@ class Trainer:
         self.toml: str | None = None
         shared = self.folder.ledger if ledger is None else ledger
         self.ledger = shared if isinstance(shared, Ledger) else Ledger(shared)
+        self._ledger_is_named = ledger is not None
+        self.named_ledger: dict[str, Any] = {}
         self.data = settings.of_data(data_name, plan.population, rows)
         self.settings: dict[str, Any] = {
             "plan": {**plan.to_dict(), "digest": plan.digest()},
@@ -244,7 +249,8 @@ class Trainer:
             As for `fit`.
         """
         config = self.folder.read_config()
-        settings.require_same(self.settings, config["settings"])
+        last = {"publish": publishing.LAST}  # what settings without a word about it mean
+        settings.require_same({**last, **self.settings}, {**last, **config["settings"]})
         with self.folder.held():
             checkpoint, complaints = resuming.newest(self.folder, config, self.ledger)
             anchor = Anchor() if checkpoint is None else checkpoint.anchor
@@ -256,7 +262,7 @@ class Trainer:
                 private = self._fresh_private()
                 steps_done = {"steps_done": account.charged}
                 private.load_state_dict({**checkpoint.state["private"], **steps_done})
-                notes = (*complaints, resuming.note(checkpoint.step, lost))
+                notes = (*self._ledger_notes(), *complaints, resuming.note(checkpoint.step, lost))
                 loop = Loop(self, private, account, checkpoint.seconds, checkpoint.lost + lost)
                 return loop.run(notes)
 
@@ -266,7 +272,23 @@ class Trainer:
         loop.save()  # before the first charge: from here on every crash can be resumed
         # Who trains from a configuration has its choices in a file, and has seen them.
         chosen = {} if self.toml is not None else self.reasons
-        return loop.run(f"chosen: {name} = {why}" for name, why in chosen.items())
+        notes = (f"chosen: {name} = {why}" for name, why in chosen.items())
+        return loop.run((*self._ledger_notes(), *notes))
+
+    def look_at_ledger(self, run: str = "") -> str | None:
+        """Which ledger was named and how many runs it has before this one; None for one's own.
+
+        Args:
+            run: the run's id, where it is in the ledger already.
+        """
+        if not self._ledger_is_named:
+            return None
+        path = str(self.ledger.path.resolve())
+        self.named_ledger = {"path": path, "before": runs_before(self.ledger, run)}
+        return standing(**self.named_ledger)
+
+    def _ledger_notes(self) -> list[str]:
+        return [standing(**self.named_ledger)] if self.named_ledger else []
 
     def _rehearse(self) -> None:
         """Try what is called between steps, so that it cannot fail when steps are charged."""
@@ -281,6 +303,7 @@ class Trainer:
         """The run's hold on the ledger, which it enters only once."""
         reason = self.statement.not_private_reason
         plan, data, block = self.plan, self.data, self.block
+        self.look_at_ledger(run)
         if not (run in self.ledger.runs() or anchor.length):
             return self.ledger.begin(plan, data, block=block, run=run, not_private_reason=reason)
         account = self.ledger.resume(
