@@ -223,8 +223,7 @@ class Noted(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         mask = F.dropout(torch.ones(len(x), 4)) if self.draw is None else self.draw() + 1.0
-        if len(x) > 20:  # a step and not a probe
-            self.seen.append(torch.as_tensor(mask))
+        self.seen.append(torch.as_tensor(mask))
         return self.layer(x * mask)
 
 
@@ -232,6 +231,8 @@ def steps_of(model: nn.Module, data: Any, steps: int = 3) -> None:
     plan = steppe.Plan(noise_multiplier=1.0, delta=1e-3, population=60, batch_size=60, steps=steps)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     private = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+    if isinstance(model, Noted):
+        model.seen.clear()  # by the probe
     for batch in private:
         private.step(batch)
 
