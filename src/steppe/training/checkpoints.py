@@ -119,6 +119,7 @@ class Checkpoints:
         return sorted(self.folder.glob("[0-9]*.json"), reverse=True)
 
     def _load(self, path: Path) -> Checkpoint:
+        from safetensors import SafetensorError
         from safetensors.torch import load
 
         facts = _facts(path)
@@ -131,6 +132,10 @@ class Checkpoints:
             raise _damaged(tensors, f"has {len(data)} bytes, not {facts['tensors']['size']}")
         if hashlib.sha256(data).hexdigest() != facts["tensors"]["sha256"]:
             raise _damaged(tensors, "does not have its hash: it was changed")
+        try:
+            held = load(data)
+        except SafetensorError:  # a manifest may vouch for anything
+            raise _damaged(tensors, "is no safetensors file") from None
         return Checkpoint(
             step=facts["step"],
             run=facts["run"],
@@ -138,7 +143,7 @@ class Checkpoints:
             anchor=Anchor(**facts["anchor"]),
             seconds=facts["seconds"],
             lost=facts["lost"],
-            state=unpack(facts["state"], load(data)),
+            state=unpack(facts["state"], held),
             not_private_reason=facts.get("not_private_reason"),
         )
 
