@@ -183,7 +183,7 @@ def test_anchors_go_through_the_model_in_physical_batches() -> None:
         engine, asked = network(physical, GEP(3, 1))
         engine.prepare()
         bases.append(engine.clipper.bases[0])  # type: ignore[attr-defined]
-        assert asked == ([10] if physical is None else [4, 4, 2])
+        assert asked == ([10] if physical is None else [3, 3, 4])
     assert torch.allclose(bases[0] @ bases[0].t(), bases[1] @ bases[1].t(), atol=1e-4)
 
 
