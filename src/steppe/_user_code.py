@@ -56,10 +56,7 @@ def kind_and_line(error: Exception) -> str:
     Its words may quote a record: they are left to a traceback. Where no code of the user's was
     running, the line is the one that raised it.
     """
-    lines = [
-        (f"{Path(frame.f_code.co_filename).name}:{line}", frame.f_globals.get("__name__", ""))
-        for frame, line in walk_tb(error.__traceback__)
-    ]
+    lines = _lines(error)
     own = [line for line, module in lines if module.partition(".")[0] not in ("steppe", "torch")]
     return f"{type(error).__name__} at {own[-1] if own else lines[-1][0]}"
 
@@ -69,13 +66,17 @@ def _kind_and_place(error: Exception, module: str) -> str:
 
     Its words may quote a record: they are left to the traceback of the cause.
     """
-    lines = [
-        f"{Path(frame.f_code.co_filename).name}:{line}"
-        for frame, line in walk_tb(error.__traceback__)
-        if frame.f_globals.get("__name__") == module
-    ]
+    lines = [line for line, name in _lines(error) if name == module]
     # A function that needs arguments fails before its first line.
     return f"{type(error).__name__} at {lines[-1] if lines else 'the call without arguments'}"
+
+
+def _lines(error: Exception) -> list[tuple[str, str]]:
+    """The lines that an error came through, the raising one last, each with its module's name."""
+    return [
+        (f"{Path(frame.f_code.co_filename).name}:{line}", frame.f_globals.get("__name__", ""))
+        for frame, line in walk_tb(error.__traceback__)
+    ]
 
 
 def _how_to_see(code: str) -> str:
