@@ -72,6 +72,7 @@ OTHERS: dict[str, Callable[[], Any]] = {
     "forward of a convolution": with_inner_forward,
     "weight": with_own_weight,
     "wrapped": lambda: wrapped,
+    "object without a hash": lambda: type("Loss", (), {"__call__": max, "__hash__": None})(),
     "part of a function": lambda: functools.partial(
         F.triplet_margin_with_distance_loss, distance_function=lambda x, y: x - y
     ),

@@ -46,7 +46,7 @@ def draws_nothing(code: Any) -> bool:
     """
     if not isinstance(code, nn.Module):
         function = code.func if isinstance(code, functools.partial) else code
-        return function in _STILL_FUNCTIONS
+        return of_torch(code) and function in _STILL_FUNCTIONS  # others may have no hash
     if any(_EVERYWHERE):
         return False
     waiting: list[nn.Module | None] = [code]
