@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 from steppe import _validate
 from steppe._dice import Dice
 from steppe.clipping import ClippedSum
+from steppe.clipping.row import Row
 from steppe.errors import BudgetExhausted, MisuseError
 from steppe.noise import Source
 from steppe.noise.limits import require_noise_std
@@ -103,9 +104,10 @@ class PrivateStep:
                 raise _too_many_questions(plan.point)
             engine.prepare()
             total = _Sum(lambda: noise.start_(self._buffer(), std, source))  # 5
-            with self._secret_numbers():  # dropout and random views
+            row = engine.row()
+            with self._secret_numbers(row):  # dropout and random views
                 for part in parts:
-                    engine.add_(total, part)  # 3 and 4
+                    engine.add_(total, part, row)  # 3 and 4
             answer = noise.finish_(total(), std, plan.sensitivity, source).div_(self._divisor)
             return self._without_padding(engine.decode(answer))
 
@@ -187,9 +189,9 @@ class PrivateStep:
         self._clear()
         return std
 
-    def _secret_numbers(self) -> AbstractContextManager[None]:
-        """Where model and loss draw random numbers, those are secret."""
-        if self.engine.draws_nothing:
+    def _secret_numbers(self, row: Row | None) -> AbstractContextManager[None]:
+        """Where model and loss may draw random numbers, those are secret."""
+        if row is not None:
             return _AS_IT_IS
         return self._dice.rolled(self.engine.runs_users_code)
 

@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
 from steppe.errors import ConfigurationError, MisuseError
 from steppe.noise import SecureSource, SeededSource, Source, as_source
+from steppe.noise import source as noise_source
 from steppe.noise._blocks import BLOCK, SPARE
 
 DTYPES = (torch.float32, torch.float64)
@@ -99,11 +101,11 @@ def test_law_of_the_far_tail(dtype: torch.dtype, bits: int) -> None:
     assert stats.kstest(excess.numpy(), "expon").pvalue > 1e-3
 
 
-class Fixed(Source):
+class Fixed(SeededSource):
     """Every radius word is the same and every angle 0, to reach what chance does not."""
 
     def __init__(self, radius: int) -> None:
-        super().__init__(bytes(32), bytes(16))
+        super().__init__(0)
         self._radius, self._radii_next = radius, True
 
     def _keystream(self, out: np.ndarray) -> None:
@@ -359,7 +361,7 @@ def test_forked_process_takes_one_new_key(monkeypatch: pytest.MonkeyPatch) -> No
         return bytes(asked) + b"".join(found)
 
     result = in_child(work)
-    assert list(result[:2]) == [32, 16]
+    assert list(result[:2]) == [32, 12]
     assert len(result) == 2 + 4 * 50 * 8, "more than one new key"
     assert asked == []
     assert len(np.unique(np.frombuffer(result, dtype=np.uint64, offset=2))) == 200
@@ -404,20 +406,55 @@ def test_sources_cannot_be_copied(
         duplicate(make())
 
 
-def test_nothing_of_the_key_is_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bytes] = []
+@pytest.fixture
+def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What the operating system gave, in order."""
+    given: list[bytes] = []
     urandom = os.urandom
 
     def record(count: int) -> bytes:
-        asked.append(urandom(count))
-        return asked[-1]
+        given.append(urandom(count))
+        return given[-1]
 
     monkeypatch.setattr(os, "urandom", record)
+    return given
+
+
+def test_nothing_of_the_key_is_reachable(asked_for: list[bytes]) -> None:
     source = SecureSource()
-    assert [len(part) for part in asked] == [32, 16]
+    assert [len(part) for part in asked_for] == [32, 12]
     held = [value for value in vars(source).values() if isinstance(value, (bytes, str, bytearray))]
     assert held == []
-    assert asked[0].hex() not in repr(source)
+    assert asked_for[0].hex() not in repr(source)
+
+
+def keystream(key: bytes, nonce: bytes, count: int) -> bytes:
+    """AES-256 of the counters from nonce ‖ 2 on, block by block, which is GCM's counter mode."""
+    block = Cipher(algorithms.AES256(key), modes.ECB()).encryptor()  # noqa: S305
+    counters = (nonce + number.to_bytes(4, "big") for number in range(2, 2 + -(-count // 16)))
+    return b"".join(block.update(counter) for counter in counters)[:count]
+
+
+def test_a_secure_source_is_aes_in_counter_mode(asked_for: list[bytes]) -> None:
+    source = SecureSource()
+    words = source.words(1000).tobytes() + source.words(7).tobytes()
+    key, nonce = asked_for
+    assert words == keystream(key, nonce, len(words))
+
+
+def test_a_secure_source_takes_new_keys(
+    asked_for: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long before GCM would refuse to go on, and also in the middle of one draw."""
+    monkeypatch.setattr(noise_source, "_A_KEYS_BYTES", 800)
+    monkeypatch.setattr(noise_source, "_ZEROS", noise_source._ZEROS[:320])
+    source = SecureSource()
+    words = source.words(130).tobytes()  # 320, 320; 320, 80
+    assert len(asked_for) == 4
+    assert words == keystream(*asked_for[:2], 640) + keystream(*asked_for[2:], 400)
+    values = source.fill_normal_(torch.empty(SPARE * 3), 1.0)
+    assert len(asked_for) > 200
+    assert len(values.unique()) > 0.99 * len(values)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int64])

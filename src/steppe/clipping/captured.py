@@ -44,6 +44,7 @@ class Packing:
             self.slices[id(parameter)] = (start, start + parameter.numel())
             start += parameter.numel()
         self.numel = start
+        self._first = next(iter(self.parameters.values()))
         self._sizes = [parameter.numel() for parameter in self.parameters.values()]
         self.pulls: Pulls = [
             (self.parameters[name], strength)
@@ -55,14 +56,14 @@ class Packing:
     @property
     def device(self) -> torch.device:
         """Where the weights are now."""
-        return next(iter(self.parameters.values())).device
+        return self._first.device
 
     def split(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Every weight with its piece of a flat vector."""
         # The safe split forbids its pieces some changes in place, such as `p.grad += decay * p`.
         pieces = flat.unsafe_split_with_sizes(self._sizes)
         for parameter, piece in zip(self.parameters.values(), pieces, strict=True):
-            yield parameter, piece.view_as(parameter)
+            yield parameter, piece.view(parameter.shape)
 
     def part_of(self, flat: Tensor, name: str) -> Tensor:
         """The piece of a flat vector that belongs to a weight, in its shape."""

@@ -132,6 +132,18 @@ class Use(ABC):
 ANCHOR = torch.zeros((), requires_grad=True)
 
 
+def backward_to(leaf: Tensor, losses: Tensor) -> Tensor | None:
+    """The gradient of Σᵢ lossᵢ by a leaf; None where they do not depend on it.
+
+    It is `torch.autograd.grad(losses, leaf, ones, allow_unused=True)` without the checks of its
+    arguments, which take as long as the backward pass of a small model.
+    """
+    (gradient,) = torch.autograd.Variable._execution_engine.run_backward(
+        (losses,), (torch.ones_like(losses),), False, False, (leaf,), True, accumulate_grad=False
+    )
+    return gradient
+
+
 class Capture(torch.autograd.Function):
     """The seam between autograd and a `Use`."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -21,10 +21,11 @@ from steppe._text import first_line
 from steppe.clipping.batches import count, each, rows, tensors_in, version
 from steppe.clipping.captured import Captured, Found, Packing, Strengths
 from steppe.clipping.clip import Anchors, Clip, Scaled
-from steppe.clipping.contact import ANCHOR, Layouts
+from steppe.clipping.contact import ANCHOR, Layouts, Use, backward_to
 from steppe.clipping.kernels import Kernels
 from steppe.clipping.objective import RecordLosses
 from steppe.clipping.pullback import pulled_back, shortened
+from steppe.clipping.row import Row, row_of
 from steppe.clipping.rules import RULES
 from steppe.clipping.several import added
 from steppe.clipping.tracing import Tracer, is_marked, mark
@@ -109,11 +110,9 @@ class ClippedSum:
         objective = self.objective
         return not isinstance(objective, RecordLosses) or objective.runs_users_code
 
-    @property
-    def draws_nothing(self) -> bool:
-        """Whether a pass is known to draw no random numbers, as the model is now."""
-        objective = self.objective
-        return isinstance(objective, RecordLosses) and objective.draws_nothing
+    def row(self) -> Row | None:
+        """The model as a row of layers that needs no tracer, where it is one as it is now."""
+        return None if self.in_mixed_precision else row_of(self.objective)
 
     def part_of(self, flat: Tensor, name: str) -> Tensor:
         """The piece of a flat vector that belongs to a weight, in its shape."""
@@ -156,13 +155,14 @@ class ClippedSum:
         with torch.no_grad(), self._own_precision():
             return self.clipper.decode(answer)
 
-    def add_(self, out: Buffer, batch: Any) -> Tensor:
+    def add_(self, out: Buffer, batch: Any, row: Row | None = None) -> Tensor:
         """Add the clipped sum of `batch` to a buffer of `width` numbers.
 
         Args:
             out: the buffer. A function is asked after the passes through the model, so what it
                 makes, such as the noise that a sum starts as, is not held beside activations.
             batch: the records.
+            row: from `row`, asked for this batch; a tracer looks at the model without it.
 
         Returns:
             The norms before clipping, one for each record. They are private: nothing may be
@@ -171,7 +171,7 @@ class ClippedSum:
         with torch.no_grad():
             norms = [
                 # Without a name for them, a piece's slots are gone before the next one needs room.
-                self.add_slots_(out, self.slots(piece, size), size)
+                self.add_slots_(out, self.slots(piece, size, row), size)
                 for piece, size in self._pieces(batch)
             ]
         if not norms:
@@ -239,26 +239,31 @@ class ClippedSum:
         def gradients() -> Iterator[Tensor]:
             for piece, size in self._pieces(public):
                 tracer = self.trace(piece, size, objective)
-                found = Captured(self.collected(tracer), size, 1.0, self.packing)
+                found = Captured(self.collected(tracer.uses), size, 1.0, self.packing)
                 yield found.written_out(torch.float32)
 
         return gradients
 
-    def slots(self, batch: Any, records: int | None = None) -> Found:
+    def slots(self, batch: Any, records: int | None = None, row: Row | None = None) -> Found:
         """One slot for each trained weight that the batch used."""
-        return self.collected(self.trace(batch, records))
+        records = count(batch) if records is None else records
+        found = None if row is None else row.slots(batch, records, bool(self.packing.pulls))
+        if found is None:
+            return self.collected(self.trace(batch, records).uses)
+        self._require_known(found)
+        return found
 
-    def collected(self, tracer: Tracer) -> Found:
-        """What the backward passes since the last call left at the tracer, by trained weight."""
-        uses: dict[int, Found] = defaultdict(list)
-        for use in tracer.uses:
+    def collected(self, uses: Sequence[Use]) -> Found:
+        """What the backward passes since the last call left at the uses, by trained weight."""
+        found: dict[int, Found] = defaultdict(list)
+        for use in uses:
             for pair in use.slots:
                 shared, slot = shortened(*pair)
-                uses[id(shared)].append((shared, slot))
+                found[id(shared)].append((shared, slot))
             use.slots = []
         plain: Found = []
         derived: Found = []
-        for pairs in uses.values():
+        for pairs in found.values():
             shared = pairs[0][0]
             slot = pairs[0][1] if len(pairs) == 1 else added([s for _, s in pairs])
             (plain if shared.is_leaf else derived).append((shared, slot))
@@ -302,7 +307,7 @@ class ClippedSum:
             if tracer.uses:
                 for use in tracer.uses:
                     use.slots = []  # left by a gradient that the objective took inside
-                _backward(losses)
+                backward_to(ANCHOR, losses)  # and so to every contact
         return tracer
 
     def _for_model(self, batch: Any) -> Any:
@@ -328,17 +333,6 @@ class ClippedSum:
                 "for the first time after others; work on a copy (x = x.clone())."
             )
         self._writes_batch = written or bool(self._writes_batch)
-
-
-def _backward(losses: Tensor) -> None:
-    """Σᵢ lossᵢ backward to the activations, and so to every contact.
-
-    It is `torch.autograd.grad(losses, ANCHOR, ones, allow_unused=True)` without the checks of its
-    arguments, which take as long as the backward pass of a small model.
-    """
-    torch.autograd.Variable._execution_engine.run_backward(
-        (losses,), (torch.ones_like(losses),), False, False, (ANCHOR,), True, accumulate_grad=False
-    )
 
 
 def in_hand(out: Buffer) -> Tensor:

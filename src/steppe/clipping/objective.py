@@ -17,7 +17,9 @@ from torch.nn import functional as F
 
 from steppe import _validate
 from steppe.clipping.batches import count, each
-from steppe.clipping.of_torch import draws_nothing, of_torch
+from steppe.clipping.contact import backward_to
+from steppe.clipping.cross_entropy import gradient_by_output, one_label_each
+from steppe.clipping.of_torch import of_torch
 from steppe.clipping.tracing import is_marked, mark
 from steppe.errors import DataError, UnsupportedModelError
 
@@ -87,9 +89,11 @@ class RecordLosses:
     def __init__(
         self, model: nn.Module, loss: Loss, views: int, augment: Callable[[Tensor], Tensor] | None
     ) -> None:
-        self._model, self._loss, self._views, self._augment = model, loss, views, augment
+        self.model, self._loss, self._views, self._augment = model, loss, views, augment
         self._single = per_record(loss)
         self._meets_no_weight = _meets_no_weight(loss)
+        self._draws_nothing = self._meets_no_weight and _function_of(loss) in _STILL
+        self._is_plain_cross_entropy = _is_plain_cross_entropy(loss)
 
     def __call__(self, batch: Any) -> Tensor:
         """The losses."""
@@ -101,7 +105,7 @@ class RecordLosses:
             )
         *inputs, target = batch
         if self._augment is None:
-            return self._of_outputs(self._model(*inputs), target)
+            return self._of_outputs(self.model(*inputs), target)
         if not isinstance(inputs[0], Tensor):
             raise DataError(
                 f"batch[0]={type(inputs[0]).__name__}: must be a tensor for `augment`; average the "
@@ -111,7 +115,7 @@ class RecordLosses:
         first = torch.cat([self._augment(inputs[0]) for _ in range(views)])
         repeated = functools.partial(_repeated, views=views)
         rest = [each(repeated, part) for part in inputs[1:]]
-        values = self._of_outputs(self._model(first, *rest), each(repeated, target))
+        values = self._of_outputs(self.model(first, *rest), each(repeated, target))
         return values.view(views, records).mean(0)
 
     def _of_outputs(self, output: Any, target: Any) -> Tensor:
@@ -125,15 +129,37 @@ class RecordLosses:
         return values
 
     @property
-    def runs_users_code(self) -> bool:
-        """Whether some of it is Python that is not torch's own, as the model is now."""
-        return self._augment is not None or not (of_torch(self._model) and of_torch(self._loss))
+    def are_of_outputs(self) -> bool:
+        """Whether the losses are known to be a function of the model's outputs and the target
+        alone, which meets no weight and draws no random number."""
+        return self._augment is None and self._draws_nothing
+
+    def output_gradient(self, output: Tensor, target: Any, records: int) -> Tensor | None:
+        """The gradient of each record's loss by its output, where the losses are of outputs.
+
+        Args:
+            output: of the model; autograd does not follow it.
+            target: the last part of the batch.
+            records: how many there are.
+
+        Returns:
+            None where there is not one loss for each record; a call of the objective says why.
+        """
+        if type(target) is not Tensor:
+            return None
+        if self._is_plain_cross_entropy and one_label_each(output, target, records):
+            return gradient_by_output(output, target)
+        leaf = output.detach().requires_grad_()
+        with torch.enable_grad():
+            losses = self._single(leaf, target)
+        if losses.shape != (records,) or not losses.requires_grad:
+            return None
+        return backward_to(leaf, losses)
 
     @property
-    def draws_nothing(self) -> bool:
-        """Whether it is known to draw no random numbers, as the model is now."""
-        still = draws_nothing(self._model) and draws_nothing(self._loss)
-        return still and self._augment is None
+    def runs_users_code(self) -> bool:
+        """Whether some of it is Python that is not torch's own, as the model is now."""
+        return self._augment is not None or not (of_torch(self.model) and of_torch(self._loss))
 
 
 def _repeated(tensor: Tensor, views: int) -> Tensor:
@@ -170,6 +196,32 @@ def _meets_no_weight(loss: Loss) -> bool:
     return not any(isinstance(value, Tensor) for value in given)
 
 
+def _function_of(loss: Loss) -> Any:
+    return loss.func if isinstance(loss, functools.partial) else loss
+
+
+# Losses of torch that draw no random numbers.
+_STILL: frozenset[Any] = frozenset(
+    (
+        F.cross_entropy,
+        F.nll_loss,
+        F.mse_loss,
+        F.l1_loss,
+        F.huber_loss,
+        F.smooth_l1_loss,
+        F.binary_cross_entropy,
+        F.binary_cross_entropy_with_logits,
+    )
+)
+
+
+def _is_plain_cross_entropy(loss: Loss) -> bool:
+    """Whether it is cross-entropy with none of its options, but for how records are averaged."""
+    if isinstance(loss, functools.partial):
+        return loss.func is F.cross_entropy and not loss.args and {*loss.keywords} <= {"reduction"}
+    return loss is F.cross_entropy
+
+
 def _require_classes(output: Tensor) -> None:
     if output.ndim > 1 and output.shape[1] == 1:
         raise UnsupportedModelError(
@@ -180,8 +232,7 @@ def _require_classes(output: Tensor) -> None:
 
 
 def _is_cross_entropy(loss: Loss) -> bool:
-    function = loss.func if isinstance(loss, functools.partial) else loss
-    return function is F.cross_entropy or isinstance(loss, nn.CrossEntropyLoss)
+    return _function_of(loss) is F.cross_entropy or isinstance(loss, nn.CrossEntropyLoss)
 
 
 def _argument_names(function: Callable[..., Any]) -> set[str]:

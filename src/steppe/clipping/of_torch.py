@@ -1,4 +1,4 @@
-"""Whose Python does a model or a loss run, and does it draw random numbers?"""
+"""Whose Python does a model or a loss run?"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def of_torch(code: Any) -> bool:
         False
     """
     if isinstance(code, nn.Module):
-        return not any(_EVERYWHERE) and all(map(_module_of_torch, code.modules()))
+        return not hooked_everywhere() and all(map(module_of_torch, code.modules()))
     if isinstance(code, functools.partial):
         given = (*code.args, *code.keywords.values())
         return of_torch(code.func) and not any(map(callable, given))
@@ -33,35 +33,13 @@ def of_torch(code: Any) -> bool:
     return getattr(F, getattr(code, "__name__", ""), None) is code
 
 
-def draws_nothing(code: Any) -> bool:
-    """Whether a module or function is known to draw no random numbers.
-
-    Asked in every step, of the model as it is then, so it takes a few microseconds for a small one.
-
-    Examples:
-        >>> draws_nothing(nn.Sequential(nn.Linear(2, 2), nn.Tanh())), draws_nothing(F.mse_loss)
-        (True, True)
-        >>> draws_nothing(nn.Sequential(nn.Linear(2, 2), nn.Dropout()))
-        False
-    """
-    if not isinstance(code, nn.Module):
-        function = code.func if isinstance(code, functools.partial) else code
-        return of_torch(code) and function in _STILL_FUNCTIONS  # others may have no hash
-    if any(_EVERYWHERE):
-        return False
-    waiting: list[nn.Module | None] = [code]
-    for module in waiting:  # which grows meanwhile
-        if module is None:
-            continue
-        kind = type(module)
-        known = _STILL_MODULES.get(kind)
-        if known is None or known is not kind.forward or not _module_of_torch(module):
-            return False
-        waiting += module._modules.values()
-    return True
+def hooked_everywhere() -> bool:
+    """Whether something is hooked to all modules there are."""
+    return any(_EVERYWHERE)
 
 
-def _module_of_torch(module: nn.Module) -> bool:
+def module_of_torch(module: nn.Module) -> bool:
+    """Whether a module itself, apart from those inside it, runs nothing but torch's own Python."""
     kept = vars(module)
     return (
         type(module).__module__.startswith("torch.nn.modules.")
@@ -82,63 +60,4 @@ _EVERYWHERE: tuple[dict[int, Any], ...] = (
     all_modules._global_forward_pre_hooks,
     all_modules._global_backward_hooks,
     all_modules._global_backward_pre_hooks,
-)
-
-# What the smallest models consist of, whose steps are so short that secret numbers nobody asks for
-# would take a twentieth of them. Anything else may draw, as far as a step knows.
-_STILL_MODULES: dict[type[nn.Module], Any] = {
-    kind: kind.forward  # as torch wrote it
-    for kind in (
-        nn.Sequential,
-        nn.Identity,
-        nn.Flatten,
-        nn.Unflatten,
-        nn.Linear,
-        nn.Conv1d,
-        nn.Conv2d,
-        nn.Conv3d,
-        nn.GroupNorm,
-        nn.LayerNorm,
-        nn.RMSNorm,
-        nn.Embedding,
-        nn.ReLU,
-        nn.LeakyReLU,
-        nn.ELU,
-        nn.SELU,
-        nn.GELU,
-        nn.SiLU,
-        nn.Tanh,
-        nn.Sigmoid,
-        nn.Softplus,
-        nn.Softmax,
-        nn.LogSoftmax,
-        nn.MaxPool1d,
-        nn.MaxPool2d,
-        nn.MaxPool3d,
-        nn.AvgPool1d,
-        nn.AvgPool2d,
-        nn.AvgPool3d,
-        nn.AdaptiveAvgPool1d,
-        nn.AdaptiveAvgPool2d,
-        nn.CrossEntropyLoss,
-        nn.NLLLoss,
-        nn.MSELoss,
-        nn.L1Loss,
-        nn.HuberLoss,
-        nn.SmoothL1Loss,
-        nn.BCELoss,
-        nn.BCEWithLogitsLoss,
-    )
-}
-_STILL_FUNCTIONS: frozenset[Any] = frozenset(
-    (
-        F.cross_entropy,
-        F.nll_loss,
-        F.mse_loss,
-        F.l1_loss,
-        F.huber_loss,
-        F.smooth_l1_loss,
-        F.binary_cross_entropy,
-        F.binary_cross_entropy_with_logits,
-    )
 )

@@ -33,8 +33,8 @@ def squared_rows(rows: Tensor) -> Tensor:
     flat = wide(rows if rows.ndim == 2 else rows.reshape(rows.shape[0], -1))
     length = flat.shape[1]
     if length <= _SHORT and flat.dtype == torch.float32:
-        norms = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64)
-        return norms.mul_(norms)  # `square_` asks what a power is first
+        exact = flat.double()
+        return exact.mul_(exact).sum(1)
     if length <= 2048:
         norms = torch.linalg.vector_norm(flat, dim=1)
     else:

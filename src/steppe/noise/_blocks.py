@@ -63,6 +63,7 @@ class NormalBlocks:
         self._minus_two = _number(-2.0, dtype)
         self._turn = _number(math.ldexp(2.0 * math.pi, -turn_bits), dtype)
         self._used = SPARE
+        self._room = torch.empty(0, dtype=dtype, device="cpu")
         self._std = 1.0, _number(1.0, dtype)  # asked for last, checked, and the same as a tensor
 
     def fill_(self, flat: torch.Tensor, std: float) -> None:
@@ -89,6 +90,13 @@ class NormalBlocks:
             torch.mul(self._spare[first : first + count], factor, out=into)
             filled += count
 
+    def _room_for(self, count: int) -> torch.Tensor:
+        """Memory that is kept from block to block: new one would cost as much as a pass over it."""
+        if self._room.numel() < count:
+            with torch.inference_mode(False):
+                self._room = torch.empty(count, dtype=self._dtype, device="cpu")
+        return self._room[:count]
+
     def _make_(self, places: _Places, std: torch.Tensor | None = None) -> None:
         """Overwrite a block with N(0, std²) values, or N(0, 1) without a std.
 
@@ -97,7 +105,7 @@ class NormalBlocks:
         """
         first, second = places.first, places.second
         self._keystream(places.word_bytes)
-        radius = places.words.to(self._dtype)
+        radius = self._room_for(places.words.numel()).copy_(places.words)
         radius.abs_().mul_(self._scale).add_(self._offset)
         radius.log_().mul_(self._minus_two).sqrt_()
         if std is not None:  # after the root: std² could leave the range of float32

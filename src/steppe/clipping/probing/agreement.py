@@ -14,6 +14,7 @@ from torch import Tensor
 from steppe._global_seeds import seed_everything
 from steppe._text import first_line
 from steppe.clipping.batches import count, each
+from steppe.clipping.captured import Found
 from steppe.clipping.contact import Layouts
 from steppe.clipping.engine import ClippedSum
 from steppe.clipping.flat import Flat
@@ -138,13 +139,19 @@ def _engine(subject: Subject, layouts: list[Layouts]) -> ClippedSum:
     )
 
 
+def _slots(subject: Subject, batch: Any, layouts: list[Layouts]) -> Found:
+    """The gradients by the way that a step takes."""
+    engine = _engine(subject, layouts)
+    return engine.slots(batch, row=engine.row())
+
+
 def norms_of(subject: Subject, batch: Any, layouts: list[Layouts], seed: int) -> Tensor:
     """‖Gᵢ‖ by weight and record, as the engine sees it."""
     place = {id(leaf): i for i, leaf in enumerate(subject.parameters.values())}
     norms = torch.zeros(len(place), count(batch), dtype=torch.float64, device=subject.device)
     seed_everything(seed)
     with torch.no_grad(), unchanged(subject.model):
-        for leaf, slot in _engine(subject, layouts).slots(batch):
+        for leaf, slot in _slots(subject, batch, layouts):
             norms[place[id(leaf)]] = slot.squared_norms().double().sqrt()
     return norms
 
@@ -161,7 +168,7 @@ def _by_engine(
     total = [leaf.new_zeros(leaf.shape, dtype=wide_dtype(leaf)) for leaf in leaves]
     seed_everything(seed)
     with torch.no_grad(), unchanged(subject.model):
-        for leaf, slot in _engine(subject, layouts).slots(batch):
+        for leaf, slot in _slots(subject, batch, layouts):
             i = place[id(leaf)]
             norms[i] = slot.squared_norms().double().sqrt()
             slot.add_(total[i].view(-1), factors.to(total[i].dtype), NOBODY)

@@ -28,7 +28,7 @@ class Linear(Use):
 
     def forward(self, *inputs: Tensor) -> tuple[Output, tuple[Tensor | None, ...]]:
         (x,) = inputs
-        return _product(x, self.weight, self.bias), (x,)
+        return product(x, self.weight, self.bias).contiguous(), (x,)
 
     def backward(
         self, saved: tuple[Tensor, ...], grads: Gradients, needs: tuple[bool, ...]
@@ -40,11 +40,8 @@ class Linear(Use):
         rows, grad_rows = self._rows(x, 0), self._rows(g, 1)
         if self.weight.requires_grad:
             dots = None
-            wanted = self.contact.want_dots
-            if wanted and grad_x is not None and grad_x.dtype == x.dtype == wide_dtype(x):
-                # ⟨Σ g xᵀ, W⟩ = Σ ⟨x, Wᵀg⟩, and Wᵀg is the gradient that was just computed. In half
-                # precision it is too coarse for a term that may cancel all others.
-                dots = (self._rows(grad_x, 0) * rows).flatten(1).sum(1)
+            if self.contact.want_dots and grad_x is not None and grad_x.dtype == x.dtype:
+                dots = dots_by_input(rows, self._rows(grad_x, 0))
             self.slots.append((self.weight, outer(self.contact, rows, grad_rows, dots, needs[0])))
         if self.bias is not None and self.bias.requires_grad:
             beside = self.slots[-1][1] if self.weight.requires_grad else None
@@ -71,8 +68,8 @@ _FEW, _MANY, _GROUP = 16, 256, 32
 _LEAST = 2 * _GROUP  # threads share a single group in another way, which rounds otherwise
 
 
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`F.linear(x, weight, bias)`.
+def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`F.linear(x, weight, bias)`; if it has few columns, they may lie one after another in memory.
 
     Guarantees:
         A record's outputs are the same to the last bit, whoever and however many the others are,
@@ -98,8 +95,16 @@ def _in_groups(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     groups = x.shape[0] // _GROUP
     each = x.view(groups, _GROUP, -1).transpose(1, 2)
     one = weight.expand(groups, -1, -1)
-    product = one @ each if bias is None else torch.baddbmm(bias.unsqueeze(1), one, each)
-    return product.transpose(1, 2).reshape(x.shape[0], -1)
+    columns = one @ each if bias is None else torch.baddbmm(bias.unsqueeze(1), one, each)
+    return columns.transpose(0, 1).reshape(weight.shape[0], -1).t()
+
+
+def dots_by_input(x: Tensor, grad_x: Tensor) -> Tensor | None:
+    """⟨Σ gxᵀ, W⟩ = Σ ⟨x, Wᵀg⟩ for every record, where Wᵀg, the gradient of x, is known already.
+
+    In half precision that is too coarse for a term that may cancel all others.
+    """
+    return (grad_x * x).flatten(1).sum(1) if x.dtype == wide_dtype(x) else None
 
 
 def outer(

@@ -1,0 +1,177 @@
+"""Models that are a plain row of layers need no tracer and no graph.
+
+Logistic regression and small perceptrons are computed in less time than a tracer takes to look at
+them. Where a model is nothing but layers of torch's own, one after another, what it does is known
+beforehand: the row is walked to its end and back, and its linear layers leave the slots that they
+leave under a tracer. Other models, and whatever is not of the usual form on the way, are left to
+the tracer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from steppe.clipping.captured import Found
+from steppe.clipping.objective import RecordLosses
+from steppe.clipping.of_torch import hooked_everywhere, module_of_torch
+from steppe.clipping.rules.linear import dots_by_input, product
+from steppe.clipping.slots import Single, Summed
+
+_aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class _Between:
+    """A layer without weights.
+
+    Args:
+        there: from the layer and its input x to its output y.
+        back: from the layer, the gradient of y, x and y to the gradient of x, by the function that
+            torch's own graph would call.
+    """
+
+    there: Callable[[Any, Tensor], Tensor]
+    back: Callable[[Any, Tensor, Tensor, Tensor], Tensor]
+
+
+_BETWEEN: dict[type[nn.Module], _Between] = {
+    nn.Identity: _Between(lambda layer, x: x, lambda layer, g, x, y: g),
+    nn.Flatten: _Between(
+        lambda layer, x: x.flatten(layer.start_dim, layer.end_dim),
+        lambda layer, g, x, y: g.reshape(x.shape),
+    ),
+    nn.ReLU: _Between(
+        lambda layer, x: x.relu(),
+        lambda layer, g, x, y: _aten.threshold_backward.default(g, y, 0),
+    ),
+    nn.Tanh: _Between(
+        lambda layer, x: x.tanh(),
+        lambda layer, g, x, y: _aten.tanh_backward.default(g, y),
+    ),
+    nn.Sigmoid: _Between(
+        lambda layer, x: x.sigmoid(),
+        lambda layer, g, x, y: _aten.sigmoid_backward.default(g, y),
+    ),
+    nn.GELU: _Between(
+        lambda layer, x: F.gelu(x, approximate=layer.approximate),
+        lambda layer, g, x, y: _aten.gelu_backward.default(g, x, approximate=layer.approximate),
+    ),
+    nn.SiLU: _Between(
+        lambda layer, x: F.silu(x),
+        lambda layer, g, x, y: _aten.silu_backward.default(g, x),
+    ),
+}
+_KINDS: tuple[type[nn.Module], ...] = (nn.Sequential, nn.Linear, *_BETWEEN)
+_AS_TORCH_WROTE_IT = {kind: kind.forward for kind in _KINDS}
+_TYPES = (torch.float32, torch.float64)
+
+
+class Row:
+    """Layers in a row, and the losses of what comes out. Made by `row_of`, for one step."""
+
+    def __init__(self, layers: list[nn.Module], losses: RecordLosses) -> None:
+        self.layers, self._losses = layers, losses
+
+    def slots(self, batch: Any, records: int, want_dots: bool) -> Found | None:
+        """Take a batch to the end of the row and its gradients back; called without autograd.
+
+        Args:
+            batch: the records.
+            records: how many there are.
+            want_dots: whether the λθ term will ask for inner products.
+
+        Returns:
+            A slot for each trained weight; None where something is not of the usual form.
+
+        Guarantees:
+            The slots are those that a tracer would find. Nothing that was given is written to.
+        """
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            return None
+        x, target = batch
+        if type(x) is not Tensor or x.dtype not in _TYPES or x.device.type != "cpu":
+            return None
+        passed = [x]  # what goes into each layer, and what comes out of the last
+        for layer in self.layers:
+            if isinstance(layer, nn.Linear):
+                weight = layer.weight
+                if x.ndim != 2 or x.shape[0] != records or x.dtype != weight.dtype:
+                    return None
+                x = product(x, weight, layer.bias)
+            else:
+                x = _BETWEEN[type(layer)].there(layer, x)
+            passed.append(x)
+        g = self._losses.output_gradient(x, target, records)
+        return None if g is None else self._back(passed, g, want_dots)
+
+    def _back(self, passed: list[Tensor], g: Tensor, want_dots: bool) -> Found:
+        """From the gradient of what came out of the last layer to the first one that is trained."""
+        found: Found = []
+        trained = [i for i, layer in enumerate(self.layers) if _is_trained(layer)]
+        first = trained[0] if trained else len(self.layers)
+        for i in range(len(self.layers) - 1, first - 1, -1):
+            layer, x = self.layers[i], passed[i]
+            if not isinstance(layer, nn.Linear):
+                g = _BETWEEN[type(layer)].back(layer, g, x, passed[i + 1])
+                continue
+            grad_x = g @ layer.weight if i > first else None
+            dots = dots_by_input(x, grad_x) if want_dots and grad_x is not None else None
+            weighed = Single(x, g, dots)
+            if layer.bias is not None and layer.bias.requires_grad:
+                found.append((layer.bias, Summed(g, weighed)))
+            if layer.weight.requires_grad:
+                found.append((layer.weight, weighed))
+            if grad_x is not None:
+                g = grad_x
+        found.reverse()
+        return found
+
+
+def _is_trained(layer: nn.Module) -> bool:
+    return any(p is not None and p.requires_grad for p in layer._parameters.values())
+
+
+def row_of(objective: object) -> Row | None:
+    """The model of an objective as a row of layers, where it is one as it is now.
+
+    Asked in every step, because a model may be given a hook or another layer between two of them.
+
+    Returns:
+        The row, which is known to run no Python but torch's own and to draw no random numbers; None
+        for any other model.
+
+    Examples:
+        >>> from steppe.clipping.objective import objective_of
+        >>> losses = objective_of(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), F.cross_entropy)
+        >>> row_of(losses).layers
+        [Linear(in_features=4, out_features=2, bias=True), ReLU()]
+        >>> row_of(objective_of(nn.Sequential(nn.Linear(4, 2), nn.Dropout()), F.cross_entropy))
+    """
+    if not isinstance(objective, RecordLosses) or not objective.are_of_outputs:
+        return None
+    if hooked_everywhere():
+        return None
+    layers: list[nn.Module] = []
+    waiting: list[nn.Module | None] = [objective.model]
+    while waiting:
+        module = waiting.pop()
+        if module is None:
+            return None
+        kind = type(module)
+        known = _AS_TORCH_WROTE_IT.get(kind)
+        if known is None or known is not kind.forward or not module_of_torch(module):
+            return None
+        if kind is nn.Sequential:
+            waiting.extend(reversed(module._modules.values()))
+        else:
+            layers.append(module)
+    weights = [p for layer in layers for p in layer._parameters.values() if p is not None]
+    if len({id(p) for p in weights}) < len(weights) or not all(p.is_leaf for p in weights):
+        return None  # one that is used twice, or was computed from others
+    return Row(layers, objective)
