@@ -164,3 +164,25 @@ def test_some_weights_that_no_record_uses_are_named_once() -> None:
 def test_many_weights_that_no_record_uses_are_counted() -> None:
     with pytest.warns(UserWarning, match=r"^parameters=\['a', 'b', 'c'\] and 2 more: should"):
         warn_of_unused("abcde")
+
+
+def with_loader(**options: Any) -> None:
+    model, data = nn.Linear(3, 2), TensorDataset(torch.zeros(8, 3), torch.zeros(8).long())
+    plan = steppe.Plan(noise_multiplier=1.0, delta=1e-2, population=8, batch_size=4, steps=1)
+    optimizer, loader = torch.optim.SGD(model.parameters()), DataLoader(data, **options)
+    steppe.make_private(model, optimizer, loader, plan, loss=F.cross_entropy)
+
+
+def test_a_loaders_own_batch_size_is_named_where_the_plan_overrules_it() -> None:
+    with pytest.warns(UserWarning, match="batch_size") as caught:
+        with_loader(batch_size=2, shuffle=True)
+    assert [str(warning.message) for warning in caught] == [
+        "DataLoader.batch_size=2: should be that of the plan, 4, which alone says how many records "
+        "a step takes on average; make it the same, or leave it out of the loader."
+    ]
+    assert caught[0].filename == __file__, "it points to the line of make_private"
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 1}, {"batch_size": 4}])
+def test_a_loader_that_says_nothing_else_than_the_plan_passes(options: dict[str, int]) -> None:
+    with_loader(**options)  # where a warning would be an error

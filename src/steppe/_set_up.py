@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
+from torch.utils.data import DataLoader
 
 from steppe import _validate
 from steppe.clipping import Kernels, objective_of
@@ -169,6 +170,25 @@ def warn_of_unused(names: Sequence[str]) -> None:
             "them, so that noise alone moves them; freeze them with requires_grad_(False) before "
             "the optimizer is made, or use them in the forward pass.",
             stacklevel=4,  # where make_private was called
+        )
+
+
+def warn_of_other_batches(data: Any, batch_size: float) -> None:
+    """Say that the batch size of a loader is not the one that counts, where they differ.
+
+    Args:
+        data: what the records came in.
+        batch_size: that of the plan.
+    """
+    if not isinstance(data, DataLoader):
+        return
+    own = data.batch_size
+    if own not in (None, 1, batch_size):  # 1 is what a loader has if nobody says anything
+        warnings.warn(
+            f"DataLoader.batch_size={own}: should be that of the plan, {batch_size:g}, which alone "
+            "says how many records a step takes on average; make it the same, or leave it out of "
+            "the loader.",
+            stacklevel=3,  # where make_private was called
         )
 
 

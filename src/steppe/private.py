@@ -22,6 +22,7 @@ from steppe._set_up import (
     require_one_process,
     require_plain_steps,
     trained_parameters,
+    warn_of_other_batches,
     warn_of_unused,
 )
 from steppe.accounting import Statement
@@ -59,7 +60,8 @@ def make_private(
         model: any `nn.Module` in which every record stands alone.
         optimizer: any torch optimizer over exactly the model's trainable weights.
         data: tensors, arrays, a map-style data set or a `DataLoader` (its data set, collate
-            function and workers are kept; who takes part is drawn by the plan).
+            function and workers are kept; who takes part is drawn by the plan, and a batch size
+            that is not the plan's is named in a warning).
         plan: the public constants. Without a population, the data's length is read once and the
             statement says so.
         loss: a function of (output, target), such as `F.cross_entropy`.
@@ -104,6 +106,7 @@ def make_private(
     require_one_process(model)
     noise = as_source(source)
     rows = records(data)
+    warn_of_other_batches(rows.given, plan.batch_size)
     if classes is not None:
         check_labels(rows, classes)
     if plan.population is None:
