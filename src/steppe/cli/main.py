@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
+from steppe import _validate
 from steppe.cli import (
     average,
     budget,
@@ -24,7 +25,7 @@ from steppe.cli import (
     resume,
     train,
 )
-from steppe.cli.parsing import Parser
+from steppe.cli.parsing import Parser, typed
 from steppe.errors import PrivacyWarning, SteppeError
 
 # 70 is what sysexits.h calls an error of the software itself; Python's own 1 means a failed check.
@@ -123,7 +124,8 @@ def _run(words: Sequence[str] | None) -> int:
     if arguments.command is None:
         top.print_help()
         return OK
-    return int(arguments.run(arguments))
+    with _validate.called(typed(arguments)):
+        return int(arguments.run(arguments))
 
 
 def _complain(message: str) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from steppe._validate import fail
+from steppe._validate import called, fail
 from steppe.averaging import (
     EMA,
     OMV,
@@ -85,8 +85,9 @@ class Reaveraged:
             if not self._stored.has_classes:
                 rule = "averages the probabilities of classes, and the run has none"
                 raise fail("average", name, rule, "use averages of weights, such as EMA:decay=0.9")
-            asked = FromStore(known[name], options.get("k", len(self._entries)))
-            self._stored.store.last(asked.k, self._burn_in)  # refuses more than there are
+            with called({"k": "average.k"}):
+                asked = FromStore(known[name], options.get("k", len(self._entries)))
+                self._stored.store.last(asked.k, self._burn_in)  # refuses more than there are
             return asked
         made: Average = build("average", known, name, options, model=self._stored.trained)
         return made

@@ -31,7 +31,7 @@ from torch import nn
 
 from steppe import _validate
 from steppe.plan import Plan
-from steppe.training.assembly import TABLES, Assembly, check
+from steppe.training.assembly import CALLED, TABLES, Assembly, check
 from steppe.training.folder import RunFolder
 from steppe.training.loading import reading
 from steppe.training.naming import check_keys
@@ -89,13 +89,14 @@ class Config:
         """
         assembly = self.assemble()
         where = run if run is not None else self.tables.get("train", {}).get("run")
-        trainer = Trainer(
-            assembly.trained,
-            assembly.data,
-            assembly.plan,
-            run=where,
-            **{**assembly.options, **options},
-        )
+        with _validate.called(CALLED if run is None else {**CALLED, "run": "run"}):
+            trainer = Trainer(
+                assembly.trained,
+                assembly.data,
+                assembly.plan,
+                run=where,
+                **{**assembly.options, **options},
+            )
         trainer.toml = write_toml(assembly.resolved)
         trainer.reasons = assembly.reasons
         inputs = reading(assembly.resolved["data"])
