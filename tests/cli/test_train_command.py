@@ -464,6 +464,12 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
         ("store_every = 2", "store_every = 99", "error: train.store_every=99: would store no"),
         (
             "steps = 12",
+            "steps = 12\nviews = 4",
+            "error: plan.views=4: needs a function that makes the views of a record, and a file "
+            "cannot hold one; leave it out, or train in Python: read(file).trainer(augment=…).",
+        ),
+        (
+            "steps = 12",
             'steps = 12\nclip = { name = "Flat", bound = -1.0 }',
             "error: plan.clip.bound=-1.0: must be finite and above 0",
         ),

@@ -245,6 +245,15 @@ def test_what_cannot_be_made_is_refused(table: Path, tables: dict[str, Any], mes
         config(table, **tables).assemble()
 
 
+def test_several_views_need_the_function_that_makes_them(table: Path, tmp_path: Path) -> None:
+    several = config(table, plan={**PLAN, "views": 2})
+    with pytest.raises(ConfigurationError, match=r"^plan\.views=2: needs a function that makes"):
+        config(tmp_path / "nothing is read yet", plan={**PLAN, "views": 2}).trainer()
+    outcome = several.trainer(tmp_path / "run", augment=lambda x: x + 0.1).fit()
+    assert json.loads((tmp_path / "run" / "plan.json").read_text())["views"] == 2
+    assert outcome.steps == several.plan().total_steps
+
+
 REGRESSION = """
 import torch
 from torch.utils.data import TensorDataset

@@ -36,6 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     from steppe.training.assembly import CALLED
 
     config = read(arguments.config)
+    config.require_augment(None)
     assembly = config.assemble()
     plan = assembly.known_plan
     loaded = assembly.loaded

@@ -80,6 +80,18 @@ class Config:
         """A fresh model; `loading.trained_part` of it has the names of the run's weights."""
         return self.assemble().model
 
+    def require_augment(self, augment: Any) -> None:
+        """Refuse several views of a record where nothing makes them, before data are loaded.
+
+        Args:
+            augment: the function that a file cannot hold, or None.
+        """
+        views = self.tables.get("plan", {}).get("views", 1)
+        if augment is None and isinstance(views, int) and views > 1:
+            rule = "needs a function that makes the views of a record, and a file cannot hold one"
+            remedy = "leave it out, or train in Python: read(file).trainer(augment=…)"
+            raise _validate.fail("plan.views", views, rule, remedy)
+
     def trainer(self, run: str | Path | None = None, **options: Any) -> Trainer:
         """The trainer of this configuration.
 
@@ -87,6 +99,7 @@ class Config:
             run: the run's folder; None for `train.run`, or a new one under `runs/`.
             options: arguments of `Trainer` that a file cannot hold, such as `callbacks`.
         """
+        self.require_augment(options.get("augment"))
         assembly = self.assemble()
         where = run if run is not None else self.tables.get("train", {}).get("run")
         with _validate.called(CALLED if run is None else {**CALLED, "run": "run"}):
