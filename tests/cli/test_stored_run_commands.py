@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -438,6 +441,28 @@ def test_a_regression_from_a_file(
     assert [row["model"].partition("(")[0] for row in shell.json("average numbers")["table"]][
         :2
     ] == ["last stored", "SWA"]
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("predict run new.npy --out labels.csv", "--out='labels.csv'"),
+        ("predict run own.npz --public", "run='run'"),
+        ("average run SWA", "run='run'"),
+        ("report run --out page.html", "--out='page.html'"),
+    ],
+)
+def test_a_disk_that_cannot_be_written_is_said_in_one_line(
+    shell: Shell, project: Path, monkeypatch: pytest.MonkeyPatch, line: str, place: str
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), ".writing-x")
+
+    monkeypatch.setattr(tempfile, "mkstemp", refused)
+    assert shell.refused(line) == (
+        f"steppe: error: {place}: cannot be written (Read-only file system); make room there, or "
+        "name a place where you may write.\n"
+    )
 
 
 def test_objects_are_not_unpickled(shell: Shell, project: Path) -> None:

@@ -100,8 +100,11 @@ def main(words: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except OSError as error:
-        named = f"{error.filename}: " if error.filename else ""
-        return _complain(f"{named}{error.strerror or error}")
+        said = error.strerror or str(error)
+        if error.filename is None:
+            return _complain(said)
+        remedy = "see that it is there and that you may use it"
+        return _complain(f"file={str(error.filename)!r}: {said}; {remedy}.")
     except KeyboardInterrupt as stop:
         print(f"steppe: {str(stop) or 'interrupted'}", file=sys.stderr)
         return INTERRUPTED

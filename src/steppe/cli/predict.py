@@ -237,10 +237,11 @@ def _show(
     said: str,
 ) -> None:
     """Write all rows where that was asked for, and print the first of them."""
-    from steppe._files import write_atomically
+    from steppe._files import write_atomically, writing
 
     if arguments.out is not None:
-        write_atomically(arguments.out, _csv(rows).encode())
+        with writing("out", arguments.out):
+            write_atomically(arguments.out, _csv(rows).encode())
     if arguments.json:
         print_json({**facts, "predictions": rows})
         return

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from steppe._files import writing
 from steppe._validate import called, fail
 from steppe.averaging import (
     EMA,
@@ -107,7 +108,8 @@ class Reaveraged:
         stored = self._stored
         about = {"model": name, "plan": stored.plan_digest}
         reason = stored.store.not_private_reason
-        write_weights(stored.folder.average(name), average.weights(), about, reason)
+        with writing("run", stored.folder.path):
+            write_weights(stored.folder.average(name), average.weights(), about, reason)
         with average.applied(stored.trained):
             return row(name, evaluation.scores(stored.trained))
 
