@@ -601,7 +601,9 @@ def test_runs_on_one_ledger_add_up(tmp_path: Path) -> None:
     result = json.loads((tmp_path / "two" / "result.json").read_text())
     assert result["ledger"]["runs"] == 2
     assert result["ledger"]["epsilon"] == Ledger(shared).epsilon(1e-4) > outcome.epsilon
-    assert outcome.ledger == result["ledger"]
+    assert outcome.ledger == {**result["ledger"], "path": str(shared)}
+    assert result["ledger"]["path"] == "../ledger.jsonl"
+    assert str(tmp_path) not in (tmp_path / "two" / "result.json").read_text()
     total = rounded_up(result["ledger"]["epsilon"], 4)
     assert f"\nall 2 runs of the ledger together: ε = {total} at δ = 0.0001\nledger: " in str(
         outcome

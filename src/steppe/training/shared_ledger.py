@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from steppe.ledger import Ledger
@@ -30,6 +33,27 @@ def standing(path: str, before: int) -> str:
     """
     counted = "1 run" if before == 1 else f"{before} runs"
     return f"ledger: {path}, {f'{counted} before this one' if before else 'new'}"
+
+
+def without_machine(facts: Mapping[str, Any] | None, run: Path) -> dict[str, Any] | None:
+    """What a run says about its ledger, for a file that may be passed on.
+
+    Args:
+        facts: with the full `path` of a ledger that was named, which tells about the machine.
+        run: the run's folder, from which the path is written; where the two have no folder in
+            common, the file's name alone, and `config.json` has the rest.
+
+    Examples:
+        >>> without_machine({"runs": 2, "path": "/ann/patients.jsonl"}, Path("/ann/runs/first"))
+        {'runs': 2, 'path': '../../patients.jsonl'}
+        >>> without_machine({"path": "/ann/patients.jsonl"}, Path("/data/runs/first"))
+        {'path': 'patients.jsonl'}
+    """
+    if facts is None or "path" not in facts:
+        return None if facts is None else dict(facts)
+    path, run = Path(facts["path"]), run.resolve()
+    apart = os.path.commonpath((path, run)) == path.anchor
+    return {**facts, "path": path.name if apart else os.path.relpath(path, run)}
 
 
 def cost_together(ledger: Ledger, delta: float) -> dict[str, Any]:
