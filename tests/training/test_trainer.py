@@ -718,6 +718,20 @@ def test_a_named_ledger_is_said_before_training_and_in_the_outcome(tmp_path: Pat
     assert f"\nledger: {shared}, 1 run before this one\n" in str(again)
 
 
+def test_a_ledger_is_read_once_before_a_run_holds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, seen = Ledger(tmp_path / "ledger.jsonl"), []
+    trainer(tmp_path / "one", ledger=shared).fit()
+    read, begun = Ledger.runs, Ledger.begin
+    monkeypatch.setattr(Ledger, "runs", lambda self: seen.append("read") or read(self))
+    monkeypatch.setattr(
+        Ledger, "begin", lambda self, *a, **o: seen.append("begun") or begun(self, *a, **o)
+    )
+    trainer(tmp_path / "two", ledger=shared).fit()
+    assert seen[: seen.index("begun")] == ["read"]
+
+
 def test_a_ledger_of_the_runs_own_is_not_mentioned(tmp_path: Path) -> None:
     outcome = trainer(tmp_path / "run").fit()
     assert "ledger: " not in str(outcome)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from steppe.ledger import Ledger
+from steppe.ledger import Ledger, Run
 
 
-def runs_before(ledger: Ledger, run: str) -> int:
+def runs_before(known: Mapping[str, Run], run: str) -> int:
     """How many runs had been charged when a run began.
 
     Args:
-        ledger: the ledger.
-        run: the id of the run, which may not be in it yet.
+        known: the runs of the ledger, in the order in which they began.
+        run: the id of the run, which may not be among them yet.
     """
-    found = list(ledger.runs().values())
-    names = [one.id for one in found]
-    earlier = found[: names.index(run)] if run in names else found
+    earlier = itertools.takewhile(lambda one: one.id != run, known.values())
     return sum(one.charged > 0 for one in earlier)
 
 
