@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,53 @@ def test_some_weights_that_no_record_uses_are_named_once() -> None:
     ]
     assert caught[0].filename == __file__, "it points to the line of make_private"
     natively(Adapted("on"))  # where a warning would be an error
+
+
+def test_weights_that_no_gradient_comes_back_to_are_named_beside_others() -> None:
+    with pytest.warns(UserWarning, match="noise alone") as caught:
+        natively(Adapted("detached"))
+    assert [str(warning.message) for warning in caught] == [
+        "parameters=['adapter.weight', 'adapter.bias']: should reach the loss, and no gradient "
+        "comes back to them, so that noise alone moves them; freeze them with "
+        "requires_grad_(False) before the optimizer is made, or take detach() or no_grad() out of "
+        "the forward pass."
+    ]
+    report = steppe.inspect(Adapted("detached"), torch.zeros(1, 3))
+    assert report.detached == ("adapter.weight", "adapter.bias")
+    assert "no gradient returns" in str(report)
+    assert steppe.inspect(Adapted("on"), torch.zeros(1, 3)).detached == ()
+
+
+def loop_of_opacus(way: str, passes: int = 2) -> list[str]:
+    """The warnings of a whole loop, and that they point into this file."""
+    model = Adapted(way)
+    data = TensorDataset(torch.randn(8, 3), torch.zeros(8).long())
+    model, optimizer, loader = PrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=DataLoader(data, batch_size=4),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(passes):
+            for x, y in loader:
+                optimizer.zero_grad()
+                F.cross_entropy(model(x), y).backward()
+                optimizer.step()
+    assert all(warning.filename == __file__ for warning in caught)
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize(
+    ("way", "rule"),
+    [("off", "should be used by the model"), ("detached", "should reach the loss")],
+)
+def test_a_loop_of_opacus_names_weights_that_noise_alone_moves_once(way: str, rule: str) -> None:
+    (text,) = loop_of_opacus(way)
+    assert text.startswith(f"parameters=['adapter.weight', 'adapter.bias']: {rule}, and no ")
+    assert loop_of_opacus("on") == []
 
 
 def test_many_weights_that_no_record_uses_are_counted() -> None:

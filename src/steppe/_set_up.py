@@ -157,20 +157,31 @@ def refuse_private_as_public(rows: Records, public: Any) -> None:
         )
 
 
-def warn_of_unused(names: Sequence[str]) -> None:
-    """Say which trained weights no record uses: a run is possible, and noise will move them.
+def warn_of_unused(unused: Sequence[str], detached: Sequence[str] = (), level: int = 4) -> None:
+    """Say which trained weights no record moves: a run is possible, and noise will move them.
 
     Args:
-        names: of these weights.
+        unused: weights that no record uses, by name.
+        detached: weights that records use and that no gradient comes back to.
+        level: how many calls up the user's own line is; by default that of make_private.
     """
-    if names:
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        warnings.warn(
-            f"parameters={list(names[:3])}{more}: should be used by the model, and no record uses "
-            "them, so that noise alone moves them; freeze them with requires_grad_(False) before "
-            "the optimizer is made, or use them in the forward pass.",
-            stacklevel=4,  # where make_private was called
-        )
+    found = (
+        (unused, "be used by the model, and no record uses them", "use them in the forward pass"),
+        (
+            detached,
+            "reach the loss, and no gradient comes back to them",
+            "take detach() or no_grad() out of the forward pass",
+        ),
+    )
+    for names, rule, remedy in found:
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            warnings.warn(
+                f"parameters={list(names[:3])}{more}: should {rule}, so that noise alone moves "
+                f"them; freeze them with requires_grad_(False) before the optimizer is made, or "
+                f"{remedy}.",
+                stacklevel=level,
+            )
 
 
 def warn_of_other_batches(data: Any, batch_size: float) -> None:

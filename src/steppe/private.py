@@ -85,7 +85,8 @@ def make_private(
 
     Guarantees:
         Model, optimizer, loss and plan are checked on made-up records before any budget is spent.
-        Trained weights that no record uses are named in a warning, since noise moves them.
+        Trained weights that no record uses, or that no gradient comes back to, are named in a
+        warning, since noise alone moves them.
         Private steps must be the only ones: a gradient of your own beside them is refused. So are
         public records in the memory of the private ones; that they are no copies is yours to know.
 
@@ -169,7 +170,8 @@ class Private:
         self._parts: list[Any] = []
         self._offered = (-1, 0)  # the step of the batch that was handed out last, and its records
         self._probed.expect(())
-        warn_of_unused(self._probed.report().unused)
+        found = self._probed.report()
+        warn_of_unused(found.unused, found.detached)
         engine.rehearse()
         self._step = PrivateStep(plan, engine, optimizer, source, self._probed.padding_rows())
         self._rows = rows

@@ -108,6 +108,7 @@ def _result(name: str, weights: int, report: Report) -> dict[str, Any]:
             for row in report.rows
         ],
         "unused": list(report.unused),
+        "detached": list(report.detached),
         "bytes_per_record": report.bytes_per_record,
         "notes": list(report.notes),
     }
