@@ -95,6 +95,37 @@ def test_a_model_over_several_devices_is_refused(
         entry(model)
 
 
+def compiled_in_place() -> nn.Module:
+    model = nn.Linear(3, 2)
+    model.compile()
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@ENTRIES
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: torch.compile(nn.Linear(3, 2)), "model='OptimizedModule, compiled'"),
+        (compiled_in_place, "model='Linear, compiled'"),
+        (
+            lambda: nn.Sequential(torch.compile(nn.Linear(3, 2))),
+            "module '0'='OptimizedModule, compiled'",
+        ),
+        (lambda: torch.jit.script(nn.Linear(3, 2)), "model='RecursiveScriptModule, compiled'"),
+    ],
+)
+def test_a_compiled_model_is_refused(
+    make: Callable[[], nn.Module], named: str, entry: Callable[[nn.Module], None]
+) -> None:
+    text = (
+        f"{named}: must be plain, since its gradients are followed operation by operation; give "
+        "the module as it is before torch.compile or torch.jit, and compile it after training."
+    )
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(text)}$"):
+        entry(make())
+
+
 @ENTRIES
 def test_a_process_group_of_one_is_no_reason(
     alone: None, entry: Callable[[nn.Module], None]

@@ -21,6 +21,7 @@ from steppe._set_up import (
     require_kinds,
     require_one_process,
     require_plain_steps,
+    require_uncompiled,
     trained_parameters,
     warn_of_other_batches,
     warn_of_unused,
@@ -105,6 +106,7 @@ def make_private(
     """
     require_kinds(model=model, plan=plan, kernels=kernels)
     require_one_process(model)
+    require_uncompiled(model)
     noise = as_source(source)
     rows = records(data)
     warn_of_other_batches(rows.given, plan.batch_size)
