@@ -338,9 +338,7 @@ def test_what_a_data_set_draws_does_not_follow_the_seed(workers: int) -> None:
     for _ in range(2):
         seed_everything(0)
         generator = torch.Generator().manual_seed(0)
-        loader = DataLoader(
-            Jittered(), batch_size=9, num_workers=workers, collate_fn=noted, generator=generator
-        )
+        loader = DataLoader(Jittered(), num_workers=workers, collate_fn=noted, generator=generator)
         model = nn.Linear(4, 2)
         plan = steppe.Plan(noise_multiplier=1.0, delta=1e-3, population=60, batch_size=60, steps=2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

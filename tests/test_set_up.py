@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,37 @@ def test_a_model_over_several_devices_is_refused(
         entry(model)
 
 
+def compiled_in_place() -> nn.Module:
+    model = nn.Linear(3, 2)
+    model.compile()
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@ENTRIES
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: torch.compile(nn.Linear(3, 2)), "model='OptimizedModule, compiled'"),
+        (compiled_in_place, "model='Linear, compiled'"),
+        (
+            lambda: nn.Sequential(torch.compile(nn.Linear(3, 2))),
+            "module '0'='OptimizedModule, compiled'",
+        ),
+        (lambda: torch.jit.script(nn.Linear(3, 2)), "model='RecursiveScriptModule, compiled'"),
+    ],
+)
+def test_a_compiled_model_is_refused(
+    make: Callable[[], nn.Module], named: str, entry: Callable[[nn.Module], None]
+) -> None:
+    text = (
+        f"{named}: must be plain, since its gradients are followed operation by operation; give "
+        "the module as it is before torch.compile or torch.jit, and compile it after training."
+    )
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(text)}$"):
+        entry(make())
+
+
 @ENTRIES
 def test_a_process_group_of_one_is_no_reason(
     alone: None, entry: Callable[[nn.Module], None]
@@ -161,6 +193,75 @@ def test_some_weights_that_no_record_uses_are_named_once() -> None:
     natively(Adapted("on"))  # where a warning would be an error
 
 
+def test_weights_that_no_gradient_comes_back_to_are_named_beside_others() -> None:
+    with pytest.warns(UserWarning, match="noise alone") as caught:
+        natively(Adapted("detached"))
+    assert [str(warning.message) for warning in caught] == [
+        "parameters=['adapter.weight', 'adapter.bias']: should reach the loss, and no gradient "
+        "comes back to them, so that noise alone moves them; freeze them with "
+        "requires_grad_(False) before the optimizer is made, or take detach() or no_grad() out of "
+        "the forward pass."
+    ]
+    report = steppe.inspect(Adapted("detached"), torch.zeros(1, 3))
+    assert report.detached == ("adapter.weight", "adapter.bias")
+    assert "no gradient returns" in str(report)
+    assert steppe.inspect(Adapted("on"), torch.zeros(1, 3)).detached == ()
+
+
+def loop_of_opacus(way: str, passes: int = 2) -> list[str]:
+    """The warnings of a whole loop, and that they point into this file."""
+    model = Adapted(way)
+    data = TensorDataset(torch.randn(8, 3), torch.zeros(8).long())
+    model, optimizer, loader = PrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=DataLoader(data, batch_size=4),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(passes):
+            for x, y in loader:
+                optimizer.zero_grad()
+                F.cross_entropy(model(x), y).backward()
+                optimizer.step()
+    assert all(warning.filename == __file__ for warning in caught)
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize(
+    ("way", "rule"),
+    [("off", "should be used by the model"), ("detached", "should reach the loss")],
+)
+def test_a_loop_of_opacus_names_weights_that_noise_alone_moves_once(way: str, rule: str) -> None:
+    (text,) = loop_of_opacus(way)
+    assert text.startswith(f"parameters=['adapter.weight', 'adapter.bias']: {rule}, and no ")
+    assert loop_of_opacus("on") == []
+
+
 def test_many_weights_that_no_record_uses_are_counted() -> None:
     with pytest.warns(UserWarning, match=r"^parameters=\['a', 'b', 'c'\] and 2 more: should"):
         warn_of_unused("abcde")
+
+
+def with_loader(**options: Any) -> None:
+    model, data = nn.Linear(3, 2), TensorDataset(torch.zeros(8, 3), torch.zeros(8).long())
+    plan = steppe.Plan(noise_multiplier=1.0, delta=1e-2, population=8, batch_size=4, steps=1)
+    optimizer, loader = torch.optim.SGD(model.parameters()), DataLoader(data, **options)
+    steppe.make_private(model, optimizer, loader, plan, loss=F.cross_entropy)
+
+
+def test_a_loaders_own_batch_size_is_named_where_the_plan_overrules_it() -> None:
+    with pytest.warns(UserWarning, match="batch_size") as caught:
+        with_loader(batch_size=2, shuffle=True)
+    assert [str(warning.message) for warning in caught] == [
+        "DataLoader.batch_size=2: should be that of the plan, 4, which alone says how many records "
+        "a step takes on average; make it the same, or leave it out of the loader."
+    ]
+    assert caught[0].filename == __file__, "it points to the line of make_private"
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 1}, {"batch_size": 4}])
+def test_a_loader_that_says_nothing_else_than_the_plan_passes(options: dict[str, int]) -> None:
+    with_loader(**options)  # where a warning would be an error

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from steppe.errors import MisuseError
+from steppe.errors import MisuseError, StorageError
 
 _WRITING = ".writing-"
 
@@ -36,6 +36,31 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
         Path(temporary).unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+@contextmanager
+def writing(name: str, path: Path) -> Iterator[None]:
+    """Inside the block something is written; a disk that is full or closed is an error in words.
+
+    Args:
+        name: what the user calls the place.
+        path: the place.
+
+    Examples:
+        >>> with writing("out", Path("page.html")):
+        ...     raise OSError(30, "Read-only file system")
+        Traceback (most recent call last):
+            ...
+        steppe.errors.StorageError: out='page.html': cannot be written (Read-only file system); make
+        room there, or name a place where you may write.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{name}={str(path)!r}: cannot be written ({error.strerror or error}); make room "
+            "there, or name a place where you may write."
+        ) from error
 
 
 def _claimed_file(folder: Path) -> tuple[int, str]:

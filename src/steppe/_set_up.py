@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
+from torch.utils.data import DataLoader
 
 from steppe import _validate
 from steppe.clipping import Kernels, objective_of
@@ -64,6 +65,23 @@ def require_one_process(model: nn.Module) -> None:
             "must be one, since each would sample all records and report an ε of its own",
             "train in one process, without torchrun or init_process_group",
         )
+
+
+def require_uncompiled(model: nn.Module) -> None:
+    """Refuse modules that torch has compiled or scripted: the engine follows torch's functions one
+    by one, and what was put together for speed either hides them or is taken apart again."""
+    for name, module in model.named_modules():
+        # By name, since to import the compiler takes seconds; `compile()` leaves a mark alone.
+        wrapped = any(kind.__module__.startswith("torch._dynamo") for kind in type(module).__mro__)
+        in_place = getattr(module, "_compiled_call_impl", None) is not None
+        if wrapped or in_place or isinstance(module, torch.jit.ScriptModule):
+            raise _validate.fail(
+                f"module {name!r}" if name else "model",
+                f"{_kind(module)}, compiled",
+                "must be plain, since its gradients are followed operation by operation",
+                "give the module as it is before torch.compile or torch.jit, and compile it after "
+                "training",
+            )
 
 
 def trained_parameters(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
@@ -156,19 +174,49 @@ def refuse_private_as_public(rows: Records, public: Any) -> None:
         )
 
 
-def warn_of_unused(names: Sequence[str]) -> None:
-    """Say which trained weights no record uses: a run is possible, and noise will move them.
+def warn_of_unused(unused: Sequence[str], detached: Sequence[str] = (), level: int = 4) -> None:
+    """Say which trained weights no record moves: a run is possible, and noise will move them.
 
     Args:
-        names: of these weights.
+        unused: weights that no record uses, by name.
+        detached: weights that records use and that no gradient comes back to.
+        level: how many calls up the user's own line is; by default that of make_private.
     """
-    if names:
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    found = (
+        (unused, "be used by the model, and no record uses them", "use them in the forward pass"),
+        (
+            detached,
+            "reach the loss, and no gradient comes back to them",
+            "take detach() or no_grad() out of the forward pass",
+        ),
+    )
+    for names, rule, remedy in found:
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            warnings.warn(
+                f"parameters={list(names[:3])}{more}: should {rule}, so that noise alone moves "
+                f"them; freeze them with requires_grad_(False) before the optimizer is made, or "
+                f"{remedy}.",
+                stacklevel=level,
+            )
+
+
+def warn_of_other_batches(data: Any, batch_size: float) -> None:
+    """Say that the batch size of a loader is not the one that counts, where they differ.
+
+    Args:
+        data: what the records came in.
+        batch_size: that of the plan.
+    """
+    if not isinstance(data, DataLoader):
+        return
+    own = data.batch_size
+    if own not in (None, 1, batch_size):  # 1 is what a loader has if nobody says anything
         warnings.warn(
-            f"parameters={list(names[:3])}{more}: should be used by the model, and no record uses "
-            "them, so that noise alone moves them; freeze them with requires_grad_(False) before "
-            "the optimizer is made, or use them in the forward pass.",
-            stacklevel=4,  # where make_private was called
+            f"DataLoader.batch_size={own}: should be that of the plan, {batch_size:g}, which alone "
+            "says how many records a step takes on average; make it the same, or leave it out of "
+            "the loader.",
+            stacklevel=3,  # where make_private was called
         )
 
 

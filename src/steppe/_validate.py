@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from steppe.errors import ConfigurationError
+from steppe.errors import BudgetExhausted, ConfigurationError, SteppeError
+
+# What a message begins with: the name, before its value or the part of it that is meant.
+_NAME = re.compile(r"[A-Za-z][\w-]*(?:\.\w+)*(?=[=\[])")
 
 
 def fail(name: str, value: Any, rule: str, remedy: str) -> ConfigurationError:
@@ -78,3 +83,28 @@ def one_of(name: str, value: Any, choices: Sequence[str], remedy: str | None = N
         listed = ", ".join(repr(choice) for choice in choices)
         raise fail(name, value, f"must be one of {listed}", remedy or f"use {choices[0]!r}")
     return str(value)
+
+
+@contextmanager
+def called(names: Mapping[str, str]) -> Iterator[None]:
+    """Inside the block, errors about a Python argument name the key or option that it came from.
+
+    Args:
+        names: what was typed, by argument.
+
+    Examples:
+        >>> with called({"rate": "optimizer.lr"}):
+        ...     raise fail("rate", -1.0, "must be above 0", "give another")
+        Traceback (most recent call last):
+            ...
+        steppe.errors.ConfigurationError: optimizer.lr=-1.0: must be above 0; give another.
+    """
+    try:
+        yield
+    except BudgetExhausted:
+        raise  # the number is a sum, which nobody typed
+    except SteppeError as error:
+        found = _NAME.match(text := str(error))
+        if found is not None and found[0] in names:
+            error.args = (names[found[0]] + text[found.end() :],)
+        raise

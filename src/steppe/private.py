@@ -21,7 +21,9 @@ from steppe._set_up import (
     require_kinds,
     require_one_process,
     require_plain_steps,
+    require_uncompiled,
     trained_parameters,
+    warn_of_other_batches,
     warn_of_unused,
 )
 from steppe.accounting import Statement
@@ -59,7 +61,8 @@ def make_private(
         model: any `nn.Module` in which every record stands alone.
         optimizer: any torch optimizer over exactly the model's trainable weights.
         data: tensors, arrays, a map-style data set or a `DataLoader` (its data set, collate
-            function and workers are kept; who takes part is drawn by the plan).
+            function and workers are kept; who takes part is drawn by the plan, and a batch size
+            that is not the plan's is named in a warning).
         plan: the public constants. Without a population, the data's length is read once and the
             statement says so.
         loss: a function of (output, target), such as `F.cross_entropy`.
@@ -83,7 +86,8 @@ def make_private(
 
     Guarantees:
         Model, optimizer, loss and plan are checked on made-up records before any budget is spent.
-        Trained weights that no record uses are named in a warning, since noise moves them.
+        Trained weights that no record uses, or that no gradient comes back to, are named in a
+        warning, since noise alone moves them.
         Private steps must be the only ones: a gradient of your own beside them is refused. So are
         public records in the memory of the private ones; that they are no copies is yours to know.
 
@@ -102,8 +106,10 @@ def make_private(
     """
     require_kinds(model=model, plan=plan, kernels=kernels)
     require_one_process(model)
+    require_uncompiled(model)
     noise = as_source(source)
     rows = records(data)
+    warn_of_other_batches(rows.given, plan.batch_size)
     if classes is not None:
         check_labels(rows, classes)
     if plan.population is None:
@@ -166,7 +172,8 @@ class Private:
         self._parts: list[Any] = []
         self._offered = (-1, 0)  # the step of the batch that was handed out last, and its records
         self._probed.expect(())
-        warn_of_unused(self._probed.report().unused)
+        found = self._probed.report()
+        warn_of_unused(found.unused, found.detached)
         engine.rehearse()
         self._step = PrivateStep(plan, engine, optimizer, source, self._probed.padding_rows())
         self._rows = rows

@@ -21,7 +21,7 @@ from torch import nn
 from steppe import _files as files_module
 from steppe._files import single_writer
 from steppe.averaging import CheckpointStore, Combined, Keep
-from steppe.errors import ConfigurationError, DataError, MisuseError
+from steppe.errors import ConfigurationError, DataError, MisuseError, StorageError
 
 
 def filled(folder: Path, steps: range, keep: Keep | None = None) -> CheckpointStore:
@@ -311,6 +311,14 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_append(
     found = {path.name for path in tmp_path.glob("0*.safetensors")}
     assert found == {entry.file for entry in store.entries()}
     assert other.exists()  # not a name that a store gives
+
+
+def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        StorageError, match=r"^folder='.*/store': cannot be written \(Not a dir.*; "
+    ):
+        CheckpointStore(tmp_path / "file" / "store")
 
 
 def test_a_crash_while_writing_leaves_the_old_store(

@@ -145,7 +145,7 @@ def test_a_clip_shares_the_noise_out(shell: Shell) -> None:
     noise = [result["variations"][0]["noise_on_the_mean"] for result in (shared, alone)]
     assert noise == pytest.approx([0.04, 0.02])
     assert shell.refused(f"{line} --clip Median") == (
-        "steppe: error: plan.clip.name='Median': is not known here, only Automatic, Flat, GEP, "
+        "steppe: error: --clip.name='Median': is not known here, only Automatic, Flat, GEP, "
         "PerLayer, Quantile; did you mean 'Quantile'?\n"
     )
 
@@ -218,39 +218,39 @@ def test_a_large_delta_is_one_warning_and_no_guarantee(shell: Shell, found: str)
         ),
         (
             "--population 1000 --batch-size 100 --steps 9 --epsilon -1 --delta 1e-5",
-            "epsilon=-1.0: must be finite and above 0; a common range is 0.5 to 8.",
+            "--epsilon=-1.0: must be finite and above 0; a common range is 0.5 to 8.",
         ),
         (
             "--population 1000 --batch-size 100 --steps 9 --epsilon nan --delta 1e-5",
-            "epsilon=nan: must not be NaN; a common range is 0.5 to 8.",
+            "--epsilon=nan: must not be NaN; a common range is 0.5 to 8.",
         ),
         (
             "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 2",
-            "delta=2.0: must lie strictly between 0 and 1; use less than 1 over the population, "
+            "--delta=2.0: must lie strictly between 0 and 1; use less than 1 over the population, "
             "such as 1e-5.",
         ),
         (
             "--population 100 --batch-size 1000 --steps 9 --noise-multiplier 1 --delta 1e-5",
-            "batch_size=1000.0: must not exceed the population of 100; use a smaller batch.",
+            "--batch-size=1000.0: must not exceed the population of 100; use a smaller batch.",
         ),
         (
             "--population 1000 --batch-size 100 --steps 0 --noise-multiplier 1 --delta 1e-5",
-            "steps=0: must be a whole number of at least 1; give a whole number, 1 or more.",
+            "--steps=0: must be a whole number of at least 1; give a whole number, 1 or more.",
         ),
         (
             "--population 1000 --batch-size 100 --epsilon 0.01 --noise-multiplier 1 --delta 1e-5",
-            "epsilon=0.01: is exceeded even with steps=1, which costs 1.685; ask for more ε, or "
+            "--epsilon=0.01: is exceeded even with steps=1, which costs 1.685; ask for more ε, or "
             "use more noise.",
         ),
         (
             "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "
             "--noise StepSchedule:drop=0.6",
-            "plan.noise.every=None: is needed by StepSchedule; add every = ….",
+            "--noise.every=None: is needed by StepSchedule; add every = ….",
         ),
         (
             "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "
             "--noise StepSchedule:dorp=0.6",
-            "plan.noise.dorp=0.6: is not known here, only drop, every, grid; did you mean 'drop'?",
+            "--noise.dorp=0.6: is not known here, only drop, every, grid; did you mean 'drop'?",
         ),
         (
             "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "
@@ -260,13 +260,13 @@ def test_a_large_delta_is_one_warning_and_no_guarantee(shell: Shell, found: str)
         (
             "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "
             "--noise Falling",
-            "plan.noise.name='Falling': is not known here, only ExponentialSchedule, Gaussian, "
+            "--noise.name='Falling': is not known here, only ExponentialSchedule, Gaussian, "
             "PolynomialSchedule, StepSchedule, TimeSchedule; did you mean 'PolynomialSchedule'?",
         ),
         (
             "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "
             "--figure budget.jpg",
-            "figure='.jpg': must be one of '.png', '.svg', '.pdf'; name it budget.svg.",
+            "--figure='.jpg': must be one of '.png', '.svg', '.pdf'; name it budget.svg.",
         ),
     ],
 )

@@ -23,7 +23,7 @@ def test_a_run(shell: Shell, tmp_path: Path) -> None:
 
 def test_an_unknown_method(shell: Shell) -> None:
     message = shell.refused("cite --methods SAT,Sam")
-    assert message.startswith("steppe: error: methods='Sam': must be one of 'CappedPoisson', ")
+    assert message.startswith("steppe: error: --methods='Sam': must be one of 'CappedPoisson', ")
     assert message.endswith("; spell it as the class.\n")
 
 

@@ -47,7 +47,7 @@ def test_bad_budget(shell: Shell) -> None:
     code, _, err = shell("demo --epsilon 0")
     assert code == 2
     assert err == (
-        "steppe: error: epsilon=0.0: must be finite and above 0; give a finite value above 0.\n"
+        "steppe: error: --epsilon=0.0: must be finite and above 0; give a finite value above 0.\n"
     )
 
 
@@ -56,6 +56,6 @@ def test_a_folder_that_is_taken(shell: Shell, tmp_path: Path) -> None:
     code, _, err = shell(f"demo --run {tmp_path / 'run'}")
     assert code == 2
     assert err == (
-        f"steppe: error: run={str(tmp_path / 'run')!r}: is there already; name a folder that is "
+        f"steppe: error: --run={str(tmp_path / 'run')!r}: is there already; name a folder that is "
         "not.\n"
     )

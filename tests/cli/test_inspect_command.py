@@ -93,7 +93,8 @@ def test_records_that_influence_each_other(shell: Shell) -> None:
         ),
         (
             "inspected_models:build --input-shape 3,-4",
-            "input-shape=-4: must be a whole number of at least 1; give a whole number, 1 or more.",
+            "--input-shape=-4: must be a whole number of at least 1; give a whole number, 1 or "
+            "more.",
         ),
     ],
 )
@@ -109,7 +110,7 @@ def test_a_name_that_is_almost_right(shell: Shell) -> None:
 def test_a_shape_that_the_model_cannot_take(shell: Shell) -> None:
     message = shell.refused("inspect inspected_models:build --input-shape 7")
     assert message.startswith(
-        "steppe: error: input-shape='7': the model fails on these records: RuntimeError: "
+        "steppe: error: --input-shape='7': the model fails on these records: RuntimeError: "
     )
     assert message.endswith("give the shape of one record without the batch, and its --dtype.\n")
 

@@ -88,7 +88,8 @@ def test_options_are_not_abbreviated(shell: Shell) -> None:
         (
             FileNotFoundError(2, "No such file", "a.toml"),
             2,
-            "steppe: error: a.toml: No such file\n",
+            "steppe: error: file='a.toml': No such file; see that it is there and that you may use "
+            "it.\n",
         ),
         (OSError(28, "No space left on device"), 2, "steppe: error: No space left on device\n"),
         (KeyboardInterrupt(), 130, "steppe: interrupted\n"),

@@ -51,6 +51,6 @@ def test_a_file_that_is_broken(shell: Shell, tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there(shell: Shell, tmp_path: Path) -> None:
     run, out = a_run(tmp_path / "first"), tmp_path / "nowhere" / "page.html"
     assert shell.refused(f"report {run} --out {out}") == (
-        f"steppe: error: out={str(out)!r}: lies in a folder that does not exist; make the folder "
+        f"steppe: error: --out={str(out)!r}: lies in a folder that does not exist; make the folder "
         "first, or choose another.\n"
     )

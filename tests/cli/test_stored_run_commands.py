@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -253,21 +256,21 @@ def test_flatness(shell: Shell, project: Path) -> None:
         ),
         (
             "average run OPA:k=9",
-            "k=9: is more than the 6 checkpoints stored with burn_in=0, spacing=1; use a smaller "
-            "k, or keep more checkpoints.",
+            "average.k=9: is more than the 6 checkpoints stored with burn_in=0, spacing=1; use a "
+            "smaller k, or keep more checkpoints.",
         ),
         (
             "average run --burn-in 99",
-            "burn-in=99: leaves none of the 6 stored checkpoints; leave out fewer steps.",
+            "--burn-in=99: leaves none of the 6 stored checkpoints; leave out fewer steps.",
         ),
         (
             "predict run nowhere.npy",
-            "place='nowhere.npy': there is no such file or folder; give an .npz or .csv file, a "
+            "data='nowhere.npy': there is no such file or folder; give an .npz or .csv file, a "
             "folder of .npy files, or module:factory.",
         ),
         (
             "predict run wide.npy",
-            "place='wide.npy': has 9 columns, and there are bounds for 6; give as many of one as "
+            "data='wide.npy': has 9 columns, and there are bounds for 6; give as many of one as "
             "of the other.",
         ),
         (
@@ -277,34 +280,36 @@ def test_flatness(shell: Shell, project: Path) -> None:
         ),
         (
             "predict run new.npy --interval 2",
-            "interval=2.0: must lie strictly between 0 and 1; give a value between 0 and 1.",
+            "--interval=2.0: must lie strictly between 0 and 1; give a value between 0 and 1.",
         ),
         (
             "predict run new.npy --checkpoints 1",
-            "k=1: one checkpoint has no spread; use at least two checkpoints.",
+            "--checkpoints=1: one checkpoint has no spread; use at least two checkpoints.",
         ),
         (
             "predict run new.npy --public",
-            "public=True: keeps how often the labels are right, and the data have none; give data "
-            "with labels.",
+            "--public=True: keeps how often the labels are right, and the data have none; give "
+            "data with labels.",
         ),
         (
             "predict run new.npy --checkpoints 0",
-            "checkpoints=0: must be a whole number of at least 1; give a whole number, 1 or more.",
+            "--checkpoints=0: must be a whole number of at least 1; give a whole number, 1 or "
+            "more.",
         ),
         (
             "predict run new.npy --out nowhere/labels.csv",
-            "out='nowhere/labels.csv': there is no folder 'nowhere'; make it first, or choose "
+            "--out='nowhere/labels.csv': there is no folder 'nowhere'; make it first, or choose "
             "another.",
         ),
-        ("predict run new.npy --out run", "out='run': is a folder; name a file in it."),
+        ("predict run new.npy --out run", "--out='run': is a folder; name a file in it."),
         (
             "flatness run --eigenvalues 0",
-            "eigenvalues=0: must be a whole number of at least 1; give a whole number, 1 or more.",
+            "--eigenvalues=0: must be a whole number of at least 1; give a whole number, 1 or "
+            "more.",
         ),
         (
             "flatness run --records 0",
-            "records=0: must be a whole number of at least 1; give a whole number, 1 or more.",
+            "--records=0: must be a whole number of at least 1; give a whole number, 1 or more.",
         ),
     ],
 )
@@ -438,10 +443,32 @@ def test_a_regression_from_a_file(
     ] == ["last stored", "SWA"]
 
 
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("predict run new.npy --out labels.csv", "--out='labels.csv'"),
+        ("predict run own.npz --public", "run='run'"),
+        ("average run SWA", "run='run'"),
+        ("report run --out page.html", "--out='page.html'"),
+    ],
+)
+def test_a_disk_that_cannot_be_written_is_said_in_one_line(
+    shell: Shell, project: Path, monkeypatch: pytest.MonkeyPatch, line: str, place: str
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), ".writing-x")
+
+    monkeypatch.setattr(tempfile, "mkstemp", refused)
+    assert shell.refused(line) == (
+        f"steppe: error: {place}: cannot be written (Read-only file system); make room there, or "
+        "name a place where you may write.\n"
+    )
+
+
 def test_objects_are_not_unpickled(shell: Shell, project: Path) -> None:
     np.save(project / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
     err = shell.refused("predict run objects.npy")
-    assert err.startswith("steppe: error: place='objects.npy': must be one plain array (")
+    assert err.startswith("steppe: error: data='objects.npy': must be one plain array (")
 
 
 @pytest.mark.parametrize("command", ["average run", "predict run new.npy"])

@@ -66,7 +66,7 @@ def test_what_is_no_ledger_is_refused_before_data_are_loaded(
 ) -> None:
     (project / "own.npz").unlink()
     before = (project / "table.csv").read_text()
-    assert shell.refused("train run.toml --ledger", ledger) == f"steppe: error: {message}\n"
+    assert shell.refused("train run.toml --ledger", ledger) == f"steppe: error: --{message}\n"
     typed = shell.refused("train --data own.npz --classes 2 --epsilon 2 --ledger", ledger)
     assert typed == f"steppe: error: --{message}\n"
     assert (project / "table.csv").read_text() == before
@@ -186,7 +186,7 @@ def test_what_becomes_of_batch_normalisation_is_said(
 @pytest.mark.parametrize("name", ["fashionmnist", "Fashion_MNIST", "fashion-mnist"])
 def test_a_public_data_set_by_any_of_its_names(shell: Shell, project: Path, name: str) -> None:
     assert shell.refused(f"train --data {name} --epsilon 2 --classes 10") == (
-        "steppe: error: data.classes=10: is for data of your own, and these are public; leave it "
+        "steppe: error: --classes=10: is for data of your own, and these are public; leave it "
         "out.\n"
     )
 
@@ -320,7 +320,7 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
         ),
         (
             "train run.toml --run run",
-            "run='run': holds a run already; go on with `steppe resume run`, or name another "
+            "--run='run': holds a run already; go on with `steppe resume run`, or name another "
             "folder.",
         ),
         (
@@ -350,7 +350,7 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
         ),
         (
             "train no-target.toml",
-            "target=None: must name the column of labels; add target=.",
+            "data.target=None: must name the column of labels; add target=.",
         ),
         (
             "train --data own.npz --classes 2 --epsilon nan",
@@ -369,7 +369,10 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
             "when one was replaced; use GroupNorm or LayerNorm in place of batch statistics "
             "(steppe.fix(model)), and no operation across the batch.",
         ),
-        ("train run.toml --run own.npz", "run='own.npz': is a file; name a folder, new or empty."),
+        (
+            "train run.toml --run own.npz",
+            "--run='own.npz': is a file; name a folder, new or empty.",
+        ),
         ("resume nowhere", "run='nowhere': holds no run; give the folder that training printed."),
         (
             "plan nowhere.toml",
@@ -406,7 +409,7 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
     code, _, err = shell("train run.toml --run own.npz/run")
     assert code == 2
     assert err == (
-        "steppe: error: run='own.npz/run': cannot be made (Not a directory); name a folder in a "
+        "steppe: error: --run='own.npz/run': cannot be made (Not a directory); name a folder in a "
         "place where you may write.\n"
     )
 
@@ -414,19 +417,23 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("epsilon = 3.0", "epsilon = 0", "epsilon=0: must be finite and above 0"),
-        ("epsilon = 3.0", "epsilon = 1e6", "epsilon=1000000.0: is not spent even with"),
+        ("epsilon = 3.0", "epsilon = 0", "error: plan.epsilon=0: must be finite and above 0"),
+        ("epsilon = 3.0", "epsilon = 1e6", "error: plan.epsilon=1000000.0: is not spent even with"),
         ("epsilon = 3.0", "epsilno = 3.0", "plan.epsilno=3.0: is not known here, only "),
-        ("delta = 1e-4", "delta = 2", "delta=2: must lie strictly between 0 and 1"),
+        ("delta = 1e-4", "delta = 2", "error: plan.delta=2: must lie strictly between 0 and 1"),
         ('place = "own.npz"', "place = 3", "data.place=3: must be text"),
         ('place = "own.npz"', 'place = "mislabelled.npz"', "labels must lie from 0 to 1"),
-        ('place = "own.npz"', 'place = "table.csv"', "target=None: must name the column of labels"),
+        (
+            'place = "own.npz"',
+            'place = "table.csv"',
+            "data.target=None: must name the column of labels",
+        ),
         (
             'place = "own.npz"',
             'place = "table.csv"\ntarget = "il"',
             "has no column 'il' (it has age, visits, ill); did you mean 'ill'?",
         ),
-        ("batch_size = 100", "batch_size = 9999", "batch_size=9999.0: must not exceed the popul"),
+        ("batch_size = 100", "batch_size = 9999", "plan.batch_size=9999.0: must not exceed the"),
         (
             "store_every = 2",
             'loss = "mse_loss"',
@@ -435,9 +442,9 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
         ),
         ("store_every = 2", "ledger = 5", "train.ledger=5: must be text"),
         ("store_every = 2", 'seed = "a"', "train.seed='a': must be a whole number"),
-        ("classes = 2", "classes = 2\ncolumns = 5", "columns=5: "),
-        ("lr = 1.0", 'momentum = "x"', "momentum='x': must be a real number"),
-        ("lr = 1.0", "momentum = 1.0", "momentum=1.0: must lie in [0, 1)"),
+        ("classes = 2", "classes = 2\ncolumns = 5", "error: data.columns=5: "),
+        ("lr = 1.0", 'momentum = "x"', "error: optimizer.momentum='x': must be a real number"),
+        ("lr = 1.0", "momentum = 1.0", "error: optimizer.momentum=1.0: must lie in [0, 1)"),
         ('name = "SGD"', 'name = "SDG"', "optimizer.name='SDG': is not known here, only "),
         (
             'name = "SGD"\nlr = 1.0',
@@ -454,7 +461,20 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
             "store_every = 4\n[averages]\nOPA = { k = 9 }",
             "averages='OPA(k=9)': needs more than the 3 checkpoints that the run will have stored",
         ),
-        ("store_every = 2", "store_every = 99", "store_every=99: would store no checkpoint in the"),
+        ("store_every = 2", "store_every = 99", "error: train.store_every=99: would store no"),
+        (
+            "steps = 12",
+            "steps = 12\nviews = 4",
+            "error: plan.views=4: needs a function that makes the views of a record, and a file "
+            "cannot hold one; leave it out, or train in Python: read(file).trainer(augment=…).",
+        ),
+        (
+            "steps = 12",
+            'steps = 12\nclip = { name = "Flat", bound = -1.0 }',
+            "error: plan.clip.bound=-1.0: must be finite and above 0",
+        ),
+        ("store_every = 2", 'ledger = "run"', "error: train.ledger='run': is no ledger but a"),
+        ("store_every = 2", 'publish = "SAW"', "error: train.publish='SAW': is no model of"),
         ("[plan]", "[plan", "is not TOML"),
     ],
 )
@@ -468,6 +488,14 @@ def test_bad_files(shell: Shell, project: Path, old: str, new: str, message: str
         assert message in err
         assert err.count("\n") == 1
     assert not (project / "never").exists()
+
+
+def test_a_folder_that_the_file_names_is_called_as_there(shell: Shell, project: Path) -> None:
+    text = (project / "run.toml").read_text()
+    (project / "run.toml").write_text(text.replace("store_every = 2", 'run = "own.npz"'))
+    message = "='own.npz': is a file; name a folder, new or empty.\n"
+    assert shell.refused("train run.toml") == f"steppe: error: train.run{message}"
+    assert shell.refused("train run.toml --run own.npz") == f"steppe: error: --run{message}"
 
 
 def test_a_full_disk_loses_nothing(

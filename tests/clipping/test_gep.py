@@ -15,6 +15,7 @@ from steppe.clipping import GEP, ClippedSum
 from steppe.clipping.clip import Anchors
 from steppe.clipping.gep import Projected
 from steppe.clipping.subspace import chunks, spanned
+from steppe.errors import ConfigurationError
 
 CPU = torch.device("cpu")
 WEIGHTS = {"w": nn.Parameter(torch.zeros(30, 2))}
@@ -156,9 +157,38 @@ def test_public_records_without_a_gradient_do_not_choose_the_unit() -> None:
 
 
 def test_directions_are_orthonormal_where_public_gradients_say_nothing() -> None:
-    for matrix in (torch.zeros(40, 60), torch.full((40, 60), math.nan)):
-        (bases,) = begun(GEP(6, 1), matrix).bases
-        assert torch.allclose(bases.t() @ bases, torch.eye(6), atol=1e-6)
+    (bases,) = begun(GEP(6, 1), torch.zeros(40, 60)).bases
+    assert torch.allclose(bases.t() @ bases, torch.eye(6), atol=1e-6)
+    resumed = begun(GEP(6, 1), torch.full((40, 60), math.nan))
+    resumed.load({"queries": 5.0})
+    resumed.prepare()
+    assert torch.allclose(resumed.bases[0].t() @ resumed.bases[0], torch.eye(6), atol=1e-6)
+
+
+def test_public_gradients_of_which_none_is_finite_are_refused_at_set_up() -> None:
+    public = (torch.full((5, 4), math.nan), torch.zeros(5).long())
+    message = (
+        r"^public='5 records': must have gradients that are finite at the weights that training "
+        r"starts from, and none has; look for values that are missing or huge in them\.$"
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        private(public=public)
+    public[0][2] = 1.0  # one is enough for one direction
+    private(clip=GEP(1, 1), public=public)
+
+
+def test_a_subspace_goes_on_while_no_public_gradient_is_finite() -> None:
+    matrix = anchors()
+    clipper = begun(GEP(6, 1), matrix)
+    clipper.prepare()
+    (before,) = clipper.bases
+    kept = matrix.clone()
+    matrix.fill_(math.inf)
+    clipper.prepare()
+    assert clipper.bases[0] is before
+    matrix.copy_(kept)
+    clipper.prepare()
+    assert clipper.bases[0] is not before
 
 
 def network(physical: int | None, clip: GEP) -> tuple[ClippedSum, list[int]]:

@@ -220,6 +220,7 @@ def bias_only() -> nn.Module:
     return model
 
 
+@pytest.mark.filterwarnings("ignore:parameters=.'spare.weight':UserWarning")
 @pytest.mark.parametrize("make", [Tied, OwnParameter, Unused, bias_only])
 def test_ways_to_hold_weights(make) -> None:
     """Tied weights (#413), own parameters beside children (PR #510), frozen and trainable in one
@@ -235,7 +236,8 @@ def test_ways_to_hold_weights(make) -> None:
 
 def test_unused_weights_get_noise() -> None:
     loop = start(Unused(), sigma=1.0)
-    loop.run()
+    with pytest.warns(UserWarning, match="no record uses them, so that noise alone moves them"):
+        loop.run()
     assert loop.model.spare.weight.grad.abs().min() > 0
 
 

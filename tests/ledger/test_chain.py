@@ -267,8 +267,31 @@ def test_a_full_disk_leaves_the_chain_as_it_was(
 
 def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StorageError, match="could not be written"):
-        Writer(tmp_path / "file" / "ledger.jsonl")
+    path = tmp_path / "file" / "ledger.jsonl"
+    with pytest.raises(
+        StorageError, match=rf"^ledger='{path}': cannot be written \(\w.*; make room"
+    ):
+        Writer(path)
+    with pytest.raises(DataError, match=rf"^ledger='{path}': cannot be read \(Not a dir.*; name a"):
+        read(path)
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC])
+def test_a_lock_that_cannot_be_made_is_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    path = tmp_path / "ledger.jsonl"
+
+    def refused(place: Path, *_: object) -> int:
+        raise OSError(number, os.strerror(number), str(place))
+
+    monkeypatch.setattr(os, "open", refused)
+    message = (
+        rf"^ledger='{path}': cannot be written \({os.strerror(number)}\); make room there, or name "
+        r"a place where you may write\.$"
+    )
+    with pytest.raises(StorageError, match=message):
+        Writer(path)
 
 
 def test_two_names_of_one_file_have_one_lock(path: Path, tmp_path: Path) -> None:

@@ -362,8 +362,42 @@ def test_a_budget_counts_the_rest_of_a_resumed_run(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.jsonl", epsilon=1.1 * one, delta=1e-5)
     first = charge(ledger, 1)
     charge(ledger, 12, of=plan(steps=12))
-    with pytest.raises(BudgetExhausted):
+    before = ledger.path.read_bytes()
+    message = (
+        r"^epsilon=\d\.\d{4}: is what this run and all others, some of them since it was "
+        r"interrupted, would cost together, and the ledger allows \S+ at delta=1e-05; its steps so "
+        r"far are paid for, so that its checkpoints may be used as they are, and the rest cannot "
+        r"be taken: plan a new run with a smaller epsilon\.$"
+    )
+    with pytest.raises(BudgetExhausted, match=message):
         ledger.resume(first, plan(), DATA, block=8, anchor=Anchor())
+    assert ledger.path.read_bytes() == before
+
+
+def test_what_an_interrupted_run_has_paid_is_not_asked_for_again(tmp_path: Path) -> None:
+    # Room for the run and one step of another, and none for the first block twice.
+    extra = plan(steps=1)
+    measured = Ledger(tmp_path / "measured.jsonl")
+    charge(measured, 20)
+    charge(measured, 1, of=extra)
+    ledger = Ledger(tmp_path / "l.jsonl", epsilon=measured.epsilon(1e-5), delta=1e-5)
+    first = charge(ledger, 1)
+    charge(ledger, 1, of=extra)
+    with ledger.resume(first, plan(), DATA, block=8, anchor=Anchor()) as account:
+        assert account.charged == 8
+        account.cover(20)
+    assert ledger.epsilon(1e-5) == measured.epsilon(1e-5)
+
+
+def test_a_run_that_has_paid_for_all_its_steps_goes_on_whatever_others_used(tmp_path: Path) -> None:
+    measured = Ledger(tmp_path / "measured.jsonl")
+    charge(measured, 20)
+    charge(measured, 20)
+    ledger = Ledger(tmp_path / "l.jsonl", epsilon=measured.epsilon(1e-5), delta=1e-5)
+    first = charge(ledger, 20)
+    charge(ledger, 20)
+    with ledger.resume(first, plan(), DATA, block=8, anchor=Anchor()) as account:
+        assert account.charged == 20
 
 
 def test_another_budget_is_refused(tmp_path: Path) -> None:

@@ -209,7 +209,22 @@ def test_a_large_delta_is_a_warning_on_every_page(tmp_path: Path) -> None:
 
 
 def test_a_void_run_shows_no_epsilon(tmp_path: Path) -> None:
-    page = page_of(write_run(tmp_path / "run", not_private_reason="the noise was seeded"))
+    folders = [
+        write_run(tmp_path / name, not_private_reason=reason)
+        for name, reason in (("run", "the noise was seeded"), ("other", "seeded"), ("sound", None))
+    ]
+    for budget, folder in zip((2.7182, 3.1415, 1.2345), folders, strict=True):
+        plan = json.loads((folder / "plan.json").read_text())
+        plan["asked"] = {"epsilon": budget, "epochs": 7}
+        (folder / "plan.json").write_text(json.dumps(plan))
+    page = page_of(folders[0])
+    assert "asked.epochs" in page
+    assert "asked.epsilon" not in page
+    assert "2.7182" not in page
+    together = page_of(*folders)
+    assert "1.2345" in together
+    assert "2.7182" not in together
+    assert "3.1415" not in together
     assert "NOT PRIVATE: the noise was seeded" in page
     assert "ε ≤" not in page
     assert not re.search(r"step [\d,]+, ε", page)

@@ -193,7 +193,7 @@ def test_a_run_without_a_file_says_how_to_resume(tmp_path: Path) -> None:
         ({"plan": {**PLAN, "point": "SAT"}}, r"plan\.point\.radius=None: is needed by SAT"),
         (
             {"plan": {**PLAN, "point": {"name": "SAT", "radius": -1}}},
-            "SAT.radius=-1: must be finite and above 0",
+            "plan.point.radius=-1: must be finite and above 0",
         ),
         ({"plan": 3}, "plan=3: must be a table"),
     ],
@@ -226,11 +226,32 @@ def test_what_is_not_understood_is_refused_at_once(
         ({"averages": {"PowerAverages": {"every": 2, "gammas": 5}}}, "gammas=5: must be a list"),
         ({"averages": {"PowerAverages": {"every": 2, "gammas": "ab"}}}, "gammas='ab': must be a"),
         ({"averages": {"PowerAverages": {"every": 2, "gammas": [2.0]}}}, "two different powers"),
+        ({"averages": {"EMA": {"decay": 2.0}}}, r"^averages\.EMA\.decay=2\.0: must lie in"),
+        ({"averages": {"OPA": {"k": 0}}}, r"^averages\.OPA\.k=0: must be a whole number"),
+        ({"train": {"keep": {"last": 0}}}, r"^train\.keep\.last=0: must be a whole number"),
+        ({"train": {"ledger": ""}}, r"^train\.ledger='': must name a file"),
+        ({"model": {"name": "logistic", "depth": 3}}, r"^model\.depth=3: is no option of"),
+        ({"plan": {**PLAN, "batch_size": 0}}, r"^plan\.batch_size=0: must be finite and above 0"),
+        ({"plan": {**PLAN, "l2": {"1": -1.0}}}, r"^plan\.l2\['1'\]=-1\.0: must be finite"),
+        (BUDGET | {"optimizer": {"lr": -1.0}}, r"^optimizer\.lr=-1\.0: must be finite and above 0"),
+        (
+            {"optimizer": {"name": "DPAdam", "lr": 1.0, "betas": [2.0, 0.9]}},
+            r"^optimizer\.betas=\(2\.0, 0\.9\): must lie in \[0, 1\)",
+        ),
     ],
 )
 def test_what_cannot_be_made_is_refused(table: Path, tables: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         config(table, **tables).assemble()
+
+
+def test_several_views_need_the_function_that_makes_them(table: Path, tmp_path: Path) -> None:
+    several = config(table, plan={**PLAN, "views": 2})
+    with pytest.raises(ConfigurationError, match=r"^plan\.views=2: needs a function that makes"):
+        config(tmp_path / "nothing is read yet", plan={**PLAN, "views": 2}).trainer()
+    outcome = several.trainer(tmp_path / "run", augment=lambda x: x + 0.1).fit()
+    assert json.loads((tmp_path / "run" / "plan.json").read_text())["views"] == 2
+    assert outcome.steps == several.plan().total_steps
 
 
 REGRESSION = """

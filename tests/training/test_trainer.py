@@ -601,7 +601,9 @@ def test_runs_on_one_ledger_add_up(tmp_path: Path) -> None:
     result = json.loads((tmp_path / "two" / "result.json").read_text())
     assert result["ledger"]["runs"] == 2
     assert result["ledger"]["epsilon"] == Ledger(shared).epsilon(1e-4) > outcome.epsilon
-    assert outcome.ledger == result["ledger"]
+    assert outcome.ledger == {**result["ledger"], "path": str(shared)}
+    assert result["ledger"]["path"] == "../ledger.jsonl"
+    assert str(tmp_path) not in (tmp_path / "two" / "result.json").read_text()
     total = rounded_up(result["ledger"]["epsilon"], 4)
     assert f"\nall 2 runs of the ledger together: ε = {total} at δ = 0.0001\nledger: " in str(
         outcome
@@ -633,6 +635,44 @@ def test_a_run_whose_files_cannot_be_written_has_charged_nothing(
     assert [run.charged for run in Ledger(shared).runs().values()] == [0]
     outcome = trainer(tmp_path / "run", ledger=shared).fit()
     assert Ledger(shared).epsilon(1e-4) == outcome.epsilon
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC])
+@pytest.mark.parametrize(
+    "file", [".lock", "config.json", "checkpoints", "store", "log.jsonl", "000000000.json"]
+)
+def test_a_folder_that_cannot_be_written_is_an_error_before_anything_is_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, file: str
+) -> None:
+    shared = tmp_path / "ledger.jsonl"
+    own = trainer(tmp_path / "run", ledger=shared, store_every=4)
+    opened, moved, made = os.open, os.replace, os.mkdir
+
+    def unless_refused(place: Any) -> Any:
+        if Path(str(place)).name == file and str(place).startswith(str(tmp_path / "run")):
+            raise OSError(number, os.strerror(number), str(place))
+        return place
+
+    monkeypatch.setattr(os, "open", lambda place, *a: opened(unless_refused(place), *a))
+    monkeypatch.setattr(os, "mkdir", lambda place, *a: made(unless_refused(place), *a))
+    monkeypatch.setattr(os, "replace", lambda old, new: moved(old, unless_refused(new)))
+    with pytest.raises(StorageError, match=rf"^\w+='.*{file}': .*\({os.strerror(number)}\)"):
+        own.fit()
+    monkeypatch.undo()
+    assert all(run.charged == 0 for run in Ledger(shared).runs().values())
+
+
+def test_an_error_about_a_file_of_ones_own_stays_what_it_is(tmp_path: Path) -> None:
+    def gone(moment: Moment) -> None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(tmp_path / "mine"))
+
+    with pytest.raises(FileNotFoundError):
+        trainer(tmp_path / "run", callbacks=[gone]).fit()
+
+
+def test_a_run_has_a_name() -> None:
+    with pytest.raises(ConfigurationError, match=r"^run='': must name a folder; write run="):
+        trainer("")  # type: ignore[arg-type]
 
 
 def test_a_finished_run_has_its_result_whatever_the_ledger_adds_up_to(
@@ -676,6 +716,20 @@ def test_a_named_ledger_is_said_before_training_and_in_the_outcome(tmp_path: Pat
         assert (note["text"], note["step"]) == (f"ledger: {shared}, {words}", 0)
     again = trainer(tmp_path / "1", ledger=shared).resume()
     assert f"\nledger: {shared}, 1 run before this one\n" in str(again)
+
+
+def test_a_ledger_is_read_once_before_a_run_holds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, seen = Ledger(tmp_path / "ledger.jsonl"), []
+    trainer(tmp_path / "one", ledger=shared).fit()
+    read, begun = Ledger.runs, Ledger.begin
+    monkeypatch.setattr(Ledger, "runs", lambda self: seen.append("read") or read(self))
+    monkeypatch.setattr(
+        Ledger, "begin", lambda self, *a, **o: seen.append("begun") or begun(self, *a, **o)
+    )
+    trainer(tmp_path / "two", ledger=shared).fit()
+    assert seen[: seen.index("begun")] == ["read"]
 
 
 def test_a_ledger_of_the_runs_own_is_not_mentioned(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from steppe._files import single_writer, sync_folder, write_atomically
+from steppe._files import single_writer, sync_folder, write_atomically, writing
 from steppe._validate import fail, non_negative, one_of, positive_integer
 from steppe.averaging.entry import Entry, Keep, as_safetensors
 from steppe.averaging.index import (
@@ -68,7 +68,8 @@ class CheckpointStore:
         not_private_reason: str | None = None,
     ) -> None:
         self.folder = Path(folder)
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with writing("folder", self.folder):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.plan = plan
         self.keep = keep or Keep()
         self._reason = not_private_reason

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+from steppe._files import writing
 from steppe._validate import one_of
 from steppe.cli.parsing import require_writable
 from steppe.errors import ConfigurationError
@@ -36,7 +37,8 @@ def draw(plan: Plan, path: Path) -> None:
     axes.set_yscale("log")
     axes.grid(alpha=0.3)
     axes.legend(title=f"δ = {plan.delta:g}")
-    figure.savefig(path)
+    with writing("figure", path):
+        figure.savefig(path)
 
 
 def check(path: Path) -> None:

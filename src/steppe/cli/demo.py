@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from steppe import _validate
 from steppe._text import rounded_up, table
 from steppe.cli import parsing
 from steppe.cli.printing import paragraph, print_json
@@ -39,7 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     task = demo.digits()
     if not arguments.json:
         print(paragraph(task.about), flush=True)
-    result = demo.run(task, arguments.epsilon, arguments.folder, progress=watched())
+    with _validate.called({"plan.epsilon": "--epsilon"}):
+        result = demo.run(task, arguments.epsilon, arguments.folder, progress=watched())
     if arguments.json:
         print_json(_result(task, result))
     else:

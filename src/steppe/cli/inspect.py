@@ -62,12 +62,12 @@ def run(arguments: argparse.Namespace) -> int:
     from steppe.clipping import inspect
 
     for size in arguments.input_shape:
-        _validate.positive_integer("input-shape", size)
+        _validate.positive_integer("--input-shape", size)
     network = _model(arguments.model)
     example = torch.zeros(1, *arguments.input_shape, dtype=getattr(torch, arguments.dtype))
     shape = ",".join(map(str, arguments.input_shape))
     remedy = "give the shape of one record without the batch, and its --dtype"
-    with misfits("input-shape", shape, remedy):
+    with misfits("--input-shape", shape, remedy):
         report = inspect(network, example)
     weights = sum(p.numel() for p in network.parameters() if p.requires_grad)
     if arguments.json:
@@ -84,7 +84,8 @@ def _model(name: str) -> nn.Module:
     from steppe import models
     from steppe._user_code import made_by
 
-    made = made_by(name, "model") if ":" in name else models.create(name)
+    with _validate.called({"name": "model"}):
+        made = made_by(name, "model") if ":" in name else models.create(name)
     if not isinstance(made, nn.Module):
         raise _validate.fail(
             "model", name, f"gave a {type(made).__name__}", "let the factory return an nn.Module"
@@ -107,6 +108,7 @@ def _result(name: str, weights: int, report: Report) -> dict[str, Any]:
             for row in report.rows
         ],
         "unused": list(report.unused),
+        "detached": list(report.detached),
         "bytes_per_record": report.bytes_per_record,
         "notes": list(report.notes),
     }

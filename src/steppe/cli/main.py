@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
+from steppe import _validate
 from steppe.cli import (
     average,
     budget,
@@ -24,7 +25,7 @@ from steppe.cli import (
     resume,
     train,
 )
-from steppe.cli.parsing import Parser
+from steppe.cli.parsing import Parser, typed
 from steppe.errors import PrivacyWarning, SteppeError
 
 # 70 is what sysexits.h calls an error of the software itself; Python's own 1 means a failed check.
@@ -99,8 +100,11 @@ def main(words: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except OSError as error:
-        named = f"{error.filename}: " if error.filename else ""
-        return _complain(f"{named}{error.strerror or error}")
+        said = error.strerror or str(error)
+        if error.filename is None:
+            return _complain(said)
+        remedy = "see that it is there and that you may use it"
+        return _complain(f"file={str(error.filename)!r}: {said}; {remedy}.")
     except KeyboardInterrupt as stop:
         print(f"steppe: {str(stop) or 'interrupted'}", file=sys.stderr)
         return INTERRUPTED
@@ -123,7 +127,8 @@ def _run(words: Sequence[str] | None) -> int:
     if arguments.command is None:
         top.print_help()
         return OK
-    return int(arguments.run(arguments))
+    with _validate.called(typed(arguments)):
+        return int(arguments.run(arguments))
 
 
 def _complain(message: str) -> int:

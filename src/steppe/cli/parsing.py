@@ -27,6 +27,25 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message}\nSee {self.prog} --help.\n")
 
 
+def typed(arguments: argparse.Namespace) -> dict[str, str]:
+    """The options that were typed, by the names of the arguments that they stand for.
+
+    Examples:
+        >>> parser = Parser()
+        >>> parser.set_defaults(parser=parser)
+        >>> action = parser.add_argument("--burn-in", default=0)
+        >>> typed(parser.parse_args(["--burn-in", "5"])), typed(parser.parse_args([]))
+        ({'burn_in': '--burn-in'}, {})
+    """
+    return {
+        action.option_strings[-1].removeprefix("--").replace("-", "_"): action.option_strings[-1]
+        for action in arguments.parser._actions
+        if action.option_strings
+        and action.dest in arguments
+        and getattr(arguments, action.dest) != action.default
+    }
+
+
 def new_command(
     commands: Any,
     name: str,
@@ -56,7 +75,7 @@ def new_command(
         description=f"{purpose}\n\n{details.strip()}" if details else purpose,
         epilog=f"examples:\n{lines}",
     )
-    new.set_defaults(run=run)
+    new.set_defaults(run=run, parser=new)
     return new
 
 

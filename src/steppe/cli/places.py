@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from steppe import _validate
 from steppe.cli import parsing
 
 _POINTS = ("Here", "SAM", "SAT", "SATMomentum")
@@ -58,7 +59,8 @@ def chosen(arguments: argparse.Namespace) -> dict[str, Any]:
             from steppe.training.naming import place
 
             name, constants = parsing.named(text)
-            choices[option] = place(f"plan.{option}", {"name": name, **constants})
+            choices[option] = place(f"--{option}", {"name": name, **constants})
     if arguments.cap is not None:
-        choices["sampling"] = CappedPoisson(arguments.cap)
+        with _validate.called({"CappedPoisson.cap": "--cap"}):
+            choices["sampling"] = CappedPoisson(arguments.cap)
     return choices

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from steppe import _validate
 from steppe.cli import parsing
 from steppe.cli.printing import print_json
 
@@ -32,15 +33,18 @@ def run(arguments: argparse.Namespace) -> int:
     from steppe.cli.outcomes import chosen, chosen_text
     from steppe.clipping.batches import count
     from steppe.training import read
+    from steppe.training.assembly import CALLED
 
     config = read(arguments.config)
+    config.require_augment(None)
     assembly = config.assemble()
     plan = assembly.known_plan
     loaded = assembly.loaded
     public = 0 if loaded.public is None else count(loaded.public)
-    statement = replace(plan.statement(), also_read=loaded.also_read, public_records=public)
+    with _validate.called(CALLED):
+        statement = replace(plan.statement(), also_read=loaded.also_read, public_records=public)
+        needs = forecast(assembly, plan)
     choices = chosen(assembly.resolved, assembly.reasons)
-    needs = forecast(assembly, plan)
     if arguments.json:
         print_json(
             {

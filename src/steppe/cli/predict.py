@@ -108,7 +108,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise _validate.fail("public", True, rule, "give data with labels")
     available = len(stored.entries(arguments.burn_in))
     k = min(20, available) if arguments.checkpoints is None else arguments.checkpoints
-    checkpoints = stored.store.last(k, arguments.burn_in)
+    with _validate.called({"k": "--checkpoints"}):
+        checkpoints = stored.store.last(k, arguments.burn_in)
     together = f"OPA(k={k})" if stored.has_classes else f"mean of {k} checkpoints"
     model, weights = _answering(arguments.by, stored) or (together, None)
     if not stored.has_classes:
@@ -116,7 +117,8 @@ def run(arguments: argparse.Namespace) -> int:
     ensemble = OPA(stored.trained, checkpoints)
     with misfits("data", arguments.data, _FIT):
         labels = None if weights is None else OPA(stored.trained, [weights]).labels(inputs)
-        found = ensemble.predict(inputs, arguments.interval, labels)
+        with _validate.called({"k": "--checkpoints"}):
+            found = ensemble.predict(inputs, arguments.interval, labels)
     if arguments.public and targets is not None:
         name = Path(arguments.data).name
         add_intervals(arguments.folder, found, targets, model=together, data=name, public=True)
@@ -158,9 +160,10 @@ def _outputs(
     from steppe.cli import regressed
 
     with misfits("data", arguments.data, _FIT):
-        found, half, count = regressed.outputs(
-            stored.trained, checkpoints, inputs, arguments.interval
-        )
+        with _validate.called({"k": "--checkpoints"}):
+            found, half, count = regressed.outputs(
+                stored.trained, checkpoints, inputs, arguments.interval
+            )
         if weights is not None:
             found = regressed.answers(stored.trained, weights, inputs)
         loss = None if targets is None else float(stored.loss(found, targets.to(found.dtype)))
@@ -234,10 +237,11 @@ def _show(
     said: str,
 ) -> None:
     """Write all rows where that was asked for, and print the first of them."""
-    from steppe._files import write_atomically
+    from steppe._files import write_atomically, writing
 
     if arguments.out is not None:
-        write_atomically(arguments.out, _csv(rows).encode())
+        with writing("out", arguments.out):
+            write_atomically(arguments.out, _csv(rows).encode())
     if arguments.json:
         print_json({**facts, "predictions": rows})
         return

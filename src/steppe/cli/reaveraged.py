@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from steppe._validate import fail
+from steppe._files import writing
+from steppe._validate import called, fail
 from steppe.averaging import (
     EMA,
     OMV,
@@ -85,8 +86,9 @@ class Reaveraged:
             if not self._stored.has_classes:
                 rule = "averages the probabilities of classes, and the run has none"
                 raise fail("average", name, rule, "use averages of weights, such as EMA:decay=0.9")
-            asked = FromStore(known[name], options.get("k", len(self._entries)))
-            self._stored.store.last(asked.k, self._burn_in)  # refuses more than there are
+            with called({"k": "average.k"}):
+                asked = FromStore(known[name], options.get("k", len(self._entries)))
+                self._stored.store.last(asked.k, self._burn_in)  # refuses more than there are
             return asked
         made: Average = build("average", known, name, options, model=self._stored.trained)
         return made
@@ -106,7 +108,8 @@ class Reaveraged:
         stored = self._stored
         about = {"model": name, "plan": stored.plan_digest}
         reason = stored.store.not_private_reason
-        write_weights(stored.folder.average(name), average.weights(), about, reason)
+        with writing("run", stored.folder.path):
+            write_weights(stored.folder.average(name), average.weights(), about, reason)
         with average.applied(stored.trained):
             return row(name, evaluation.scores(stored.trained))
 

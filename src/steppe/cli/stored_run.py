@@ -141,6 +141,7 @@ class StoredRun:
             raise _validate.fail("data", place, rule, f"give other records{arrays}")
         return self.held_out()
 
+    @_validate.called({"place": "data"})
     def other(self, place: str) -> Pairs | tuple[Tensor, None]:
         """Other records, read as the run's own were; with labels where there are any.
 
@@ -213,7 +214,7 @@ class StoredRun:
         found = [entry for entry in self.store.entries() if entry.step > burn_in]
         if not found:
             rule = f"leaves none of the {len(self.store.entries())} stored checkpoints"
-            raise _validate.fail("burn-in", burn_in, rule, "leave out fewer steps")
+            raise _validate.fail("--burn-in", burn_in, rule, "leave out fewer steps")
         with torch.no_grad():
             write_checkpoint(self.trained, self.store.load(found[-1]))
         return found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import nullcontext
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,8 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     from steppe.cli.outcomes import chosen_for, chosen_text, print_outcome, watched
     from steppe.training.folder import RunFolder
 
-    # What a file holds is called by the file's names.
-    naming = nullcontext if arguments.config is not None else named_as_typed
+    naming = named_as_typed if arguments.config is None else partial(_named_in_file, arguments)
     with naming():
         config = _with_ledger(_config(arguments), arguments.ledger)
         folder = arguments.folder or config.tables.get("train", {}).get("run")
@@ -120,6 +120,15 @@ def run(arguments: argparse.Namespace) -> int:
         outcome = trainer.fit()
     print_outcome(outcome, arguments.json, choices)
     return 0
+
+
+def _named_in_file(arguments: argparse.Namespace) -> AbstractContextManager[None]:
+    """Inside the block, errors name keys of the file, and options where they took their place."""
+    names = {}
+    for name, given in (("run", arguments.folder), ("ledger", arguments.ledger)):
+        key = f"train.{name}"
+        names[name] = names[key] = key if given is None else f"--{name}"
+    return _validate.called(names)
 
 
 def _config(arguments: argparse.Namespace) -> Config:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from steppe.errors import SteppeError
+from steppe.errors import BudgetExhausted, SteppeError
 
 # Arguments and keys that an option of another name stands for; the rest are called as it is.
 _OTHER_NAMES = {
@@ -16,14 +16,18 @@ _OTHER_NAMES = {
     "name": "model",
     "model.name": "model",
     "model.factory": "model",
-    "plan.epsilon": "epsilon",
-    "plan.delta": "delta",
 }
-_SAME_NAME = (
-    *("data", "epsilon", "delta", "model", "run", "ledger"),
-    *("classes", "target", "test", "columns", "bounds", "categories", "missing"),
-)
-_NAMES = {**_OTHER_NAMES, **{name: name for name in _SAME_NAME}}
+_SAME_NAME = {
+    "plan": ("epsilon", "delta"),
+    "data": ("classes", "target", "test", "columns", "bounds", "categories", "missing"),
+    "train": ("run", "ledger"),
+    "": ("data", "model"),
+}
+_NAMES = {
+    **_OTHER_NAMES,
+    **{name: name for names in _SAME_NAME.values() for name in names},
+    **{f"{table}.{name}": name for table, names in _SAME_NAME.items() for name in names if table},
+}
 _NAME = "|".join(re.escape(name) for name in sorted(_NAMES, key=len, reverse=True))
 # What only Python can say.
 _NO_OPTION = "numbers=True, or in a TOML file"
@@ -53,8 +57,11 @@ def named_as_typed() -> Iterator[None]:
     """Inside the block, errors about what was typed name its options."""
     try:
         yield
+    except BudgetExhausted:
+        raise  # the number is a sum, which nobody typed
     except SteppeError as error:
-        raise type(error)(as_typed(str(error))) from error
+        error.args = (as_typed(str(error)),)
+        raise
 
 
 def _option(name: str) -> str:

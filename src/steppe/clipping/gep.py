@@ -19,7 +19,7 @@ from steppe.clipping.clip import (
     movable_bound,
     row_norms,
 )
-from steppe.clipping.subspace import chunks, spanned
+from steppe.clipping.subspace import anywhere, chunks, spanned
 
 
 @dataclass(frozen=True)
@@ -138,20 +138,41 @@ class Projected:
     def bases(self) -> list[Tensor]:
         """Orthonormal directions of every chunk, `(weights, bases)` each."""
         if self._bases is None:
-            # Which directions a search starts from is public; a number of its own for each search
-            # makes a run that was taken up again find the same ones.
-            generator = torch.Generator().manual_seed(self._queries)
-            iterations, read = self.clip.power_iterations, self._anchors.gradients
-            with torch.no_grad():
-                self._bases = spanned(read, self._sizes, iterations, generator, self._device)
+            self._bases = self._search()
         return self._bases
 
     def prepare(self) -> None:
         """Find the subspace at the weights as they are, if its turn has come."""
         if self._queries % self.clip.refresh_every == 0:
-            self._bases = None
-            self.bases  # noqa: B018 - at these weights, before any record is read
+            self._bases = self._search()
         self._queries += 1
+
+    @torch.no_grad()
+    def _search(self) -> list[Tensor]:
+        """The subspace at the weights as they are.
+
+        Where no public record has a gradient that is finite any more, the one in use goes on: a
+        run does not end for it, and any directions are as private.
+        """
+        # Which directions a search starts from is public; a number of its own for each search
+        # makes a run that was taken up again find the same ones.
+        generator = torch.Generator().manual_seed(self._queries)
+        iterations, read = self.clip.power_iterations, self._anchors.gradients
+        found = spanned(read, self._sizes, iterations, generator, self._device)
+        if found is not None:
+            return found
+        if self._queries == 0:
+            raise _validate.fail(
+                "public",
+                f"{self._anchors.records} records",
+                "must have gradients that are finite at the weights that training starts from, and "
+                "none has",
+                "look for values that are missing or huge in them",
+            )
+        if self._bases is not None:
+            return self._bases
+        start = anywhere(self._sizes, generator, self._device)
+        return [torch.linalg.qr(directions).Q for directions in start]
 
     def add_(self, out: Tensor, gradients: Captured) -> Tensor:
         """Add the clipped residuals and coordinates; return the norms."""

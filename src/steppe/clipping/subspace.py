@@ -47,7 +47,7 @@ def spanned(
     iterations: int,
     generator: torch.Generator,
     device: torch.device,
-) -> list[Tensor]:
+) -> list[Tensor] | None:
     """Orthonormal directions of every chunk, nearly those of the largest singular values.
 
     Args:
@@ -59,25 +59,35 @@ def spanned(
         device: where the gradients are.
 
     Returns:
-        A `(weights, bases)` matrix for each chunk.
+        A `(weights, bases)` matrix for each chunk; None where no gradient is finite.
 
     Guarantees:
         No more than one of the yielded matrices is held at a time. The directions are finite and
         orthonormal whatever the gradients are, and do not depend on the unit they come in.
     """
-    found = [
-        torch.randn(weights, bases, generator=generator, device="cpu").to(device)
-        for weights, bases in sizes
-    ]
+    found = anywhere(sizes, generator, device)
     for _ in range(iterations):
-        images = [_Image(bases) for bases in found]
+        images, any_finite = [_Image(bases) for bases in found], False
         for matrix in gradients():
             finite = torch.isfinite(matrix).all(1)[:, None]
+            any_finite = any_finite or bool(finite.any())
             parts = torch.where(finite, matrix, 0.0).split([weights for weights, _ in sizes], dim=1)
             for part, image in zip(parts, images, strict=True):
                 image.add(part)
+        if not any_finite:
+            return None
         found = [torch.linalg.qr(image.total).Q for image in images]
     return found
+
+
+def anywhere(
+    sizes: Sequence[tuple[int, int]], generator: torch.Generator, device: torch.device
+) -> list[Tensor]:
+    """Random directions of every chunk, `(weights, bases)` each, not orthonormal."""
+    return [
+        torch.randn(weights, bases, generator=generator, device="cpu").to(device)
+        for weights, bases in sizes
+    ]
 
 
 class _Image:

@@ -14,6 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from steppe._around_step import refuse_modes
 from steppe._dice import Dice
 from steppe._probed import LOOK_AGAIN, crowd, form_of, second_look, state_of
+from steppe._set_up import warn_of_unused
 from steppe.clipping import ClippedSum, Report, probe
 from steppe.clipping.tracing import Tracer
 from steppe.compat.arguments import Arguments, RecordAxis
@@ -37,7 +38,8 @@ class TracedForward:
         tracer: of the current batch, once the module has run on it.
 
     Guarantees:
-        The module is probed on made-up records before it is first traced in a setting. While a
+        The module is probed on made-up records before it is first traced in a setting, and trained
+        weights that noise alone would move are named in a warning. While a
         traced batch waits for its step, a gradient that reaches a weight untraced raises.
     """
 
@@ -54,6 +56,7 @@ class TracedForward:
         self._records: int | None = None
         self._crowd = crowd(batch_size)
         self._reports: dict[object, Report] = {}
+        self._warned: set[str] = set()  # weights that noise alone moves, each named once
         self._probing, self._passes = False, 0
         self._running: ExitStack | None = None
         self._handles: list[RemovableHandle] = [
@@ -129,7 +132,13 @@ class TracedForward:
         setting = state_of(self._module), form_of(example)
         look = functools.partial(self._probe, example)
         if setting not in self._reports:
-            self._reports[setting] = look()
+            found = self._reports[setting] = look()
+            unused, detached = (
+                [name for name in names if name not in self._warned]
+                for names in (found.unused, found.detached)
+            )
+            self._warned.update(unused, detached)
+            warn_of_unused(unused, detached, level=8)  # where the module was called
         elif self._passes in LOOK_AGAIN:
             self._reports[setting] = second_look(self._reports[setting], look)
         self._passes += 1

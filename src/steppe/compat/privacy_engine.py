@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from steppe import _validate
-from steppe._set_up import require_one_process
+from steppe._set_up import require_one_process, require_uncompiled
 from steppe._set_up import trained_parameters as trained_weights
 from steppe.clipping import Flat
 from steppe.clipping import fix as fixed_copy
@@ -231,6 +231,7 @@ class PrivacyEngine:
         batch_first: bool,
     ) -> tuple[nn.Module, Optimizer, PoissonLoader]:
         require_one_process(module)
+        require_uncompiled(module)
         if any(isinstance(hook, Hook) for hook in module._forward_pre_hooks.values()):
             raise MisuseError(
                 f"module={type(module).__name__}: was made private before; build a new module and "

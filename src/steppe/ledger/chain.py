@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from steppe._files import Lock, sync_folder, write_atomically
+from steppe._files import Lock, sync_folder, write_atomically, writing
 from steppe.errors import DataError, MisuseError, StorageError
 
 Record = dict[str, Any]
@@ -86,7 +86,10 @@ def read(path: Path) -> Reading:
             f"ledger={str(path)!r}: is no ledger but a folder; name a file in it."
         ) from None
     except OSError as error:
-        raise DataError(f"ledger={str(path)!r}: cannot be read ({error.strerror}).") from None
+        raise DataError(
+            f"ledger={str(path)!r}: cannot be read ({error.strerror}); name a "
+            "file that can be, or a new one."
+        ) from None
     *lines, torn = data.split(b"\n")
     if lines and not torn and b"\0" in lines[-1]:
         # After a loss of power the end of a write can be on the disk without its beginning.
@@ -119,7 +122,8 @@ class Writer:
     """
 
     def __init__(self, path: Path) -> None:
-        _make_folder(path.parent)
+        with writing("ledger", path):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path = path = path.resolve()  # two names of one file must meet at one lock
         # Beside the file and not on it, so that the file may be replaced under the lock.
         self._lock: Lock | None = None
@@ -244,20 +248,12 @@ def _damage(path: Path, number: int, rule: str) -> DataError:
     )
 
 
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise storage_error(folder, error) from error
-
-
 def _locked(lock: Path, path: Path) -> Lock:
-    try:
-        return Lock(lock)
-    except BlockingIOError:
-        raise MisuseError(
-            f"ledger={str(path)!r}: another run writes to it; wait for its end, since two writers "
-            "could both spend what is left."
-        ) from None
-    except OSError as error:
-        raise storage_error(lock, error) from error
+    with writing("ledger", path):
+        try:
+            return Lock(lock)
+        except BlockingIOError:
+            raise MisuseError(
+                f"ledger={str(path)!r}: another run writes to it; wait for its end, since two "
+                "writers could both spend what is left."
+            ) from None

@@ -22,6 +22,13 @@ _REMEDIES = {
     "data": "give the same people's data the same name (data_name=, or called under "
     "[data]), also from another file, and other people's data a ledger of their own"
 }
+# Who shares a budget that is used up, and what to do: for a new run, and for one that goes on.
+_NEW = ("all before it", "plan a run with a smaller epsilon")
+_RESUMED = (
+    "all others, some of them since it was interrupted,",
+    "its steps so far are paid for, so that its checkpoints may be used as they are, and the rest "
+    "cannot be taken: plan a new run with a smaller epsilon",
+)
 
 
 class Ledger:
@@ -197,7 +204,8 @@ class Ledger:
                     "resume with the same data, or begin a new run",
                 )
             rest = minus(cost(plan, plan.total_steps), cost(plan, found.charged))
-            self._check(books, plan, data, rest, found.not_private_reason or not_private_reason)
+            reason = found.not_private_reason or not_private_reason
+            self._check(books, plan, data, rest, reason, resumed=True)
             about = {"not_private_reason": not_private_reason}
             following = announcement(plan, found.charged, block)
             enter(writer, books, opening("resume", run, about, following))
@@ -254,6 +262,8 @@ class Ledger:
         data: Mapping[str, Any],
         rest: Cost,
         not_private_reason: str | None,
+        *,
+        resumed: bool = False,
     ) -> None:
         """Refuse what cannot be added up with what is there, or does not fit any more."""
         header = books.header or {}
@@ -291,10 +301,11 @@ class Ledger:
                 )
             together = books.epsilon(budget["delta"], rest)
             if together > budget["epsilon"]:
+                others, remedy = _RESUMED if resumed else _NEW
                 raise BudgetExhausted(
-                    f"epsilon={together:.4f}: is what this run and all before it would cost "
+                    f"epsilon={together:.4f}: is what this run and {others} would cost "
                     f"together, and the ledger allows {budget['epsilon']:g} at "
-                    f"delta={budget['delta']:g}; plan a run with a smaller epsilon."
+                    f"delta={budget['delta']:g}; {remedy}."
                 )
 
 

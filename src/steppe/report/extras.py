@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from steppe._files import in_turn
+from steppe._files import in_turn, writing
 from steppe._validate import fail
 from steppe.report.calibration import calibration
 from steppe.report.run import EXTRAS, read_extras, require_run
@@ -142,5 +142,5 @@ def _finite(value: Any) -> bool:
 def _add(run: Path, part: str, facts: Mapping[str, Any]) -> None:
     """Put a part beside what others have added, or are adding at this moment."""
     require_run(run)
-    with in_turn(run):
+    with writing("run", run), in_turn(run):
         write_json(run / EXTRAS, {**read_extras(run), part: facts})

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
-from steppe._files import write_atomically
+from steppe._files import write_atomically, writing
 from steppe._validate import fail
 from steppe.report.comparison import comparison_sections
 from steppe.report.markup import Child, Markup, joined, tag
@@ -50,7 +50,8 @@ def write(runs: Sequence[Path], out: Path) -> Path:
     if not path.parent.is_dir():
         rule = "lies in a folder that does not exist"
         raise fail("out", str(out), rule, "make the folder first, or choose another")
-    write_atomically(path, render(read).encode())
+    with writing("out", path):
+        write_atomically(path, render(read).encode())
     return path
 
 

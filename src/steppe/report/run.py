@@ -169,8 +169,16 @@ def read_run(folder: Path) -> Run:
     )
     if run.epsilon is not None:
         return run
-    # Where nothing is promised, the log's ε is a number without a meaning.
-    return replace(run, evaluations=tuple(replace(e, epsilon=None) for e in run.evaluations))
+    # Where nothing is promised, the ε of the log or of the plan is a number without a meaning.
+    evaluations = tuple(replace(e, epsilon=None) for e in run.evaluations)
+    return replace(run, evaluations=evaluations, plan=_without_budget(plan))
+
+
+def _without_budget(plan: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The plan without the ε that was asked for."""
+    if plan is None or not isinstance(asked := plan.get("asked"), dict):
+        return plan
+    return {**plan, "asked": {name: value for name, value in asked.items() if name != "epsilon"}}
 
 
 def require_run(folder: Path) -> None:

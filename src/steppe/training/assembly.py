@@ -23,6 +23,13 @@ from steppe.training.planning import PLACES, PLAN_KEYS, settle
 TABLES = ("data", "model", "plan", "optimizer", "scheduler", "averages", "train")
 _COUNTS = ("store_every", "checkpoint_every", "evaluate_every", "block", "physical_batch")
 _TRAIN_KEYS = (*_COUNTS, "run", "keep", "publish", "ledger", "loss", "seed", "progress")
+_KEPT_KEYS = ("last", "every")
+# Python's arguments by the keys that they come from, for what is checked when all are together.
+CALLED = {
+    **naming.keys_of("plan", PLAN_KEYS),
+    **naming.keys_of("train", _TRAIN_KEYS),
+    **naming.keys_of("data", ("classes", "groups", "public")),
+}
 _LARGEST_SEED = 2**63 - 1
 # Arguments of schedulers that mean the length of the run.
 _LENGTHS = ("T_max", "total_iters", "total_steps")
@@ -89,7 +96,7 @@ def _check_train(train: Mapping[str, Any]) -> None:
         raise _validate.fail(
             "train.keep", keep, "must be a table", "write keep = { last = 20 }, say"
         )
-    naming.check_keys("train.keep", keep, ("last", "every"))
+    naming.check_keys("train.keep", keep, _KEPT_KEYS)
 
 
 class Assembly:
@@ -168,7 +175,10 @@ class Assembly:
 
     @property
     def _keep(self) -> Keep | None:
-        return Keep(**self._train["keep"]) if "keep" in self._train else None
+        if "keep" not in self._train:
+            return None
+        with _validate.called(naming.keys_of("train.keep", _KEPT_KEYS)):
+            return Keep(**self._train["keep"])
 
     @property
     def _no_outputs(self) -> str | None:
@@ -213,6 +223,7 @@ class Assembly:
             self._train.setdefault("store_every", max(1, self.known_plan.total_steps // _STORED))
         return made
 
+    @_validate.called(CALLED)
     def _require_keepable(self) -> None:
         """What a trainer would refuse about averages, for who only plans a run as well; and which
         of them is published, in full."""
@@ -228,7 +239,8 @@ class Assembly:
             naming.check_keys(where, options, ("k",))
             if "k" not in options:
                 raise _validate.fail(f"{where}.k", None, f"is needed by {name}", "add k = 20")
-            return FromStore(known[name], options["k"])
+            with _validate.called(naming.keys_of(where, ("k",))):
+                return FromStore(known[name], options["k"])
         if name == "PowerAverages":
             made_later: Snapshots = naming.build(where, {name: Snapshots}, name, options)
             return made_later
@@ -253,6 +265,7 @@ class Assembly:
         return chosen
 
 
+@_validate.called(CALLED)
 def _whole_ledger(given: str) -> str:
     """The full path, also for who resumes from another folder; refused before data are loaded."""
     ledger = Ledger(Path(given).expanduser() if given else given)

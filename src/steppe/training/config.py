@@ -31,7 +31,7 @@ from torch import nn
 
 from steppe import _validate
 from steppe.plan import Plan
-from steppe.training.assembly import TABLES, Assembly, check
+from steppe.training.assembly import CALLED, TABLES, Assembly, check
 from steppe.training.folder import RunFolder
 from steppe.training.loading import reading
 from steppe.training.naming import check_keys
@@ -80,6 +80,18 @@ class Config:
         """A fresh model; `loading.trained_part` of it has the names of the run's weights."""
         return self.assemble().model
 
+    def require_augment(self, augment: Any) -> None:
+        """Refuse several views of a record where nothing makes them, before data are loaded.
+
+        Args:
+            augment: the function that a file cannot hold, or None.
+        """
+        views = self.tables.get("plan", {}).get("views", 1)
+        if augment is None and isinstance(views, int) and views > 1:
+            rule = "needs a function that makes the views of a record, and a file cannot hold one"
+            remedy = "leave it out, or train in Python: read(file).trainer(augment=…)"
+            raise _validate.fail("plan.views", views, rule, remedy)
+
     def trainer(self, run: str | Path | None = None, **options: Any) -> Trainer:
         """The trainer of this configuration.
 
@@ -87,15 +99,17 @@ class Config:
             run: the run's folder; None for `train.run`, or a new one under `runs/`.
             options: arguments of `Trainer` that a file cannot hold, such as `callbacks`.
         """
+        self.require_augment(options.get("augment"))
         assembly = self.assemble()
         where = run if run is not None else self.tables.get("train", {}).get("run")
-        trainer = Trainer(
-            assembly.trained,
-            assembly.data,
-            assembly.plan,
-            run=where,
-            **{**assembly.options, **options},
-        )
+        with _validate.called(CALLED if run is None else {**CALLED, "run": "run"}):
+            trainer = Trainer(
+                assembly.trained,
+                assembly.data,
+                assembly.plan,
+                run=where,
+                **{**assembly.options, **options},
+            )
         trainer.toml = write_toml(assembly.resolved)
         trainer.reasons = assembly.reasons
         inputs = reading(assembly.resolved["data"])

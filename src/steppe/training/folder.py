@@ -23,7 +23,8 @@ from steppe.errors import DataError, MisuseError
 from steppe.ledger.chain import storage_error
 from steppe.plan import Plan
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# What the system says of files that are written; a user's own code may raise the others as well.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 class RunFolder:
@@ -37,7 +38,10 @@ class RunFolder:
         if path is None:
             now = time.strftime("%Y%m%d-%H%M%S", time.localtime())
             path = Path("runs") / f"{now}-{secrets.token_hex(2)}"
-        self.path = _validate.path("run", path, 'write run="runs/first", say')
+        remedy = 'write run="runs/first", say'
+        self.path = _validate.path("run", path, remedy)
+        if path == "":
+            raise _validate.fail("run", path, "must name a folder", remedy)
         self.config = self.path / "config.json"
         self.toml = self.path / "run.toml"
         self.plan = self.path / "plan.json"
@@ -74,7 +78,8 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """The folder for one process alone, made closed to other users; a full disk in words."""
+        """The folder for one process alone, made closed to other users; a disk that is full or
+        read-only in words."""
         self._refuse_a_file()
         with room_left(self.path):
             self._make()
@@ -85,8 +90,6 @@ class RunFolder:
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            if error.errno in _NO_ROOM:
-                raise
             rule = f"cannot be made ({error.strerror})"
             remedy = "name a folder in a place where you may write"
             raise _validate.fail("run", str(self.path), rule, remedy) from error
@@ -142,13 +145,15 @@ class RunFolder:
 
 @contextmanager
 def room_left(path: Path) -> Iterator[None]:
-    """A full disk in words; other errors of the system as they are."""
+    """A folder that cannot be written, in words; errors about other files as they are."""
     try:
         yield
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        named = Path(error.filename) if isinstance(error.filename, str) else None
+        inside = named is not None and named.resolve().is_relative_to(path.resolve())
+        if error.errno not in _NO_ROOM and not inside:
             raise
-        raise storage_error(Path(error.filename or path), error) from error
+        raise storage_error(named or path, error) from error
 
 
 def write_json(path: Path, value: Any) -> None:

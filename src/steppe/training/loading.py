@@ -86,6 +86,7 @@ class Loaded:
         return tensors is not None and tensors[0].dim() == 2
 
 
+@_validate.called(naming.keys_of("data", DATA_KEYS))
 def load_data(
     table: dict[str, Any],
     reasons: dict[str, str] | None = None,
@@ -216,7 +217,8 @@ def make_model(
         if "name" not in table and data is not None:
             table["name"], reasons["model"] = _chosen(data)
         name, options = naming.name_and_options("model", table)
-        known = models.parameters(name)
+        with _validate.called({"name": "model.name"}):
+            known = models.parameters(name)
         for key, value in ({} if data is None else _sizes(data)).items():
             if key in known and key not in options:
                 table[key] = options[key] = value
@@ -224,7 +226,8 @@ def make_model(
             rule = f"is needed by {name}, and the data do not say it"
             raise _validate.fail("data.classes", None, rule, "declare the number of labels")
         try:
-            return _fixed(models.create(name, **options), reasons)
+            with _validate.called(naming.keys_of("model", (*known, *options))):
+                return _fixed(models.create(name, **options), reasons)
         except (TypeError, RuntimeError) as error:  # a size that torch cannot hold
             raise _validate.fail(
                 "model", options, f"{name} cannot be made: {error}", "correct its sizes"

@@ -27,7 +27,7 @@ from steppe.training.moment import Moment
 from steppe.training.outcome import Outcome, promised, row
 from steppe.training.progress import Bar
 from steppe.training.publishing import LAST
-from steppe.training.shared_ledger import cost_together
+from steppe.training.shared_ledger import cost_together, without_machine
 
 if TYPE_CHECKING:
     from steppe.averaging import CheckpointStore
@@ -243,7 +243,7 @@ class Loop:
                 "lost": outcome.lost,
                 "seconds": outcome.seconds,
                 "not_private_reason": reason,
-                "ledger": outcome.ledger,
+                "ledger": without_machine(outcome.ledger, folder.path),
                 "citation": bibtex(plan, trainer.optimizer, *trainer.kept.methods),
                 "layers": [asdict(line) for line in self._private.report().rows],
             },

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import is_dataclass
 from typing import Any
 
-from steppe._validate import fail
+from steppe._validate import called, fail
 from steppe.errors import ConfigurationError
 
 Table = Mapping[str, Any]
@@ -18,7 +18,7 @@ def place(where: str, given: Any) -> Any:
     """A choice for one of the plan's places.
 
     Args:
-        where: `plan.clip`, `plan.point`, `plan.noise` or `plan.sampling`.
+        where: `plan.clip`, `plan.point`, `plan.noise` or `plan.sampling`; of an option `--clip`.
         given: a table with the `name` of a class and its arguments, or the name alone.
 
     Returns:
@@ -31,7 +31,8 @@ def place(where: str, given: Any) -> Any:
         1.0
     """
     name, options = name_and_options(where, given)
-    return build(where, _places()[where.removeprefix("plan.")], name, options)
+    kind = where.removeprefix("plan.").removeprefix("--")
+    return build(where, _places()[kind], name, options)
 
 
 def build(
@@ -64,12 +65,19 @@ def build(
         if needed and key not in options and key not in fixed:
             raise fail(f"{where}.{key}", None, f"is needed by {name}", f"add {key} = …")
     given = {key: _tuples(value) for key, value in options.items()}
+    inside = keys_of(where, free)
     try:
-        return made(**fixed, **given)
+        with called({**inside, **{f"{name}.{key}": path for key, path in inside.items()}}):
+            return made(**fixed, **given)
     except ConfigurationError:
         raise
     except (TypeError, ValueError) as error:
         raise fail(where, dict(options), f"is refused by {name}: {error}", "correct it") from error
+
+
+def keys_of(table: str, keys: Iterable[str]) -> dict[str, str]:
+    """The keys of a table, for `_validate.called`: `plan.epsilon` by `epsilon`."""
+    return {key: f"{table}.{key}" for key in keys}
 
 
 def name_and_options(where: str, given: Any) -> tuple[str, dict[str, Any]]:

@@ -13,8 +13,14 @@ from steppe.training import naming, recipes
 
 PLACES = ("clip", "point", "noise", "sampling")
 PLAN_KEYS = tuple(item.name for item in fields(Plan) if item.name != "population_source")
+_CALLED = {
+    **naming.keys_of("plan", PLAN_KEYS),
+    "rate": "optimizer.lr",
+    "momentum": "optimizer.momentum",
+}
 
 
+@_validate.called(_CALLED)
 def settle(
     plan: dict[str, Any],
     optimizer: dict[str, Any],

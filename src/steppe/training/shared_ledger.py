@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from steppe.ledger import Ledger
+from steppe.ledger import Ledger, Run
 
 
-def runs_before(ledger: Ledger, run: str) -> int:
+def runs_before(known: Mapping[str, Run], run: str) -> int:
     """How many runs had been charged when a run began.
 
     Args:
-        ledger: the ledger.
-        run: the id of the run, which may not be in it yet.
+        known: the runs of the ledger, in the order in which they began.
+        run: the id of the run, which may not be among them yet.
     """
-    found = list(ledger.runs().values())
-    names = [one.id for one in found]
-    earlier = found[: names.index(run)] if run in names else found
+    earlier = itertools.takewhile(lambda one: one.id != run, known.values())
     return sum(one.charged > 0 for one in earlier)
 
 
@@ -30,6 +32,27 @@ def standing(path: str, before: int) -> str:
     """
     counted = "1 run" if before == 1 else f"{before} runs"
     return f"ledger: {path}, {f'{counted} before this one' if before else 'new'}"
+
+
+def without_machine(facts: Mapping[str, Any] | None, run: Path) -> dict[str, Any] | None:
+    """What a run says about its ledger, for a file that may be passed on.
+
+    Args:
+        facts: with the full `path` of a ledger that was named, which tells about the machine.
+        run: the run's folder, from which the path is written; where the two have no folder in
+            common, the file's name alone, and `config.json` has the rest.
+
+    Examples:
+        >>> without_machine({"runs": 2, "path": "/ann/patients.jsonl"}, Path("/ann/runs/first"))
+        {'runs': 2, 'path': '../../patients.jsonl'}
+        >>> without_machine({"path": "/ann/patients.jsonl"}, Path("/data/runs/first"))
+        {'path': 'patients.jsonl'}
+    """
+    if facts is None or "path" not in facts:
+        return None if facts is None else dict(facts)
+    path, run = Path(facts["path"]), run.resolve()
+    apart = os.path.commonpath((path, run)) == path.anchor
+    return {**facts, "path": path.name if apart else os.path.relpath(path, run)}
 
 
 def cost_together(ledger: Ledger, delta: float) -> dict[str, Any]:

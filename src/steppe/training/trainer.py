@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from steppe import _validate
 from steppe.averaging import CheckpointStore, Keep
-from steppe.ledger import Account, Anchor, Ledger
+from steppe.ledger import Account, Anchor, Ledger, Run
 from steppe.noise import Source
 from steppe.plan import Plan
 from steppe.private import Private, make_private
@@ -275,17 +275,15 @@ class Trainer:
         notes = (f"chosen: {name} = {why}" for name, why in chosen.items())
         return loop.run((*self._ledger_notes(), *notes))
 
-    def look_at_ledger(self, run: str = "") -> str | None:
-        """Which ledger was named and how many runs it has before this one; None for one's own.
-
-        Args:
-            run: the run's id, where it is in the ledger already.
-        """
+    def look_at_ledger(self) -> str | None:
+        """Which ledger was named and how many runs it has already; None for one's own."""
         if not self._ledger_is_named:
             return None
+        return standing(**self._named(self.ledger.runs(), ""))
+
+    def _named(self, known: Mapping[str, Run], run: str) -> dict[str, Any]:
         path = str(self.ledger.path.resolve())
-        self.named_ledger = {"path": path, "before": runs_before(self.ledger, run)}
-        return standing(**self.named_ledger)
+        return {"path": path, "before": runs_before(known, run)}
 
     def _ledger_notes(self) -> list[str]:
         return [standing(**self.named_ledger)] if self.named_ledger else []
@@ -303,8 +301,10 @@ class Trainer:
         """The run's hold on the ledger, which it enters only once."""
         reason = self.statement.not_private_reason
         plan, data, block = self.plan, self.data, self.block
-        self.look_at_ledger(run)
-        if not (run in self.ledger.runs() or anchor.length):
+        known = self.ledger.runs()
+        if self._ledger_is_named:
+            self.named_ledger = self._named(known, run)
+        if not (run in known or anchor.length):
             return self.ledger.begin(plan, data, block=block, run=run, not_private_reason=reason)
         account = self.ledger.resume(
             run, plan, data, block=block, anchor=anchor, not_private_reason=reason

@@ -111,7 +111,7 @@ def probe(
                 locator.recount(look(subject, more, _SEED))
         layouts = locator.layouts()
         among = synthetic(example, _COMPANY, generator, style)
-        note = _require_agreement(subject, batch, others, among, layouts, place)
+        note, reaching = _require_agreement(subject, batch, others, among, layouts, place)
         with shifted(subject, place):
             require_no_mixing_by_chance(subject, batch, others, _SEED + _OTHER_NUMBERS)
             untried = require_deaf_to_values(subject, batch, generator, _SEED, locator)
@@ -121,9 +121,8 @@ def probe(
                 with _any_number(crowd):
                     many = synthetic(example, crowd, generator, style)
                     require_no_crowd(subject, many, layouts, _SEED)
-    return _report(
-        first, parameters, locator.layouts(), [note, untried, attributes, _zeros_note(place)]
-    )
+    notes = [note, untried, attributes, _zeros_note(place)]
+    return _report(first, parameters, locator.layouts(), reaching, notes)
 
 
 def _zeros_note(place: Shift | None) -> str | None:
@@ -142,16 +141,17 @@ def _require_agreement(
     among: Any,
     layouts: list[Layouts],
     place: Shift | None,
-) -> str | None:
+) -> tuple[str | None, frozenset[str]]:
     """The checks of gradients, where autograd's own are finite.
 
     Returns:
-        Why a check could be made in part only, or None.
+        Why a check could be made in part only, or None; and the weights that reach the loss.
     """
     for here in dict.fromkeys((place, START)):
         with shifted(subject, here):
             require_steady(subject, batch, _SEED)
-            if not require_right_gradients(subject, batch, layouts, _SEED):
+            reaching = require_right_gradients(subject, batch, layouts, _SEED)
+            if reaching is None:
                 continue
             require_alone(subject, batch, others, layouts, _SEED)
             with _any_number(_COMPANY):
@@ -159,7 +159,7 @@ def _require_agreement(
                 note = require_no_company(subject, among, layouts, _SEED, parts)
             with _any_number(1):
                 require_no_company(subject, among, layouts, _SEED, (slice(None, 1),))
-            return note
+            return note, reaching
     raise UnsupportedModelError(
         "gradients=not finite: must be numbers on inputs from N(0, 1) or [0, 1) with labels 0 and "
         "1; check the scale of the initial weights, and roots and logarithms near zero."
@@ -185,6 +185,7 @@ def _report(
     sight: Sight,
     parameters: Mapping[str, Tensor],
     layouts: list[Layouts],
+    reaching: frozenset[str],
     notes: list[str | None],
 ) -> Report:
     names = {id(p): name for name, p in parameters.items()}
@@ -196,6 +197,7 @@ def _report(
         tuple(name for name in parameters if name not in used),
         _bytes_per_record(sight),
         tuple(note for note in notes if note is not None),
+        tuple(name for name in parameters if name in used - reaching),
     )
 
 

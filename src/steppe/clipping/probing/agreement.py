@@ -31,17 +31,18 @@ _TOLERANCE = 2e-3
 
 def require_right_gradients(
     subject: Subject, batch: Any, layouts: list[Layouts], seed: int
-) -> bool:
+) -> frozenset[str] | None:
     """The engine's norms and sums against autograd's, on the same random numbers.
 
     Returns:
-        False where autograd's own are not finite, and nothing can be compared.
+        The weights that reach the loss, by name. None where autograd's own gradients are not
+        finite, and nothing can be compared.
     """
     factors = torch.tensor([1.0, -0.5, 2.0], device=subject.device)
     try:
-        norms, total = _by_autograd(subject, batch, factors, seed)
+        norms, total, reaching = _by_autograd(subject, batch, factors, seed)
         if not bool(torch.isfinite(norms).all()):
-            return False
+            return None
         found_norms, found_total = _by_engine(subject, batch, layouts, factors, seed)
     except SteppeError:
         raise
@@ -63,7 +64,7 @@ def require_right_gradients(
                 f"{worst:.1e}; report the layer, and freeze it or write it with torch.nn layers "
                 "meanwhile."
             )
-    return True
+    return reaching
 
 
 def require_alone(
@@ -177,9 +178,10 @@ def _by_engine(
 
 def _by_autograd(
     subject: Subject, batch: Any, factors: Tensor, seed: int
-) -> tuple[Tensor, list[Tensor]]:
-    """The same from one plain graph and one backward pass for each record."""
-    leaves = list(subject.parameters.values())
+) -> tuple[Tensor, list[Tensor], frozenset[str]]:
+    """The same from one plain graph and one backward pass for each record, and the names of the
+    weights that these passes come to."""
+    leaves, reaching = list(subject.parameters.values()), set()
     norms = factors.new_zeros(len(leaves), len(factors), dtype=torch.float64)
     total = [torch.zeros_like(leaf, dtype=wide_dtype(leaf)) for leaf in leaves]
     alias = each(torch.clone, batch)
@@ -199,8 +201,9 @@ def _by_autograd(
             grads = torch.autograd.grad(
                 losses[record], leaves, allow_unused=True, retain_graph=True
             )
-            for i, grad in enumerate(grads):
+            for i, (name, grad) in enumerate(zip(subject.parameters, grads, strict=True)):
                 if grad is not None:
+                    reaching.add(name)
                     norms[i, record] = wide(grad).double().norm()
                     total[i].add_(wide(grad), alpha=factor)
-    return norms, total
+    return norms, total, frozenset(reaching)

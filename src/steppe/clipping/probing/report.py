@@ -31,6 +31,7 @@ class Report:
         unused: trained weights that no record uses; they get noise only.
         bytes_per_record: activations and output gradients that one record keeps alive.
         notes: checks that could not be made, in words.
+        detached: trained weights that records use and that no gradient comes back to.
     """
 
     layouts: list[Layouts]
@@ -38,6 +39,7 @@ class Report:
     unused: tuple[str, ...]
     bytes_per_record: int
     notes: tuple[str, ...] = ()
+    detached: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """The layer table, for reading."""
@@ -47,6 +49,7 @@ class Report:
             for row in self.rows
         ]
         lines += [(name, "none", "unused", "", "no record uses it") for name in self.unused]
+        lines += [(name, "none", "detached", "", "no gradient returns") for name in self.detached]
         widths = [max(len(line[i]) for line in [head, *lines]) for i in range(len(head))]
         text = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in [head, *lines]]
         memory = f"memory: {self.bytes_per_record / 2**20:.2f} MB a record"
