@@ -390,8 +390,11 @@ def test_the_noise_of_every_query_is_the_planned_one(method: Method) -> None:
 @every_method
 def test_pieces_of_a_batch_are_the_batch(method: Method) -> None:
     plan = method.plan()
-    # Public records come in pieces too, and directions of small weight turn with rounding.
-    close = {"rtol": 1e-4, "atol": 1e-4} if inside_only(plan) else {"rtol": 1e-9, "atol": 1e-11}
+    close = {"rtol": 1e-9, "atol": 1e-11}
+    if isinstance(plan.clip, steppe.GEP):
+        # Public records come in pieces too, and directions turn with the rounding of float32: those
+        # of small weight far, which a residual makes up for up to what is clipped apart.
+        close = dict.fromkeys(close, 1e-4 if inside_only(plan) else 1e-6)
     whole = finish(private_run(plan, steppe.SeededSource(3)))
     physical = finish(private_run(plan, steppe.SeededSource(3), physical_batch=2))
     torch.testing.assert_close(physical, whole, **close)
