@@ -316,6 +316,33 @@ def test_capped_sampling_is_accounted_as_such() -> None:
     assert "No second opinion" in text
 
 
+def test_fixed_shapes_cost_nothing_and_are_said() -> None:
+    capped = plan(sampling=CappedPoisson(), adjacency="zero-out")
+    fixed = replace(capped, sampling=CappedPoisson(fixed_shapes=True))
+    assert plan().padded_to is None
+    assert capped.padded_to is None
+    assert fixed.padded_to == fixed.cap == capped.cap
+    assert replace(fixed, sampling=CappedPoisson(9, fixed_shapes=True)).padded_to == 9
+    assert fixed.event() == capped.event()
+    assert fixed.segments() == capped.segments()
+    assert fixed.epsilon_spent() == capped.epsilon_spent()
+    assert fixed.sigma == capped.sigma
+    assert fixed.digest() != capped.digest()  # it runs another program
+    assert fixed.to_dict()["sampling"] == {
+        "kind": "CappedPoisson",
+        "cap": None,
+        "fixed_shapes": True,
+    }
+    words = f"at most {fixed.cap} of them, filled up to {fixed.cap} rows so that shapes do not tell"
+    assert words in fixed.statement().items["assumptions"]
+    assert "filled up" not in str(capped.statement())
+    assert fixed.statement().to_dict()["fixed_shapes"] is True
+    assert capped.statement().to_dict()["fixed_shapes"] is False
+    assert "size of the first batch" in str(capped.statement())
+    assert "size of the first batch" not in str(fixed.statement())
+    assert "; the time that kernels take on the first batch." in str(fixed.statement())
+
+
 def test_event_is_made_of_the_numbers_in_use() -> None:
     run = plan()
     assert run.event() == dpa.SelfComposedDpEvent(

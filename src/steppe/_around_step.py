@@ -7,6 +7,7 @@ import math
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from torch.optim import Optimizer
 from steppe.clipping import ClippedSum
 from steppe.clipping.tracing import is_marked
 from steppe.errors import IsolationError, MisuseError
+from steppe.plan import Plan
 
 
 def refuse_modes(engine: ClippedSum) -> None:
@@ -34,6 +36,16 @@ def refuse_modes(engine: ClippedSum) -> None:
         raise MisuseError(
             "detect_anomaly=on: must be off around make_private and its steps, because its error "
             "would tell that a record's gradient is not finite; look for anomalies on made-up data."
+        )
+
+
+def require_whole(plan: Plan, name: str, given: Any) -> None:
+    """Refuse a batch in parts where shapes are fixed, whatever its size."""
+    if plan.padded_to is not None:
+        raise MisuseError(
+            f"{name}={type(given).__name__}: must be the whole batch where shapes are fixed, since "
+            "the number of parts would tell its size; pass what was drawn to step(), and set "
+            "physical_batch for what goes through the model at once."
         )
 
 

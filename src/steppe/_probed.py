@@ -13,6 +13,7 @@ from torch.nn.modules import module as all_modules
 from steppe.clipping import ClippedSum
 from steppe.clipping.batches import each
 from steppe.clipping.physical import fitting_physical_batch
+from steppe.clipping.pieces import require_zeros_taken
 from steppe.clipping.probing import Report, probe
 from steppe.clipping.probing.shift import padding_by_table
 from steppe.errors import IsolationError, MisuseError, SteppeError
@@ -33,7 +34,7 @@ class Probed:
         model: what is trained.
         engine: told where the records lie, and how many to take at once if nobody said.
         example: a batch of the data without records.
-        batch_size: how many records a step takes on average.
+        batch_size: how many records a step takes on average, those that fill it up included.
 
     Guarantees:
         No value of a batch is read: its structure, types and shapes are all that a probe sees.
@@ -68,6 +69,8 @@ class Probed:
             # Without its rows: the probe looks at shapes and types alone.
             self._batches[form] = each(lambda tensor: tensor[:0], batch)
             self._reports[state, form] = self._probe(self._batches[form], self._crowd)
+            if self._engine.padded_to is not None:
+                require_zeros_taken(self._engine.objective, self._batches[form])
         return self._reports[state, form]
 
     def look_again(self) -> None:

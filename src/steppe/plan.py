@@ -125,6 +125,13 @@ class Plan:
         return None
 
     @property
+    def padded_to(self) -> int | None:
+        """How many rows every step's batch is filled up to where shapes are fixed, or None."""
+        sampling = self.sampling
+        fixed = isinstance(sampling, CappedPoisson) and sampling.fixed_shapes
+        return self.cap if fixed else None
+
+    @property
     def total_steps(self) -> int:
         """The number of steps the plan pays for."""
         if self.steps is not None:
@@ -286,6 +293,7 @@ class Plan:
             sensitivity=self.sensitivity,
             queries=self.queries,
             rounded_noise=bool(self.noise.grid),
+            fixed_shapes=self.padded_to is not None,
             digest=self.digest(),
             not_private_reason=not_private_reason,
         )

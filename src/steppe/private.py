@@ -13,7 +13,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from steppe import _validate
-from steppe._around_step import OwnSteps, refuse_modes, require_movement, require_untouched
+from steppe._around_step import (
+    OwnSteps,
+    refuse_modes,
+    require_movement,
+    require_untouched,
+    require_whole,
+)
 from steppe._probed import LOOK_AGAIN, Probed
 from steppe._set_up import (
     losses_of,
@@ -135,6 +141,7 @@ def make_private(
         physical_batch=physical_batch,
         kernels=kernels,
         public=public,
+        padded_to=plan.padded_to,
     )
     refuse_private_as_public(rows, public)
     refuse_modes(engine)
@@ -168,7 +175,8 @@ class Private:
         self.model, self.optimizer, self.plan, self.engine = model, optimizer, plan, engine
         self.groups = groups
         self._not_private_reason = source.not_private_reason
-        self._probed = Probed(model, engine, rows.example(), plan.batch_size)
+        in_a_step = plan.padded_to or plan.batch_size
+        self._probed = Probed(model, engine, rows.example(), in_a_step)
         self._parts: list[Any] = []
         self._offered = (-1, 0)  # the step of the batch that was handed out last, and its records
         self._probed.expect(())
@@ -219,7 +227,9 @@ class Private:
         """Put a part of the drawn batch aside; `step()` without a batch then uses all parts.
 
         The parts must hold every drawn record once: their number is checked, the rest is yours.
+        Refused where the plan fixes the shapes: the number of parts would tell the batch's size.
         """
+        require_whole(self.plan, "part", part)
         count(part)  # refuses what is no batch while nothing is put aside yet
         self._parts.append(part)
 
@@ -237,6 +247,8 @@ class Private:
         if self.steps_done >= self.plan.total_steps:
             self._step.take(())  # which refuses: the plan is used up, whatever the batch is
         self._own_steps.require_alone()
+        if batch is None:
+            require_whole(self.plan, "batch", None)
         parts = self._parts if batch is None else [*self._parts, batch]
         found = sum(count(part) for part in parts)
         if self._drawn is None or found != self._drawn:

@@ -64,13 +64,11 @@ class PrivateStep:
         source: Source,
         padding: Mapping[str, int] | None = None,
     ) -> None:
-        if engine.clip != plan.clip or engine.l2 != plan.l2:
-            raise _validate.fail(
-                "engine.clip",
-                engine.clip,
-                f"must be the plan's {plan.clip}",
-                "make it from the plan",
-            )
+        for name in ("clip", "l2", "padded_to"):
+            found, planned = getattr(engine, name), getattr(plan, name)
+            if found != planned:
+                rule = f"must be the plan's {planned}"
+                raise _validate.fail(f"engine.{name}", found, rule, "make it from the plan")
         if isinstance(optimizer, DPAdam):
             optimizer.require_noise_of(plan)
         self.plan, self.engine, self.optimizer = plan, engine, optimizer

@@ -1,8 +1,9 @@
-"""Bugs of adaptive clips, each put into a working private run, and the checks that must notice."""
+"""Bugs of adaptive clips and of padding, each in a working run, and the checks that must notice."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from audit_subjects import CLIP, gep, mlp, per_layer, quantile
@@ -18,7 +19,9 @@ from steppe.audit import (
     sensitivity,
     silence,
 )
-from steppe.clipping.captured import Captured
+from steppe.clipping import ClippedSum
+from steppe.clipping.captured import Captured, Found
+from steppe.clipping.engine import Buffer
 from steppe.clipping.gep import Projected
 from steppe.clipping.per_layer import Layered
 from steppe.clipping.quantile import Following
@@ -112,6 +115,33 @@ class _ResidualNotClipped(Projected):
         return super()._factors(part, bound)
 
 
+class _PaddingSpeaks(ClippedSum):
+    """Rows that only fill a batch up are clipped and added like records."""
+
+    def add_slots_(
+        self, out: Buffer, found: Found, records: int, scale: float = 1.0, padding: int = 0
+    ) -> Tensor:
+        return super().add_slots_(out, found, records, scale)[: records - padding]
+
+
+class _PaddingCounts(Following):
+    """What adds no gradient is still counted as a record with a long one."""
+
+    def add_(self, out: Tensor, gradients: Captured) -> Tensor:
+        out[-1] -= gradients.padding * self.clip.count_weight / 2
+        return super().add_(out, gradients)
+
+
+def speaking(private: Private, records: int) -> None:
+    """Let padding say something."""
+    private.engine.__class__ = _PaddingSpeaks
+
+
+FIXED: dict[str, Any] = {
+    "sampling": steppe.CappedPoisson(fixed_shapes=True),
+    "adjacency": "zero-out",
+}
+
 Check = Callable[[Subject], Result | list[Result]]
 
 CLIP_BUGS: dict[str, tuple[Callable[[], Subject], list[Check]]] = {
@@ -154,5 +184,10 @@ CLIP_BUGS: dict[str, tuple[Callable[[], Subject], list[Check]]] = {
     "the residual is not clipped": (
         lambda: gep(sabotage=clipper(_ResidualNotClipped)),
         [sensitivity],
+    ),
+    "padding is added": (lambda: quantile(sabotage=speaking, **FIXED), [sensitivity, release]),
+    "padding is counted": (
+        lambda: quantile(sabotage=clipper(_PaddingCounts), **FIXED),
+        [silence, control_flow],
     ),
 }

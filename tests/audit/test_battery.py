@@ -45,10 +45,11 @@ def test_the_shipped_step_passes(family: str) -> None:
     [
         {"noise": steppe.Gaussian(grid=True)},
         {"sampling": steppe.CappedPoisson(cap=30), "adjacency": "zero-out"},
+        {"sampling": steppe.CappedPoisson(fixed_shapes=True), "adjacency": "zero-out"},
         {"batch_size": 7.5, "population": 90},
         {"clip": steppe.Flat(1e-4)},
     ],
-    ids=["grid", "cap", "declared population", "tiny clip"],
+    ids=["grid", "cap", "fixed shapes", "declared population", "tiny clip"],
 )
 def test_other_plans_pass(constants: dict[str, object]) -> None:
     assert failures(battery(mlp(**constants), trials=2, draws=20_000, steps=40)) == []

@@ -369,6 +369,30 @@ def test_non_finite_record_counts_zero_and_changes_nothing(case: Case, poison: f
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("hostile", [False, True], ids=["finite", "hostile"])
+def test_rows_that_fill_a_batch_up_add_nothing(case: Case, hostile: bool) -> None:
+    """Every record's loss is divided by 1, and that of hostile padding by its 0."""
+    parameters, plain, (x,) = build(case, torch.float64)
+
+    def objective(batch: Any) -> Tensor:
+        losses: Tensor = plain(batch)
+        return losses / batch[1] if hostile else losses
+
+    batch = (x, torch.ones(B, dtype=torch.float64))
+    layouts = probe_layouts(case, parameters, objective, batch)
+    for l2, records, physical in ((0.0, B, None), (0.3, B - 2, 3), (0.3, 0, None)):
+        drawn = x[:records], batch[1][:records]
+        options: dict[str, Any] = {"l2": l2, "layouts": layouts, "physical_batch": physical}
+        engine = ClippedSum(parameters, objective, Flat(0.1), padded_to=B + 3, **options)
+        out = torch.zeros(engine.numel, dtype=torch.float64)
+        assert engine.add_(out, drawn).shape == (records,)
+        wanted = torch.zeros_like(out)
+        ClippedSum(parameters, objective, Flat(0.1), **options).add_(wanted, drawn)
+        assert torch.allclose(out, wanted, rtol=1e-6, atol=1e-9)
+        assert records or not out.any()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("poison", [0.5, float("nan")], ids=["finite", "poisoned"])
 def test_everything_is_made_where_the_weights_are(case: Case, poison: float) -> None:
     """With another default device, a tensor made without naming its place cannot meet the others.
@@ -382,11 +406,14 @@ def test_everything_is_made_where_the_weights_are(case: Case, poison: float) -> 
     options: dict[str, Any] = {"l2": 0.3, "physical_batch": 3, "kernels": Kernels(measure=False)}
 
     def summed(layouts: Any) -> Tensor:
-        engine = ClippedSum(parameters, objective, Flat(0.1), layouts=layouts, **options)
-        out = torch.zeros(engine.numel, device=engine.device)
-        engine.add_(out, (x,))
-        engine.add_(out, (x[:0],))
-        return out
+        found = []
+        for options["padded_to"] in (None, B + 2):
+            engine = ClippedSum(parameters, objective, Flat(0.1), layouts=layouts, **options)
+            out = torch.zeros(engine.numel, device=engine.device)
+            engine.add_(out, (x,))
+            engine.add_(out, (x[:0],))
+            found.append(out)
+        return torch.cat(found)
 
     usual = summed(probe_layouts(case, parameters, objective, batch))
     with torch.device("meta"):

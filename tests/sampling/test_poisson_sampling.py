@@ -222,6 +222,27 @@ def test_bad_draws_are_refused_at_once() -> None:
         CappedPoisson().draw(10, FULL + 1, SecureSource())
     with pytest.raises(ConfigurationError, match="cap=0: must be a whole number of at least 1"):
         CappedPoisson(cap=0)
+    with pytest.raises(
+        ConfigurationError, match=r"^fixed_shapes=1: must be True or False; use False\.$"
+    ):
+        CappedPoisson(fixed_shapes=1)  # type: ignore[arg-type]
+
+
+def test_shapes_do_not_touch_the_draws() -> None:
+    plain = inclusion(CappedPoisson(9), 50, 8, 200, seed=13)
+    fixed = inclusion(CappedPoisson(9, fixed_shapes=True), 50, 8, 200, seed=13)
+    assert (plain == fixed).all()
+
+
+def test_the_cost_of_fixed_shapes_is_what_the_docstring_says() -> None:
+    text = CappedPoisson.__doc__ or ""
+    cap = CappedPoisson().resolved_cap(60_000, 2048)
+    assert (
+        f"batch of 2048 the cap\n            is {cap}, which is {cap / 2048 - 1:.0%}".replace(
+            "%", " %"
+        )
+        in text
+    )
 
 
 def test_cap_is_stored_as_int() -> None:

@@ -362,6 +362,18 @@ def test_methods_by_name_train(
     assert own.trainer(tmp_path / "run").fit().steps == 6
 
 
+def test_fixed_shapes_by_name_train(table: Path, tmp_path: Path) -> None:
+    sampling = {"name": "CappedPoisson", "cap": 60, "fixed_shapes": True}
+    plan = {**PLAN, "steps": 3, "adjacency": "zero-out", "sampling": sampling}
+    outcome = config(table, plan=plan, train={"progress": False}).trainer(tmp_path / "run").fit()
+    assert outcome.statement.fixed_shapes
+    written = tmp_path / "run" / "run.toml"
+    assert tomllib.loads(written.read_text())["plan"]["sampling"] == sampling
+    again = read(written).trainer(tmp_path / "again")
+    assert again.plan.padded_to == 60
+    assert again.plan.digest() == outcome.statement.digest
+
+
 def test_public_records_serve_as_anchors_and_are_not_evaluated_on(table: Path) -> None:
     made = config(table, data={"place": str(table), "classes": 2, "public": 20}).assemble()
     given = made.options

@@ -52,6 +52,7 @@ class Statement:
         not_private_reason: why nothing above holds, if so.
         also_read: what else was read from the data before the run, outside the account.
         public_records: how many records were handed over as public, for the clip to look at.
+        fixed_shapes: whether every batch is filled up to the largest one.
     """
 
     epsilon: float
@@ -73,6 +74,7 @@ class Statement:
     groups: tuple[Segments, ...] = ()
     also_read: tuple[str, ...] = ()
     public_records: int = 0
+    fixed_shapes: bool = False
 
     @classmethod
     def of(cls, runs: Sequence[Segments], delta: float, adjacency: str, **facts: Any) -> Statement:
@@ -136,8 +138,7 @@ class Statement:
                 "architecture or checkpoint with the help of the same data, and other runs on it. "
                 "Also read, outside the account: the structure (shapes, types) of one record; a "
                 "few records at set-up where a custom function collates them; the labels where "
-                "classes were declared; the size of the first batch and the time that kernels take "
-                "on it. "
+                f"classes were declared; {self._first_batch_text}. "
                 f"{self._also_read_text}{self._population_text}{self._public_text}{self._groups_text}"
             ),
             "release": (
@@ -176,6 +177,7 @@ class Statement:
             "public_records": self.public_records,
             "rate": self.rate,
             "cap": self.cap,
+            "fixed_shapes": self.fixed_shapes,
             "steps": self.steps,
             "noise_multiplier": self.noise_multiplier,
             "sensitivity": self.sensitivity,
@@ -207,6 +209,12 @@ class Statement:
         if not self.also_read:
             return ""
         return f"Before the run, {'; '.join(self.also_read)}, which ε does not protect. "
+
+    @property
+    def _first_batch_text(self) -> str:
+        if self.fixed_shapes:
+            return "the time that kernels take on the first batch"
+        return "the size of the first batch and the time that kernels take on it"
 
     @property
     def _population_text(self) -> str:
@@ -293,6 +301,8 @@ class Statement:
                 f" at most, which changes with the step and differs between groups of {self.unit}s"
             )
         capped = "" if self.cap is None else f", at random at most {self.cap} of them"
+        if self.fixed_shapes:
+            capped += f", filled up to {self.cap} rows so that shapes do not tell the batch's size"
         held = (
             "It holds because the plan itself makes the sampler."
             if self.not_private_reason is None

@@ -133,6 +133,11 @@ class Captured:
             averaged over the B records.
         packing: where the weights lie in flat vectors.
         pulls: the weights that λθ joins; all that have a λ unless given.
+        padding: how many of the records, the last ones, are rows that only fill a batch up.
+
+    Guarantees:
+        To a clip, padding is records whose gradients are not finite; it adds exactly zero whatever
+        factor it is given.
     """
 
     def __init__(
@@ -142,9 +147,12 @@ class Captured:
         scale: float,
         packing: Packing,
         pulls: Pulls | None = None,
+        padding: int = 0,
     ) -> None:
         self.found, self.records, self.scale, self.packing = found, records, scale, packing
         self.pulls = packing.pulls if pulls is None else pulls
+        self.padding = padding
+        self._padding_is_finite = False  # until its norms were seen
 
     def split(self, layer_of: Mapping[int, int], layers: int) -> list[Captured]:
         """The same gradients in parts, layer by layer.
@@ -155,7 +163,10 @@ class Captured:
             layer_of: the number of the layer that a weight belongs to, by `id(weight)`.
             layers: how many there are.
         """
-        parts = [Captured([], self.records, self.scale, self.packing, []) for _ in range(layers)]
+        parts = [
+            Captured([], self.records, self.scale, self.packing, [], self.padding)
+            for _ in range(layers)
+        ]
         for leaf, slot in self.found:
             parts[layer_of[id(leaf)]].found.append((leaf, slot))
         self.found.clear()
@@ -191,6 +202,10 @@ class Captured:
             # An inner product may leave float32 where the norms do not. Minus infinity is no short
             # gradient: such a record counts as one that is not finite.
             squared.masked_fill_(~torch.isfinite(crossed), math.inf)
+        if self.padding:
+            own, made_up = squared.split([self.records - self.padding, self.padding])
+            self._padding_is_finite = bool(torch.isfinite(made_up).all())
+            squared = torch.cat([own, torch.full_like(made_up, math.inf)])
         return squared
 
     def add_(self, out: Tensor, factors: Tensor) -> None:
@@ -203,7 +218,8 @@ class Captured:
             out: a flat buffer with a number for each weight.
             factors: one for each record.
         """
-        factors, bad = _usable(factors, out.dtype)
+        usable = self._usable_beside_padding if self.padding else _usable
+        factors, bad = usable(factors, out.dtype)
         weights = factors if self.scale == 1.0 else factors * self.scale
         while self.found:
             leaf, slot = self.found.pop()
@@ -220,6 +236,17 @@ class Captured:
                 start, end = self.packing.slices[id(parameter)]
                 out[start:end].add_(parameter.detach().flatten(), alpha=strength * total)
 
+    def _usable_beside_padding(self, factors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """`_usable`, with 0 for padding, which is left out like a bad record.
+
+        Where all its numbers are finite a factor of 0 is enough, and no copy without it is made.
+        """
+        own, bad = _usable(factors[: -self.padding], dtype)
+        if not self._padding_is_finite:
+            last = torch.arange(len(own), self.records, device=own.device)
+            bad = torch.cat([bad.to(own.device), last])
+        return torch.cat([own, own.new_zeros(self.padding)]), bad
+
     def written_out(self, dtype: torch.dtype) -> Tensor:
         """All gradients as one `(records, weights)` matrix, for clips that look at directions."""
         matrix = torch.zeros(
@@ -233,4 +260,6 @@ class Captured:
         for parameter, strength in self.pulls:
             start, end = self.packing.slices[id(parameter)]
             matrix[:, start:end].add_(parameter.detach().flatten(), alpha=strength)
+        if self.padding:
+            matrix[-self.padding :] = math.inf
         return matrix

@@ -7,7 +7,6 @@ Per-record gradients are written out only where that is the cheapest way.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -18,12 +17,13 @@ from torch import Tensor
 
 from steppe import _validate
 from steppe._text import first_line
-from steppe.clipping.batches import count, each, rows, tensors_in, version
+from steppe.clipping.batches import count, each, tensors_in, version
 from steppe.clipping.captured import Captured, Found, Packing, Strengths
 from steppe.clipping.clip import Anchors, Clip, Scaled
 from steppe.clipping.contact import ANCHOR, Layouts, Use, backward_to
 from steppe.clipping.kernels import Kernels
 from steppe.clipping.objective import RecordLosses
+from steppe.clipping.pieces import pieces
 from steppe.clipping.pullback import pulled_back, shortened
 from steppe.clipping.row import Row, row_of
 from steppe.clipping.rules import RULES
@@ -52,11 +52,14 @@ class ClippedSum:
             record axis first everywhere.
         kernels: which way each layer shape takes; measured on the first batch unless pinned.
         public: a batch of public records, for clips that learn directions from them.
+        padded_to: how many rows every batch is filled up to, so that the passes through the model
+            have the same shapes for every batch; None leaves batches as they are.
 
     Guarantees:
         Adding or removing one record moves the sum by at most `clip.sensitivity` in l2 norm, up to
         float32 rounding. A record with a non-finite gradient adds exactly zero and changes nothing
-        else. An empty batch adds nothing and does not run the model.
+        else. Rows that a batch is filled up with add exactly zero, whatever the model makes of
+        them. An empty batch adds nothing; it does not run the model unless it is filled up.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class ClippedSum:
         layouts: list[Layouts] | None = None,
         kernels: Kernels | None = None,
         public: Any = None,
+        padded_to: int | None = None,
     ) -> None:
         self.packing = Packing(parameters, l2)
         self.parameters = self.packing.parameters
@@ -77,6 +81,7 @@ class ClippedSum:
         self.clip = clip
         self.l2 = l2
         self.physical_batch = physical_batch
+        self.padded_to = padded_to
         self._layouts = layouts
         self._writes_batch: bool | None = None
         self.kernels = kernels or Kernels()
@@ -171,30 +176,16 @@ class ClippedSum:
         with torch.no_grad():
             norms = [
                 # Without a name for them, a piece's slots are gone before the next one needs room.
-                self.add_slots_(out, self.slots(piece, size, row), size)
-                for piece, size in self._pieces(batch)
+                self.add_slots_(out, self.slots(piece, size, row), size, padding=padding)
+                for piece, size, padding in pieces(batch, self.physical_batch, self.padded_to)
             ]
         if not norms:
             return torch.zeros(0, device=self.device)
         return norms[0] if len(norms) == 1 else torch.cat(norms)
 
-    def _pieces(self, batch: Any) -> Iterator[tuple[Any, int]]:
-        """The physical batches, each with its number of records; none for an empty batch.
-
-        They are of about one size: of a few records torch rounds some products otherwise than of
-        many, and one record more or less must not make the last ones a few.
-        """
-        total = count(batch)
-        most = self.physical_batch or total
-        if 0 < total <= most:
-            yield batch, total
-            return
-        pieces = math.ceil(total / most) if total else 0
-        for piece in range(pieces):
-            start, end = piece * total // pieces, (piece + 1) * total // pieces
-            yield rows(batch, slice(start, end)), end - start
-
-    def add_slots_(self, out: Buffer, found: Found, records: int, scale: float = 1.0) -> Tensor:
+    def add_slots_(
+        self, out: Buffer, found: Found, records: int, scale: float = 1.0, padding: int = 0
+    ) -> Tensor:
         """Add the clipped sum of per-record gradients that were captured already.
 
         Args:
@@ -203,9 +194,10 @@ class ClippedSum:
             records: how many records they belong to.
             scale: what turns a captured gradient into the record's own: B after a loss that was
                 averaged over the B records.
+            padding: how many of them, the last ones, are no records and add nothing.
 
         Returns:
-            The norms before clipping, as for `add_`.
+            The norms before clipping, as for `add_`; padding has none.
         """
         buffer = in_hand(out)
         if buffer.shape != (self.width,) or buffer.dtype not in (torch.float32, torch.float64):
@@ -213,8 +205,10 @@ class ClippedSum:
                 f"out={tuple(buffer.shape)} {buffer.dtype}: must be a flat float32 or float64 "
                 f"buffer of {self.width} numbers; make it with torch.zeros(engine.width)."
             )
+        captured = Captured(found, records, scale, self.packing, padding=padding)
         with self._own_precision():
-            return self.clipper.add_(buffer, Captured(found, records, scale, self.packing))
+            norms = self.clipper.add_(buffer, captured)
+        return norms[: records - padding] if padding else norms
 
     @property
     def in_mixed_precision(self) -> bool:
@@ -237,7 +231,7 @@ class ClippedSum:
         objective = self.objective
 
         def gradients() -> Iterator[Tensor]:
-            for piece, size in self._pieces(public):
+            for piece, size, _ in pieces(public, self.physical_batch):
                 tracer = self.trace(piece, size, objective)
                 found = Captured(self.collected(tracer.uses), size, 1.0, self.packing)
                 yield found.written_out(torch.float32)

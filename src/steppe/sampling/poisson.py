@@ -139,6 +139,10 @@ class CappedPoisson(Poisson):
     Args:
         cap: Largest number of participants; None for six standard deviations above the expected
             batch, where the cap costs nothing measurable.
+        fixed_shapes: Fill every step's batch up to the cap with rows of zeros that say nothing, so
+            that all passes through the model have the same shapes, also for an empty batch. ε does
+            not change. It costs the compute of those rows: with an expected batch of 2048 the cap
+            is 2315, which is 13 % more.
 
     Guarantees:
         When more than `cap` coins show heads, a uniformly random subset of `cap` of those records
@@ -147,14 +151,22 @@ class CappedPoisson(Poisson):
         independent, so it needs zero-out adjacency: the population is public and a neighbouring
         data set blanks a record instead of removing it.
 
+        With `fixed_shapes`, number and shapes of the passes follow from public constants, as far as
+        all records have one shape. The time to read and copy records still depends on how many
+        there are. The rows add exactly zero to what a step releases, whatever the model makes of
+        them.
+
     Examples:
         >>> CappedPoisson().resolved_cap(60_000, 2048)
         2315
     """
 
     cap: int | None = None
+    fixed_shapes: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.fixed_shapes, bool):
+            raise fail("fixed_shapes", self.fixed_shapes, "must be True or False", "use False")
         if self.cap is not None:
             cap = positive_integer("cap", self.cap, "give a whole number, or None for the default")
             object.__setattr__(self, "cap", cap)
