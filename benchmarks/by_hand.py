@@ -2,9 +2,9 @@
 
 `python -m benchmarks.by_hand` times four steps by turns: plain training, ours, and two that know
 their model, with nothing traced and nothing checked, the same noise and the same optimizer. One has
-the loss's gradient as a formula. The other leaves it to autograd, as whoever takes any loss must;
-what lies between it and ours is what the engine costs, and what lies between it and plain training
-is what privacy costs every engine.
+the loss's gradient as a formula. The other leaves it to autograd, as whoever takes any loss must.
+What lies between the first and ours is what the engine costs, and what lies between it and plain
+training is what norms and noise cost every engine.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Outputs = Callable[[Tensor, Tensor], Tensor]
 
 def by_formula(outputs: Tensor, y: Tensor) -> Tensor:
     """p − e, where p are a record's probabilities and e is its label."""
-    g = outputs.softmax(1)
-    g[torch.arange(len(y)), y] -= 1.0
-    return g
+    columns = outputs.t().softmax(0)  # of ten classes in a third of the time that rows take
+    columns.scatter_add_(0, y.unsqueeze(0), columns.new_full((1, len(y)), -1.0))
+    return columns.t().contiguous()
 
 
 @torch.enable_grad()

@@ -446,6 +446,7 @@ def test_a_secure_source_takes_new_keys(
     asked_for: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long before GCM would refuse to go on, and also in the middle of one draw."""
+    assert noise_source._A_KEYS_BYTES + len(noise_source._ZEROS) < 2**36 - 32
     monkeypatch.setattr(noise_source, "_A_KEYS_BYTES", 800)
     monkeypatch.setattr(noise_source, "_ZEROS", noise_source._ZEROS[:320])
     source = SecureSource()

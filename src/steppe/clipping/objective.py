@@ -9,6 +9,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -148,7 +149,8 @@ class RecordLosses:
         if type(target) is not Tensor:
             return None
         if self._is_plain_cross_entropy and one_label_each(output, target, records):
-            return gradient_by_output(output, target)
+            with suppress(RuntimeError):  # a label that is no class: torch says so below
+                return gradient_by_output(output, target)
         leaf = output.detach().requires_grad_()
         with torch.enable_grad():
             losses = self._single(leaf, target)

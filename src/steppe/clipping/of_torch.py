@@ -45,8 +45,10 @@ def module_of_torch(module: nn.Module) -> bool:
         type(module).__module__.startswith("torch.nn.modules.")
         # Such as an activation that the user gave, or another `forward`.
         and not any(map(callable, kept.values()))
-        # A weight may come with operations of its own.
+        # A tensor may come with operations of its own, wherever it is kept.
         and _OF_TORCH.issuperset(map(type, kept["_parameters"].values()))
+        and _OF_TORCH.issuperset(map(type, kept["_buffers"].values()))
+        and all(type(v) in _OF_TORCH for v in kept.values() if isinstance(v, torch.Tensor))
         and not kept["_forward_hooks"]
         and not kept["_forward_pre_hooks"]
         and not kept["_backward_hooks"]

@@ -67,9 +67,14 @@ _BETWEEN: dict[type[nn.Module], _Between] = {
         lambda layer, g, x, y: _aten.silu_backward.default(g, x),
     ),
 }
-_KINDS: tuple[type[nn.Module], ...] = (nn.Sequential, nn.Linear, *_BETWEEN)
-_AS_TORCH_WROTE_IT = {kind: kind.forward for kind in _KINDS}
 _TYPES = (torch.float32, torch.float64)
+_OF_LINEAR, _NONE = frozenset({"weight", "bias"}), frozenset[str]()
+# Weights in torch's memory for shapes alone: making them draws no random numbers.
+_MADE = (nn.Sequential(), nn.Linear(1, 1, device="meta"), *(kind() for kind in _BETWEEN))
+# What torch wrote, by class: how an instance is called, and the attributes that it has.
+_AS_WRITTEN = {
+    type(one): (type(one).forward, type(one).__call__, frozenset(vars(one))) for one in _MADE
+}
 
 
 class Row:
@@ -99,11 +104,14 @@ class Row:
             return None
         passed = [x]  # what goes into each layer, and what comes out of the last
         for layer in self.layers:
-            if isinstance(layer, nn.Linear):
-                weight = layer.weight
-                if x.ndim != 2 or x.shape[0] != records or x.dtype != weight.dtype:
+            if type(layer) is nn.Linear:
+                if x.ndim != 2 or x.shape[0] != records or x.dtype != layer.weight.dtype:
                     return None
-                x = product(x, weight, layer.bias)
+                x = product(x, layer.weight, layer.bias)
+                if layer is not self.layers[-1]:
+                    # What comes next rounds by how its input lies in memory, and with columns that
+                    # depends on the number of records; see `product`.
+                    x = x.contiguous()
             else:
                 x = _BETWEEN[type(layer)].there(layer, x)
             passed.append(x)
@@ -117,7 +125,7 @@ class Row:
         first = trained[0] if trained else len(self.layers)
         for i in range(len(self.layers) - 1, first - 1, -1):
             layer, x = self.layers[i], passed[i]
-            if not isinstance(layer, nn.Linear):
+            if type(layer) is not nn.Linear:
                 g = _BETWEEN[type(layer)].back(layer, g, x, passed[i + 1])
                 continue
             grad_x = g @ layer.weight if i > first else None
@@ -158,16 +166,14 @@ def row_of(objective: object) -> Row | None:
     if hooked_everywhere():
         return None
     layers: list[nn.Module] = []
+    opened: set[int] = set()
     waiting: list[nn.Module | None] = [objective.model]
     while waiting:
         module = waiting.pop()
-        if module is None:
+        if module is None or id(module) in opened or not _is_as_written(module):
             return None
-        kind = type(module)
-        known = _AS_TORCH_WROTE_IT.get(kind)
-        if known is None or known is not kind.forward or not module_of_torch(module):
-            return None
-        if kind is nn.Sequential:
+        if type(module) is nn.Sequential:
+            opened.add(id(module))  # one inside itself has no end
             waiting.extend(reversed(module._modules.values()))
         else:
             layers.append(module)
@@ -175,3 +181,21 @@ def row_of(objective: object) -> Row | None:
     if len({id(p) for p in weights}) < len(weights) or not all(p.is_leaf for p in weights):
         return None  # one that is used twice, or was computed from others
     return Row(layers, objective)
+
+
+def _is_as_written(module: nn.Module) -> bool:
+    """Whether a module is of a kind known here, and has nothing that torch did not give it.
+
+    An attribute more may be a weight in another place than among the parameters.
+    """
+    kind = type(module)
+    known = _AS_WRITTEN.get(kind)
+    return (
+        known is not None
+        and known[0] is kind.forward
+        and known[1] is kind.__call__
+        and known[2] >= vars(module).keys()
+        and not module._buffers
+        and module._parameters.keys() == (_OF_LINEAR if kind is nn.Linear else _NONE)
+        and module_of_torch(module)
+    )
