@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 
 import pytest
 import torch
@@ -171,13 +170,3 @@ def test_what_does_not_fit_is_refused() -> None:
         Scattering(groups=10)
     with pytest.raises(ConfigurationError, match=r"must have the shape \(records, \*\(1, 28, 28\)"):
         models.create("scattering-linear")(torch.zeros(2, 3, 32, 32))
-
-
-@pytest.mark.slow
-def test_seventy_thousand_pictures_take_about_a_minute_of_two_cores() -> None:
-    model = ScatteringLinear()
-    pictures = torch.rand(1024, 1, 28, 28)
-    model.features(pictures[:64])
-    start = time.process_time()  # the sum over threads, so that neighbours do not count
-    model.features(pictures)
-    assert (time.process_time() - start) * 70_000 / 1024 < 240

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from steppe.clipping import ClippedSum, Flat, Kernels, objective_of
 from steppe.clipping.reference import clipped_sum
-from steppe.clipping.rules.linear import _product
+from steppe.clipping.rules.linear import product
 
 Batch = tuple[Tensor, Tensor]
 
@@ -103,10 +103,10 @@ def test_a_records_outputs_do_not_depend_on_how_many_others_there_are(
     torch.manual_seed(0)
     x, weight = torch.randn(140, inputs), torch.randn(outputs, inputs)
     offset = torch.randn(outputs) if bias else None
-    among = _product(x, weight, offset)
+    among = product(x, weight, offset)
     for records in range(1, 140):
-        assert torch.equal(_product(x[:records], weight, offset), among[:records])
-        assert torch.equal(_product(x[records:], weight, offset), among[records:])
+        assert torch.equal(product(x[:records], weight, offset), among[:records])
+        assert torch.equal(product(x[records:], weight, offset), among[records:])
 
 
 def test_one_record_more_takes_no_other_over_a_step() -> None:
