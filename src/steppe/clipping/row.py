@@ -124,9 +124,9 @@ class Row:
         trained = [i for i, layer in enumerate(self.layers) if _is_trained(layer)]
         first = trained[0] if trained else len(self.layers)
         for i in range(len(self.layers) - 1, first - 1, -1):
-            layer, x = self.layers[i], passed[i]
+            layer, y, x = self.layers[i], passed.pop(), passed[-1]
             if type(layer) is not nn.Linear:
-                g = _BETWEEN[type(layer)].back(layer, g, x, passed[i + 1])
+                g = _BETWEEN[type(layer)].back(layer, g, x, y)
                 continue
             grad_x = g @ layer.weight if i > first else None
             dots = dots_by_input(x, grad_x) if want_dots and grad_x is not None else None

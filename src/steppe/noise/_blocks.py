@@ -57,13 +57,13 @@ class NormalBlocks:
         with torch.inference_mode(False):  # it outlives the call, and so a mode of the caller
             self._spare = torch.empty(SPARE, dtype=dtype, device="cpu")
             self._spare_places = _Places(self._spare)
+            self._spare_radii = torch.empty(SPARE // 2, dtype=dtype, device="cpu")
         turn_bits = torch.iinfo(self._spare_places.turns.dtype).bits
         shortened = math.ldexp(1.0 - torch.finfo(dtype).eps / 2, 1 - _RADIUS_BITS)
         self._scale, self._offset = _number(shortened, dtype), _number(_OFFSET, dtype)
         self._minus_two = _number(-2.0, dtype)
         self._turn = _number(math.ldexp(2.0 * math.pi, -turn_bits), dtype)
         self._used = SPARE
-        self._room = torch.empty(0, dtype=dtype, device="cpu")
         self._std = 1.0, _number(1.0, dtype)  # asked for last, checked, and the same as a tensor
 
     def fill_(self, flat: torch.Tensor, std: float) -> None:
@@ -75,12 +75,15 @@ class NormalBlocks:
         # Words of 64 bits are made where the values will be, which takes an even address.
         total = flat.numel()
         whole = 0 if flat.storage_offset() % 2 else total - total % SPARE
-        for start in range(0, whole, BLOCK):
-            self._make_(_Places(flat[start : min(start + BLOCK, whole)]), factor)
+        if whole:
+            # For all blocks the same: new memory would cost as much as a pass over it.
+            radii = torch.empty(min(BLOCK, whole) // 2, dtype=self._dtype, device="cpu")
+            for start in range(0, whole, BLOCK):
+                self._make_(_Places(flat[start : min(start + BLOCK, whole)]), radii, factor)
         filled = whole
         while filled < total:
             if self._used == SPARE:
-                self._make_(self._spare_places)
+                self._make_(self._spare_places, self._spare_radii)
                 self._used = 0
             first = self._used
             count = min(total - filled, SPARE - first)
@@ -90,14 +93,7 @@ class NormalBlocks:
             torch.mul(self._spare[first : first + count], factor, out=into)
             filled += count
 
-    def _room_for(self, count: int) -> torch.Tensor:
-        """Memory that is kept from block to block: new one would cost as much as a pass over it."""
-        if self._room.numel() < count:
-            with torch.inference_mode(False):
-                self._room = torch.empty(count, dtype=self._dtype, device="cpu")
-        return self._room[:count]
-
-    def _make_(self, places: _Places, std: torch.Tensor | None = None) -> None:
+    def _make_(self, places: _Places, radii: torch.Tensor, std: torch.Tensor | None = None) -> None:
         """Overwrite a block with N(0, std²) values, or N(0, 1) without a std.
 
         The words lie in the block itself until the values take their place, so the radii are all
@@ -105,7 +101,7 @@ class NormalBlocks:
         """
         first, second = places.first, places.second
         self._keystream(places.word_bytes)
-        radius = self._room_for(places.words.numel()).copy_(places.words)
+        radius = radii[: places.words.numel()].copy_(places.words)
         radius.abs_().mul_(self._scale).add_(self._offset)
         radius.log_().mul_(self._minus_two).sqrt_()
         if std is not None:  # after the root: std² could leave the range of float32
