@@ -57,7 +57,6 @@ class NormalBlocks:
         with torch.inference_mode(False):  # it outlives the call, and so a mode of the caller
             self._spare = torch.empty(SPARE, dtype=dtype, device="cpu")
             self._spare_places = _Places(self._spare)
-            self._spare_radii = torch.empty(SPARE // 2, dtype=dtype, device="cpu")
         turn_bits = torch.iinfo(self._spare_places.turns.dtype).bits
         shortened = math.ldexp(1.0 - torch.finfo(dtype).eps / 2, 1 - _RADIUS_BITS)
         self._scale, self._offset = _number(shortened, dtype), _number(_OFFSET, dtype)
@@ -77,13 +76,13 @@ class NormalBlocks:
         whole = 0 if flat.storage_offset() % 2 else total - total % SPARE
         if whole:
             # For all blocks the same: new memory would cost as much as a pass over it.
-            radii = torch.empty(min(BLOCK, whole) // 2, dtype=self._dtype, device="cpu")
+            radii = self._radii(min(BLOCK, whole))
             for start in range(0, whole, BLOCK):
                 self._make_(_Places(flat[start : min(start + BLOCK, whole)]), radii, factor)
         filled = whole
         while filled < total:
             if self._used == SPARE:
-                self._make_(self._spare_places, self._spare_radii)
+                self._make_(self._spare_places, self._radii(SPARE))
                 self._used = 0
             first = self._used
             count = min(total - filled, SPARE - first)
@@ -92,6 +91,10 @@ class NormalBlocks:
             into = flat if count == total else flat[filled : filled + count]
             torch.mul(self._spare[first : first + count], factor, out=into)
             filled += count
+
+    def _radii(self, values: int) -> torch.Tensor:
+        """Memory for the radii of so many values; not kept, since it would add to a step's peak."""
+        return torch.empty(values // 2, dtype=self._dtype, device="cpu")
 
     def _make_(self, places: _Places, radii: torch.Tensor, std: torch.Tensor | None = None) -> None:
         """Overwrite a block with N(0, std²) values, or N(0, 1) without a std.
