@@ -49,10 +49,18 @@ def module_of_torch(module: nn.Module) -> bool:
         and _OF_TORCH.issuperset(map(type, kept["_parameters"].values()))
         and _OF_TORCH.issuperset(map(type, kept["_buffers"].values()))
         and all(type(v) in _OF_TORCH for v in kept.values() if isinstance(v, torch.Tensor))
-        and not kept["_forward_hooks"]
-        and not kept["_forward_pre_hooks"]
-        and not kept["_backward_hooks"]
-        and not kept["_backward_pre_hooks"]
+        and not hooked(module)
+    )
+
+
+def hooked(module: nn.Module) -> bool:
+    """Whether something is hooked to the passes of a module."""
+    kept = vars(module)
+    return bool(
+        kept["_forward_hooks"]
+        or kept["_forward_pre_hooks"]
+        or kept["_backward_hooks"]
+        or kept["_backward_pre_hooks"]
     )
 
 

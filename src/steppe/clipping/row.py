@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from steppe.clipping.captured import Found
 from steppe.clipping.objective import RecordLosses
-from steppe.clipping.of_torch import hooked_everywhere, module_of_torch
+from steppe.clipping.of_torch import hooked, hooked_everywhere
 from steppe.clipping.rules.linear import dots_by_input, product
 from steppe.clipping.slots import Single, Summed
 
@@ -121,20 +121,21 @@ class Row:
     def _back(self, passed: list[Tensor], g: Tensor, want_dots: bool) -> Found:
         """From the gradient of what came out of the last layer to the first one that is trained."""
         found: Found = []
-        trained = [i for i, layer in enumerate(self.layers) if _is_trained(layer)]
-        first = trained[0] if trained else len(self.layers)
-        for i in range(len(self.layers) - 1, first - 1, -1):
-            layer, y, x = self.layers[i], passed.pop(), passed[-1]
+        layers = self.layers
+        first = next((i for i, layer in enumerate(layers) if _is_trained(layer)), len(layers))
+        for i in range(len(layers) - 1, first - 1, -1):
+            layer, y, x = layers[i], passed.pop(), passed[-1]
             if type(layer) is not nn.Linear:
                 g = _BETWEEN[type(layer)].back(layer, g, x, y)
                 continue
-            grad_x = g @ layer.weight if i > first else None
+            weight, bias = layer.weight, layer.bias
+            grad_x = g @ weight if i > first else None
             dots = dots_by_input(x, grad_x) if want_dots and grad_x is not None else None
             weighed = Single(x, g, dots)
-            if layer.bias is not None and layer.bias.requires_grad:
-                found.append((layer.bias, Summed(g, weighed)))
-            if layer.weight.requires_grad:
-                found.append((layer.weight, weighed))
+            if bias is not None and bias.requires_grad:
+                found.append((bias, Summed(g, weighed)))
+            if weight.requires_grad:
+                found.append((weight, weighed))
             if grad_x is not None:
                 g = grad_x
         found.reverse()
@@ -178,24 +179,26 @@ def row_of(objective: object) -> Row | None:
         else:
             layers.append(module)
     weights = [p for layer in layers for p in layer._parameters.values() if p is not None]
-    if len({id(p) for p in weights}) < len(weights) or not all(p.is_leaf for p in weights):
-        return None  # one that is used twice, or was computed from others
-    return Row(layers, objective)
+    if len({id(p) for p in weights}) < len(weights):
+        return None  # one that is used twice
+    # One of another class may bring operations of its own, one that is no leaf comes from others.
+    plain = all(type(p) is nn.Parameter and p.is_leaf for p in weights)
+    return Row(layers, objective) if plain else None
 
 
 def _is_as_written(module: nn.Module) -> bool:
     """Whether a module is of a kind known here, and has nothing that torch did not give it.
 
-    An attribute more may be a weight in another place than among the parameters.
+    An attribute more may be a function, or a weight in another place than among the parameters.
     """
-    kind = type(module)
+    kind, kept = type(module), vars(module)
     known = _AS_WRITTEN.get(kind)
     return (
         known is not None
         and known[0] is kind.forward
         and known[1] is kind.__call__
-        and known[2] >= vars(module).keys()
-        and not module._buffers
-        and module._parameters.keys() == (_OF_LINEAR if kind is nn.Linear else _NONE)
-        and module_of_torch(module)
+        and known[2] >= kept.keys()
+        and kept["_parameters"].keys() == (_OF_LINEAR if kind is nn.Linear else _NONE)
+        and not kept["_buffers"]
+        and not hooked(module)
     )
