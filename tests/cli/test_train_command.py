@@ -498,6 +498,26 @@ def test_a_folder_that_the_file_names_is_called_as_there(shell: Shell, project: 
     assert shell.refused("train run.toml --run own.npz") == f"steppe: error: --run{message}"
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("train run.toml --run", "steppe train: error: argument --run: "),
+        ("demo --run", "steppe demo: error: argument --run: "),
+        ("report never --out", "steppe report: error: argument --out: "),
+        ("predict never own.npz --out", "steppe predict: error: argument --out: "),
+        ("resume", "steppe resume: error: argument RUN: "),
+    ],
+)
+def test_empty_text_is_not_the_current_folder(
+    shell: Shell, project: Path, command: str, said: str
+) -> None:
+    before = sorted(project.iterdir())
+    err = shell.refused(command, "")
+    assert err.startswith(f"{said}'' names no file or folder; write it like runs/first\n")
+    assert "--ledger=''" in shell.refused("train run.toml --ledger", "")
+    assert sorted(project.iterdir()) == before
+
+
 def test_a_full_disk_loses_nothing(
     shell: Shell, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
