@@ -91,6 +91,7 @@ def test_the_same_people_in_another_file_are_called_the_same(shell: Shell, proje
     (project / "run.toml").write_text(text)
     code, _, err = shell("train run.toml --run two --ledger patients.jsonl")
     assert code == 2
+    assert err.startswith("steppe: error: data.called='other.npz': must be that of the ledger")
     assert "give the same people's data the same name (data_name=, or called under [data])" in err
     (project / "run.toml").write_text(text.replace("[data]", '[data]\ncalled = "own.npz"'))
     out = shell.ok("train run.toml --run two --ledger patients.jsonl")
@@ -431,7 +432,7 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
         (
             'place = "own.npz"',
             'place = "table.csv"\ntarget = "il"',
-            "has no column 'il' (it has age, visits, ill); did you mean 'ill'?",
+            "data.target='il': is no column of",
         ),
         ("batch_size = 100", "batch_size = 9999", "plan.batch_size=9999.0: must not exceed the"),
         (

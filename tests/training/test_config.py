@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from steppe import clipping, noise, points, sampling
-from steppe.errors import ConfigurationError, DataError
+from steppe.errors import ConfigurationError, DataError, UnsupportedModelError
 from steppe.training import Config, Interrupted, Trainer, read, read_log, resume
 from steppe.training.assembly import Assembly
 from steppe.training.naming import _places, averages, optimizers, schedulers
@@ -232,6 +232,7 @@ def test_what_is_not_understood_is_refused_at_once(
         ({"train": {"ledger": ""}}, r"^train\.ledger='': must name a file"),
         ({"model": {"name": "logistic", "depth": 3}}, r"^model\.depth=3: is no option of"),
         ({"plan": {**PLAN, "batch_size": 0}}, r"^plan\.batch_size=0: must be finite and above 0"),
+        ({"plan": {**PLAN, "batch_size": 3000}}, r"^plan\.batch_size=3000\.0: must not exceed"),
         ({"plan": {**PLAN, "l2": {"1": -1.0}}}, r"^plan\.l2\['1'\]=-1\.0: must be finite"),
         (BUDGET | {"optimizer": {"lr": -1.0}}, r"^optimizer\.lr=-1\.0: must be finite and above 0"),
         (
@@ -243,6 +244,47 @@ def test_what_is_not_understood_is_refused_at_once(
 def test_what_cannot_be_made_is_refused(table: Path, tables: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         config(table, **tables).assemble()
+
+
+def test_what_a_ledger_refuses_is_called_as_in_the_file(table: Path, tmp_path: Path) -> None:
+    train = {"ledger": str(tmp_path / "people.jsonl"), "progress": False}
+    plan = {**PLAN, "steps": 2, "population": 400}
+    config(table, plan=plan, train=train).trainer(tmp_path / "one").fit()
+    for changes, message in (
+        ({"plan": {**plan, "adjacency": "zero-out"}}, r"^plan\.adjacency='zero-out': must be that"),
+        (
+            {"data": {"place": str(table), "classes": 2, "called": "x"}},
+            r"^data\.called='x': must be",
+        ),
+    ):
+        trainer = config(table, **{"plan": plan, "train": train, **changes}).trainer(tmp_path / "x")
+        with pytest.raises(ConfigurationError, match=message):
+            trainer.fit()
+
+
+PICKY = """
+from torch import nn
+
+class Picky(nn.Linear):
+    def __init__(self):
+        super().__init__(6, 2)
+
+    def forward(self, x):
+        if not x.any():
+            raise RuntimeError("nothing there")
+        return super().forward(x)
+"""
+
+
+def test_a_model_that_takes_no_zeros_is_told_of_the_key(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "picky_model.py").write_text(PICKY)
+    sampling = {"name": "CappedPoisson", "fixed_shapes": True}
+    plan = {**PLAN, "adjacency": "zero-out", "sampling": sampling}
+    with pytest.raises(UnsupportedModelError, match=r"^plan\.sampling\.fixed_shapes=True: model"):
+        config(table, plan=plan, model={"factory": "picky_model:Picky"}).trainer(tmp_path / "run")
 
 
 def test_several_views_need_the_function_that_makes_them(table: Path, tmp_path: Path) -> None:

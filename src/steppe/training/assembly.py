@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from steppe import _validate
 from steppe.averaging import EMA, OMV, OPA, Average, Keep
 from steppe.ledger import Ledger
+from steppe.plan import Plan
 from steppe.sampling import records
 from steppe.training import arguments, naming, publishing, recipes
 from steppe.training.kept import FromStore, Keepable, Kept, Snapshots, stored_steps
@@ -29,6 +30,7 @@ CALLED = {
     **naming.keys_of("plan", PLAN_KEYS),
     **naming.keys_of("train", _TRAIN_KEYS),
     **naming.keys_of("data", ("classes", "groups", "public")),
+    "fixed_shapes": "plan.sampling.fixed_shapes",
 }
 _LARGEST_SEED = 2**63 - 1
 # Arguments of schedulers that mean the length of the run.
@@ -140,8 +142,7 @@ class Assembly:
             curvature=curvature(loss_of(self._train), self.trained, records(self.loaded.train)),
             reasons=self.reasons,
         )
-        plan, count = self.plan, len(self.loaded.train)
-        self.known_plan = plan if plan.population else plan.for_population(count)
+        self.known_plan = self._known_plan()
         self.optimizer = self._make_optimizer()
         self.scheduler = self._make_scheduler()
         self.averages = self._make_averages()
@@ -172,6 +173,11 @@ class Assembly:
             "progress": self._train.get("progress", True),
             **{key: self._train.get(key) for key in _COUNTS},
         }
+
+    @_validate.called(CALLED)
+    def _known_plan(self) -> Plan:
+        plan = self.plan
+        return plan if plan.population else plan.for_population(len(self.loaded.train))
 
     @property
     def _keep(self) -> Keep | None:

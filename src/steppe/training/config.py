@@ -102,7 +102,9 @@ class Config:
         self.require_augment(options.get("augment"))
         assembly = self.assemble()
         where = run if run is not None else self.tables.get("train", {}).get("run")
-        with _validate.called(CALLED if run is None else {**CALLED, "run": "run"}):
+        of_python = options if run is None else {**options, "run": run}
+        keys = {name: key for name, key in CALLED.items() if name not in of_python}
+        with _validate.called(keys):
             trainer = Trainer(
                 assembly.trained,
                 assembly.data,
@@ -111,6 +113,8 @@ class Config:
                 **{**assembly.options, **options},
             )
         trainer.toml = write_toml(assembly.resolved)
+        refused = ("adjacency", "unit", "delta", "ledger")  # an epsilon would be the ledger's own
+        trainer.keys = {"data": "data.called"} | {name: keys.get(name, name) for name in refused}
         trainer.reasons = assembly.reasons
         inputs = reading(assembly.resolved["data"])
         if inputs is not None:
