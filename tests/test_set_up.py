@@ -42,6 +42,10 @@ def by_opacus_names(model: nn.Module) -> None:
     )
 
 
+def inspected(model: nn.Module) -> None:
+    steppe.inspect(model, torch.zeros(1, 3))
+
+
 ENTRIES = pytest.mark.parametrize("entry", [natively, by_opacus_names])
 
 
@@ -102,7 +106,7 @@ def compiled_in_place() -> nn.Module:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-@ENTRIES
+@pytest.mark.parametrize("entry", [natively, by_opacus_names, inspected])
 @pytest.mark.parametrize(
     ("make", "named"),
     [

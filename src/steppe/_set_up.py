@@ -67,23 +67,6 @@ def require_one_process(model: nn.Module) -> None:
         )
 
 
-def require_uncompiled(model: nn.Module) -> None:
-    """Refuse modules that torch has compiled or scripted: the engine follows torch's functions one
-    by one, and what was put together for speed either hides them or is taken apart again."""
-    for name, module in model.named_modules():
-        # By name, since to import the compiler takes seconds; `compile()` leaves a mark alone.
-        wrapped = any(kind.__module__.startswith("torch._dynamo") for kind in type(module).__mro__)
-        in_place = getattr(module, "_compiled_call_impl", None) is not None
-        if wrapped or in_place or isinstance(module, torch.jit.ScriptModule):
-            raise _validate.fail(
-                f"module {name!r}" if name else "model",
-                f"{_kind(module)}, compiled",
-                "must be plain, since its gradients are followed operation by operation",
-                "give the module as it is before torch.compile or torch.jit, and compile it after "
-                "training",
-            )
-
-
 def trained_parameters(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     """The trainable weights, which must be exactly those of the optimizer."""
     if not isinstance(optimizer, Optimizer):
