@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from steppe import _validate
-from steppe._files import single_writer, write_atomically
+from steppe._files import single_writer, unwritable, write_atomically
 from steppe._text import finite
 from steppe.accounting import Statement
 from steppe.averaging.entry import as_safetensors
@@ -81,7 +81,7 @@ class RunFolder:
         """The folder for one process alone, made closed to other users; a disk that is full or
         read-only in words."""
         self._refuse_a_file()
-        with room_left(self.path):
+        with _room_left(self):
             self._make()
             with single_writer(self.path):
                 yield
@@ -144,8 +144,9 @@ class RunFolder:
 
 
 @contextmanager
-def room_left(path: Path) -> Iterator[None]:
+def _room_left(folder: RunFolder) -> Iterator[None]:
     """A folder that cannot be written, in words; errors about other files as they are."""
+    path = folder.path
     try:
         yield
     except OSError as error:
@@ -153,6 +154,8 @@ def room_left(path: Path) -> Iterator[None]:
         inside = named is not None and named.resolve().is_relative_to(path.resolve())
         if error.errno not in _NO_ROOM and not inside:
             raise
+        if not folder.config.exists():  # there is no run yet that could be resumed
+            raise unwritable("run", named or path, error) from error
         raise storage_error(named or path, error) from error
 
 
