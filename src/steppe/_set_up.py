@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from steppe import _validate
+from steppe import _user_code, _validate
 from steppe.clipping import Kernels, objective_of
 from steppe.errors import ConfigurationError
 from steppe.plan import Plan
@@ -157,14 +157,17 @@ def refuse_private_as_public(rows: Records, public: Any) -> None:
         )
 
 
-def warn_of_unused(unused: Sequence[str], detached: Sequence[str] = (), level: int = 4) -> None:
+def warn_of_unused(
+    unused: Sequence[str], detached: Sequence[str] = (), level: int | None = None
+) -> None:
     """Say which trained weights no record moves: a run is possible, and noise will move them.
 
     Args:
         unused: weights that no record uses, by name.
         detached: weights that records use and that no gradient comes back to.
-        level: how many calls up the user's own line is; by default that of make_private.
+        level: how many calls up the user's own line is, where not all between are the library's.
     """
+    level = _user_code.level() if level is None else level
     found = (
         (unused, "be used by the model, and no record uses them", "use them in the forward pass"),
         (
@@ -193,13 +196,15 @@ def warn_of_other_batches(data: Any, batch_size: float) -> None:
     """
     if not isinstance(data, DataLoader):
         return
-    own = data.batch_size
-    if own not in (None, 1, batch_size):  # 1 is what a loader has if nobody says anything
+    own = getattr(data.batch_sampler, "batch_size", None)  # also of a batch_size that was given
+    # 1 is what a loader has if nobody says anything, and no loader has a fraction.
+    if own not in (None, 1, round(batch_size)):
+        where = "batch_sampler.batch_size" if data.batch_size is None else "batch_size"
         warnings.warn(
-            f"DataLoader.batch_size={own}: should be that of the plan, {batch_size:g}, which alone "
+            f"DataLoader.{where}={own}: should be that of the plan, {batch_size:g}, which alone "
             "says how many records a step takes on average; make it the same, or leave it out of "
             "the loader.",
-            stacklevel=3,  # where make_private was called
+            stacklevel=_user_code.level(),
         )
 
 
