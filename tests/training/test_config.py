@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 
 from steppe import clipping, noise, points, sampling
 from steppe.errors import ConfigurationError, DataError, UnsupportedModelError
+from steppe.ledger import Ledger
 from steppe.training import Config, Interrupted, Trainer, read, read_log, resume
 from steppe.training.assembly import Assembly
 from steppe.training.naming import _places, averages, optimizers, schedulers
@@ -136,8 +138,6 @@ def test_nothing_but_data_and_epsilon(pictures: Path) -> None:
 
 def test_a_run_can_be_resumed_from_its_folder(table: Path, tmp_path: Path) -> None:
     def stop(moment: Any) -> None:
-        import signal
-
         if moment.step == 7:
             signal.raise_signal(signal.SIGINT)
 
@@ -148,6 +148,24 @@ def test_a_run_can_be_resumed_from_its_folder(table: Path, tmp_path: Path) -> No
     assert outcome.steps == 20
     notes = [x["text"] for x in read_log(tmp_path / "run" / "log.jsonl") if x["kind"] == "note"]
     assert notes[-1] == "resumed from the checkpoint after step 7"
+
+
+def test_a_run_with_what_no_file_holds_is_resumed_in_python(table: Path, tmp_path: Path) -> None:
+    def stop(moment: Any) -> None:
+        if moment.step == 7:
+            signal.raise_signal(signal.SIGINT)
+
+    def views(x: torch.Tensor) -> torch.Tensor:
+        return x + 0.1
+
+    run, shared = tmp_path / "run", Ledger(tmp_path / "people.jsonl")
+    options = {"augment": views, "ledger": shared, "progress": False}
+    own = config(table, plan={**PLAN, "views": 2})
+    with pytest.raises(Interrupted) as stopped:
+        own.trainer(run, callbacks=[stop], **options).fit()
+    how = f"read('{run}/run.toml').trainer('{run}', augment=…, ledger=…).resume()"
+    assert str(stopped.value).endswith(f"go on with: {how}")
+    assert read(run / "run.toml").trainer(run, **options).resume().steps == 20
 
 
 def test_a_run_without_a_file_says_how_to_resume(tmp_path: Path) -> None:

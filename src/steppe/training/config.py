@@ -39,6 +39,9 @@ from steppe.training.outcome import Outcome
 from steppe.training.toml import read_toml, write_toml
 from steppe.training.trainer import Trainer
 
+# Arguments of `Trainer` that a resumed run may do without.
+_FREE = ("progress", "callbacks")
+
 
 @dataclass(frozen=True)
 class Config:
@@ -113,6 +116,9 @@ class Config:
                 **{**assembly.options, **options},
             )
         trainer.toml = write_toml(assembly.resolved)
+        trainer.folder.of_python = tuple(
+            name for name, value in options.items() if value is not None and name not in _FREE
+        )
         refused = ("adjacency", "unit", "delta", "ledger")  # an epsilon would be the ledger's own
         trainer.keys = {"data": "data.called"} | {name: keys.get(name, name) for name in refused}
         trainer.reasons = assembly.reasons

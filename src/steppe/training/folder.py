@@ -32,6 +32,9 @@ class RunFolder:
 
     Args:
         path: the folder; None makes a new one under `runs/`, named by date and time.
+
+    Attributes:
+        of_python: arguments of the trainer that its configuration file cannot hold, by name.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
@@ -42,6 +45,7 @@ class RunFolder:
         self.path = _validate.path("run", path, remedy)
         if path == "":
             raise _validate.fail("run", path, "must name a folder", remedy)
+        self.of_python: tuple[str, ...] = ()
         self.config = self.path / "config.json"
         self.toml = self.path / "run.toml"
         self.plan = self.path / "plan.json"
@@ -58,6 +62,9 @@ class RunFolder:
     @property
     def how_to_resume(self) -> str:
         """What to type to go on with the run in this folder."""
+        if self.toml.exists() and self.of_python:
+            given = ", ".join(f"{name}=…" for name in self.of_python)
+            return f"read({str(self.toml)!r}).trainer({str(self.path)!r}, {given}).resume()"
         if self.toml.exists():
             return f"steppe resume {self.path}"
         return f"Trainer(…, run={str(self.path)!r}).resume()"
