@@ -176,6 +176,9 @@ def test_a_run_without_a_file_says_how_to_resume(tmp_path: Path) -> None:
         resume(tmp_path / "run")
     with pytest.raises(DataError, match="holds no run"):
         resume(tmp_path / "nothing")
+    (tmp_path / "d.csv").write_text("age,ill\n")
+    with pytest.raises(DataError, match=r"^run='.*d\.csv': holds no run; give the folder that"):
+        resume(tmp_path / "d.csv")
 
 
 @pytest.mark.parametrize(
@@ -191,6 +194,7 @@ def test_a_run_without_a_file_says_how_to_resume(tmp_path: Path) -> None:
         ({"train": {"keep": 5}}, r"train\.keep=5: must be a table; write keep = "),
         ({"train": {"loss": []}}, r"train\.loss=\[\]: must be text"),
         ({"train": {"ledger": 5}}, r"train\.ledger=5: must be text"),
+        ({"averages": {"name": "EMA"}}, r"averages\.name='EMA': is no key here, .*write EMA = \{"),
         ({"train": {"run": 5}}, r"train\.run=5: must be text"),
         ({"train": {"seed": "a"}}, r"train\.seed='a': must be a whole number from 0"),
         ({"train": {"seed": 1.5}}, r"train\.seed=1\.5: must be a whole number from 0"),

@@ -166,9 +166,10 @@ class CappedPoisson(Poisson):
 
     def __post_init__(self) -> None:
         if not isinstance(self.fixed_shapes, bool):
-            raise fail("fixed_shapes", self.fixed_shapes, "must be True or False", "use False")
+            rule = "must be True or False, in a TOML file true or false"
+            raise fail("fixed_shapes", self.fixed_shapes, rule, "leave it out if in doubt")
         if self.cap is not None:
-            cap = positive_integer("cap", self.cap, "give a whole number, or None for the default")
+            cap = positive_integer("cap", self.cap, "give a whole number, or leave it out")
             object.__setattr__(self, "cap", cap)
 
     def resolved_cap(self, population: int, batch_size: float) -> int:

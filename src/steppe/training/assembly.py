@@ -66,7 +66,13 @@ def check(tables: Mapping[str, Any]) -> None:
         name = tables.get(where, {}).get("name")
         if isinstance(name, str) and name not in classes:
             raise naming.unknown(f"{where}.name", name, classes)
-    naming.check_keys("averages", tables.get("averages", {}), naming.averages())
+    averages = tables.get("averages", {})
+    if isinstance(averages, Mapping) and "name" in averages:
+        rule = "is no key here, where each average is one by its own name"
+        raise _validate.fail(
+            "averages.name", averages["name"], rule, "write EMA = { decay = 0.99 }"
+        )
+    naming.check_keys("averages", averages, naming.averages())
     for place in PLACES:
         if place in tables.get("plan", {}):
             naming.place(f"plan.{place}", tables["plan"][place])

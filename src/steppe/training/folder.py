@@ -137,7 +137,7 @@ class RunFolder:
         """What `config.json` says."""
         try:
             config = json.loads(self.config.read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise DataError(
                 f"run={str(self.path)!r}: holds no run; give the folder that training printed."
             ) from None
