@@ -166,8 +166,12 @@ class CappedPoisson(Poisson):
 
     def __post_init__(self) -> None:
         if not isinstance(self.fixed_shapes, bool):
-            rule = "must be True or False, in a TOML file true or false"
-            raise fail("fixed_shapes", self.fixed_shapes, rule, "leave it out if in doubt")
+            raise fail(
+                "fixed_shapes",
+                self.fixed_shapes,
+                "must be True or False, in a TOML file true or false",
+                "leave it out if in doubt",
+            )
         if self.cap is not None:
             cap = positive_integer("cap", self.cap, "give a whole number, or leave it out")
             object.__setattr__(self, "cap", cap)
