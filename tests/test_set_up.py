@@ -16,12 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DataParallel, DistributedDataParallel
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
 
 import steppe
 from steppe._set_up import warn_of_unused
 from steppe.compat import PrivacyEngine
 from steppe.errors import ConfigurationError, UnsupportedModelError
+from steppe.training import Trainer
 
 
 def natively(model: nn.Module) -> None:
@@ -40,6 +41,10 @@ def by_opacus_names(model: nn.Module) -> None:
         noise_multiplier=1.0,
         max_grad_norm=1.0,
     )
+
+
+def inspected(model: nn.Module) -> None:
+    steppe.inspect(model, torch.zeros(1, 3))
 
 
 ENTRIES = pytest.mark.parametrize("entry", [natively, by_opacus_names])
@@ -102,7 +107,7 @@ def compiled_in_place() -> nn.Module:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-@ENTRIES
+@pytest.mark.parametrize("entry", [natively, by_opacus_names, inspected])
 @pytest.mark.parametrize(
     ("make", "named"),
     [
@@ -245,9 +250,12 @@ def test_many_weights_that_no_record_uses_are_counted() -> None:
         warn_of_unused("abcde")
 
 
-def with_loader(**options: Any) -> None:
-    model, data = nn.Linear(3, 2), TensorDataset(torch.zeros(8, 3), torch.zeros(8).long())
-    plan = steppe.Plan(noise_multiplier=1.0, delta=1e-2, population=8, batch_size=4, steps=1)
+RECORDS = TensorDataset(torch.zeros(8, 3), torch.zeros(8).long())
+
+
+def with_loader(batch: float = 4, data: Any = RECORDS, **options: Any) -> None:
+    model = nn.Linear(3, 2)
+    plan = steppe.Plan(noise_multiplier=1.0, delta=1e-2, population=8, batch_size=batch, steps=1)
     optimizer, loader = torch.optim.SGD(model.parameters()), DataLoader(data, **options)
     steppe.make_private(model, optimizer, loader, plan, loss=F.cross_entropy)
 
@@ -262,6 +270,29 @@ def test_a_loaders_own_batch_size_is_named_where_the_plan_overrules_it() -> None
     assert caught[0].filename == __file__, "it points to the line of make_private"
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": 1}, {"batch_size": 4}])
-def test_a_loader_that_says_nothing_else_than_the_plan_passes(options: dict[str, int]) -> None:
+def test_a_batch_samplers_size_is_named_too() -> None:
+    with pytest.warns(
+        UserWarning, match=r"^DataLoader\.batch_sampler\.batch_size=2: should be that"
+    ):
+        with_loader(batch_sampler=BatchSampler(SequentialSampler(RECORDS), 2, False))
+
+
+def test_from_the_trainer_a_warning_points_at_the_users_line(tmp_path: Path) -> None:
+    plan = steppe.Plan(noise_multiplier=1.0, delta=1e-2, population=8, batch_size=4, steps=1)
+    with pytest.warns(UserWarning, match=r"^DataLoader\.batch_size=2") as caught:
+        Trainer(nn.Linear(3, 2), DataLoader(RECORDS, batch_size=2), plan, run=tmp_path / "run")
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batch_size": 1},
+        {"batch_size": 4},
+        {"batch": 3.6, "batch_size": 4},
+        {"batch_sampler": BatchSampler(SequentialSampler(RECORDS), 4, False)},
+    ],
+)
+def test_a_loader_that_says_nothing_else_than_the_plan_passes(options: dict[str, Any]) -> None:
     with_loader(**options)  # where a warning would be an error

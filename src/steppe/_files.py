@@ -57,10 +57,15 @@ def writing(name: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(
-            f"{name}={str(path)!r}: cannot be written ({error.strerror or error}); make room "
-            "there, or name a place where you may write."
-        ) from error
+        raise unwritable(name, path, error) from error
+
+
+def unwritable(name: str, path: Path, error: OSError) -> StorageError:
+    """The error for a place where nothing is yet and nothing can be written."""
+    return StorageError(
+        f"{name}={str(path)!r}: cannot be written ({error.strerror or error}); make room there, or "
+        "name a place where you may write."
+    )
 
 
 def _claimed_file(folder: Path) -> tuple[int, str]:

@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from steppe import _validate
+from steppe import _user_code, _validate
 from steppe.clipping import Kernels, objective_of
 from steppe.errors import ConfigurationError
 from steppe.plan import Plan
@@ -65,23 +65,6 @@ def require_one_process(model: nn.Module) -> None:
             "must be one, since each would sample all records and report an ε of its own",
             "train in one process, without torchrun or init_process_group",
         )
-
-
-def require_uncompiled(model: nn.Module) -> None:
-    """Refuse modules that torch has compiled or scripted: the engine follows torch's functions one
-    by one, and what was put together for speed either hides them or is taken apart again."""
-    for name, module in model.named_modules():
-        # By name, since to import the compiler takes seconds; `compile()` leaves a mark alone.
-        wrapped = any(kind.__module__.startswith("torch._dynamo") for kind in type(module).__mro__)
-        in_place = getattr(module, "_compiled_call_impl", None) is not None
-        if wrapped or in_place or isinstance(module, torch.jit.ScriptModule):
-            raise _validate.fail(
-                f"module {name!r}" if name else "model",
-                f"{_kind(module)}, compiled",
-                "must be plain, since its gradients are followed operation by operation",
-                "give the module as it is before torch.compile or torch.jit, and compile it after "
-                "training",
-            )
 
 
 def trained_parameters(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
@@ -174,14 +157,17 @@ def refuse_private_as_public(rows: Records, public: Any) -> None:
         )
 
 
-def warn_of_unused(unused: Sequence[str], detached: Sequence[str] = (), level: int = 4) -> None:
+def warn_of_unused(
+    unused: Sequence[str], detached: Sequence[str] = (), level: int | None = None
+) -> None:
     """Say which trained weights no record moves: a run is possible, and noise will move them.
 
     Args:
         unused: weights that no record uses, by name.
         detached: weights that records use and that no gradient comes back to.
-        level: how many calls up the user's own line is; by default that of make_private.
+        level: how many calls up the user's own line is, where not all between are the library's.
     """
+    level = _user_code.level() if level is None else level
     found = (
         (unused, "be used by the model, and no record uses them", "use them in the forward pass"),
         (
@@ -210,13 +196,15 @@ def warn_of_other_batches(data: Any, batch_size: float) -> None:
     """
     if not isinstance(data, DataLoader):
         return
-    own = data.batch_size
-    if own not in (None, 1, batch_size):  # 1 is what a loader has if nobody says anything
+    own = getattr(data.batch_sampler, "batch_size", None)  # also of a batch_size that was given
+    # 1 is what a loader has if nobody says anything, and no loader has a fraction.
+    if own not in (None, 1, round(batch_size)):
+        where = "batch_sampler.batch_size" if data.batch_size is None else "batch_size"
         warnings.warn(
-            f"DataLoader.batch_size={own}: should be that of the plan, {batch_size:g}, which alone "
+            f"DataLoader.{where}={own}: should be that of the plan, {batch_size:g}, which alone "
             "says how many records a step takes on average; make it the same, or leave it out of "
             "the loader.",
-            stacklevel=3,  # where make_private was called
+            stacklevel=_user_code.level(),
         )
 
 

@@ -50,6 +50,19 @@ def made_by(place: str, what: str) -> Any:
         raise _validate.fail(what, place, rule, how) from error
 
 
+def level() -> int:
+    """Where a warning of the function that calls this is to point, as `stacklevel`: at the line of
+    the user's that led to it, through however many of the library's own."""
+    count, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and _is_own(frame.f_globals.get("__name__", "")):
+        count, frame = count + 1, frame.f_back
+    return count
+
+
+def _is_own(module: str) -> bool:
+    return module.partition(".")[0] == "steppe"
+
+
 def kind_and_line(error: Exception) -> str:
     """The error's type, and the last line of the user's own code that it came through.
 

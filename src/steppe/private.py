@@ -27,7 +27,6 @@ from steppe._set_up import (
     require_kinds,
     require_one_process,
     require_plain_steps,
-    require_uncompiled,
     trained_parameters,
     warn_of_other_batches,
     warn_of_unused,
@@ -35,7 +34,7 @@ from steppe._set_up import (
 from steppe.accounting import Statement
 from steppe.clipping import ClippedSum, Kernels
 from steppe.clipping.batches import count
-from steppe.clipping.probing import Report
+from steppe.clipping.probing import Report, require_uncompiled
 from steppe.errors import MisuseError
 from steppe.noise import Source, as_source
 from steppe.plan import Plan

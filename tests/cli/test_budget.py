@@ -158,6 +158,8 @@ def test_a_cap(shell: Shell) -> None:
         "is public; set adjacency='zero-out', which says so, or use Poisson().\n"
     )
     assert "argument --cap: 'x' is no whole number" in shell.refused(f"{SMALL} --cap x")
+    err = shell.refused(f"{SMALL} --steps 10 --noise-multiplier 2 --cap 0 --adjacency zero-out")
+    assert "--cap=0: must be a whole number of at least 1; give a whole number, or leave it" in err
 
 
 def test_a_figure_that_cannot_be_written(shell: Shell, tmp_path: Path) -> None:

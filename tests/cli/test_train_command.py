@@ -91,6 +91,7 @@ def test_the_same_people_in_another_file_are_called_the_same(shell: Shell, proje
     (project / "run.toml").write_text(text)
     code, _, err = shell("train run.toml --run two --ledger patients.jsonl")
     assert code == 2
+    assert err.startswith("steppe: error: data.called='other.npz': must be that of the ledger")
     assert "give the same people's data the same name (data_name=, or called under [data])" in err
     (project / "run.toml").write_text(text.replace("[data]", '[data]\ncalled = "own.npz"'))
     out = shell.ok("train run.toml --run two --ledger patients.jsonl")
@@ -431,7 +432,7 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
         (
             'place = "own.npz"',
             'place = "table.csv"\ntarget = "il"',
-            "has no column 'il' (it has age, visits, ill); did you mean 'ill'?",
+            "data.target='il': is no column of",
         ),
         ("batch_size = 100", "batch_size = 9999", "plan.batch_size=9999.0: must not exceed the"),
         (
@@ -496,6 +497,26 @@ def test_a_folder_that_the_file_names_is_called_as_there(shell: Shell, project: 
     message = "='own.npz': is a file; name a folder, new or empty.\n"
     assert shell.refused("train run.toml") == f"steppe: error: train.run{message}"
     assert shell.refused("train run.toml --run own.npz") == f"steppe: error: --run{message}"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("train run.toml --run", "steppe train: error: argument --run: "),
+        ("demo --run", "steppe demo: error: argument --run: "),
+        ("report never --out", "steppe report: error: argument --out: "),
+        ("predict never own.npz --out", "steppe predict: error: argument --out: "),
+        ("resume", "steppe resume: error: argument RUN: "),
+    ],
+)
+def test_empty_text_is_not_the_current_folder(
+    shell: Shell, project: Path, command: str, said: str
+) -> None:
+    before = sorted(project.iterdir())
+    err = shell.refused(command, "")
+    assert err.startswith(f"{said}'' names no file or folder; write it like runs/first\n")
+    assert "--ledger=''" in shell.refused("train run.toml --ledger", "")
+    assert sorted(project.iterdir()) == before
 
 
 def test_a_full_disk_loses_nothing(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 import torch
 
 from steppe import clipping, noise, points, sampling
-from steppe.errors import ConfigurationError, DataError
+from steppe.errors import ConfigurationError, DataError, UnsupportedModelError
+from steppe.ledger import Ledger
 from steppe.training import Config, Interrupted, Trainer, read, read_log, resume
 from steppe.training.assembly import Assembly
 from steppe.training.naming import _places, averages, optimizers, schedulers
@@ -136,8 +138,6 @@ def test_nothing_but_data_and_epsilon(pictures: Path) -> None:
 
 def test_a_run_can_be_resumed_from_its_folder(table: Path, tmp_path: Path) -> None:
     def stop(moment: Any) -> None:
-        import signal
-
         if moment.step == 7:
             signal.raise_signal(signal.SIGINT)
 
@@ -150,6 +150,24 @@ def test_a_run_can_be_resumed_from_its_folder(table: Path, tmp_path: Path) -> No
     assert notes[-1] == "resumed from the checkpoint after step 7"
 
 
+def test_a_run_with_what_no_file_holds_is_resumed_in_python(table: Path, tmp_path: Path) -> None:
+    def stop(moment: Any) -> None:
+        if moment.step == 7:
+            signal.raise_signal(signal.SIGINT)
+
+    def views(x: torch.Tensor) -> torch.Tensor:
+        return x + 0.1
+
+    run, shared = tmp_path / "run", Ledger(tmp_path / "people.jsonl")
+    options = {"augment": views, "ledger": shared, "progress": False}
+    own = config(table, plan={**PLAN, "views": 2})
+    with pytest.raises(Interrupted) as stopped:
+        own.trainer(run, callbacks=[stop], **options).fit()
+    how = f"read('{run}/run.toml').trainer('{run}', augment=…, ledger=…).resume()"
+    assert str(stopped.value).endswith(f"go on with: {how}")
+    assert read(run / "run.toml").trainer(run, **options).resume().steps == 20
+
+
 def test_a_run_without_a_file_says_how_to_resume(tmp_path: Path) -> None:
     from training_cases import trainer
 
@@ -158,6 +176,9 @@ def test_a_run_without_a_file_says_how_to_resume(tmp_path: Path) -> None:
         resume(tmp_path / "run")
     with pytest.raises(DataError, match="holds no run"):
         resume(tmp_path / "nothing")
+    (tmp_path / "d.csv").write_text("age,ill\n")
+    with pytest.raises(DataError, match=r"^run='.*d\.csv': holds no run; give the folder that"):
+        resume(tmp_path / "d.csv")
 
 
 @pytest.mark.parametrize(
@@ -173,6 +194,7 @@ def test_a_run_without_a_file_says_how_to_resume(tmp_path: Path) -> None:
         ({"train": {"keep": 5}}, r"train\.keep=5: must be a table; write keep = "),
         ({"train": {"loss": []}}, r"train\.loss=\[\]: must be text"),
         ({"train": {"ledger": 5}}, r"train\.ledger=5: must be text"),
+        ({"averages": {"name": "EMA"}}, r"averages\.name='EMA': is no key here, .*write EMA = \{"),
         ({"train": {"run": 5}}, r"train\.run=5: must be text"),
         ({"train": {"seed": "a"}}, r"train\.seed='a': must be a whole number from 0"),
         ({"train": {"seed": 1.5}}, r"train\.seed=1\.5: must be a whole number from 0"),
@@ -232,6 +254,7 @@ def test_what_is_not_understood_is_refused_at_once(
         ({"train": {"ledger": ""}}, r"^train\.ledger='': must name a file"),
         ({"model": {"name": "logistic", "depth": 3}}, r"^model\.depth=3: is no option of"),
         ({"plan": {**PLAN, "batch_size": 0}}, r"^plan\.batch_size=0: must be finite and above 0"),
+        ({"plan": {**PLAN, "batch_size": 3000}}, r"^plan\.batch_size=3000\.0: must not exceed"),
         ({"plan": {**PLAN, "l2": {"1": -1.0}}}, r"^plan\.l2\['1'\]=-1\.0: must be finite"),
         (BUDGET | {"optimizer": {"lr": -1.0}}, r"^optimizer\.lr=-1\.0: must be finite and above 0"),
         (
@@ -243,6 +266,47 @@ def test_what_is_not_understood_is_refused_at_once(
 def test_what_cannot_be_made_is_refused(table: Path, tables: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         config(table, **tables).assemble()
+
+
+def test_what_a_ledger_refuses_is_called_as_in_the_file(table: Path, tmp_path: Path) -> None:
+    train = {"ledger": str(tmp_path / "people.jsonl"), "progress": False}
+    plan = {**PLAN, "steps": 2, "population": 400}
+    config(table, plan=plan, train=train).trainer(tmp_path / "one").fit()
+    for changes, message in (
+        ({"plan": {**plan, "adjacency": "zero-out"}}, r"^plan\.adjacency='zero-out': must be that"),
+        (
+            {"data": {"place": str(table), "classes": 2, "called": "x"}},
+            r"^data\.called='x': must be",
+        ),
+    ):
+        trainer = config(table, **{"plan": plan, "train": train, **changes}).trainer(tmp_path / "x")
+        with pytest.raises(ConfigurationError, match=message):
+            trainer.fit()
+
+
+PICKY = """
+from torch import nn
+
+class Picky(nn.Linear):
+    def __init__(self):
+        super().__init__(6, 2)
+
+    def forward(self, x):
+        if not x.any():
+            raise RuntimeError("nothing there")
+        return super().forward(x)
+"""
+
+
+def test_a_model_that_takes_no_zeros_is_told_of_the_key(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "picky_model.py").write_text(PICKY)
+    sampling = {"name": "CappedPoisson", "fixed_shapes": True}
+    plan = {**PLAN, "adjacency": "zero-out", "sampling": sampling}
+    with pytest.raises(UnsupportedModelError, match=r"^plan\.sampling\.fixed_shapes=True: model"):
+        config(table, plan=plan, model={"factory": "picky_model:Picky"}).trainer(tmp_path / "run")
 
 
 def test_several_views_need_the_function_that_makes_them(table: Path, tmp_path: Path) -> None:

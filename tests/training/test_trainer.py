@@ -604,6 +604,10 @@ def test_runs_on_one_ledger_add_up(tmp_path: Path) -> None:
     assert outcome.ledger == {**result["ledger"], "path": str(shared)}
     assert result["ledger"]["path"] == "../ledger.jsonl"
     assert str(tmp_path) not in (tmp_path / "two" / "result.json").read_text()
+    aside = tmp_path / "ann" / "secret" / "l.jsonl"
+    trainer(tmp_path / "three", ledger=aside).fit()
+    written = json.loads((tmp_path / "three" / "result.json").read_text())
+    assert written["ledger"]["path"] == "l.jsonl"  # no way through other folders
     total = rounded_up(result["ledger"]["epsilon"], 4)
     assert f"\nall 2 runs of the ledger together: ε = {total} at δ = 0.0001\nledger: " in str(
         outcome
@@ -656,10 +660,33 @@ def test_a_folder_that_cannot_be_written_is_an_error_before_anything_is_spent(
     monkeypatch.setattr(os, "open", lambda place, *a: opened(unless_refused(place), *a))
     monkeypatch.setattr(os, "mkdir", lambda place, *a: made(unless_refused(place), *a))
     monkeypatch.setattr(os, "replace", lambda old, new: moved(old, unless_refused(new)))
-    with pytest.raises(StorageError, match=rf"^\w+='.*{file}': .*\({os.strerror(number)}\)"):
+    with pytest.raises(
+        StorageError, match=rf"^\w+='.*{file}': .*\({os.strerror(number)}\)"
+    ) as said:
         own.fit()
     monkeypatch.undo()
+    begun = (tmp_path / "run" / "config.json").exists()
+    assert begun == (file not in (".lock", "config.json"))
+    if file != "store":  # which has an error of its own
+        assert ("and resume the run" in str(said.value)) == begun
+        assert ("or name a place where you may write" in str(said.value)) != begun
     assert all(run.charged == 0 for run in Ledger(shared).runs().values())
+
+
+def test_a_first_line_that_a_ledger_cannot_take_speaks_of_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "ledger.jsonl"
+    own = trainer(tmp_path / "run", ledger=shared)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", raising(OSError(errno.ENOSPC, "no room")))
+        said = (
+            r"^ledger='.*ledger\.jsonl': cannot be written \(no room\); make room there, or name a"
+        )
+        with pytest.raises(StorageError, match=said):
+            own.fit()
+    assert not (tmp_path / "run" / "config.json").exists()
+    assert trainer(tmp_path / "run", ledger=shared).fit().steps == STEPS
 
 
 def test_an_error_about_a_file_of_ones_own_stays_what_it_is(tmp_path: Path) -> None:

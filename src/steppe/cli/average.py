@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from steppe.cli import parsing
@@ -35,7 +34,7 @@ def add(commands: Any) -> None:
         details=_DETAILS,
         examples=_EXAMPLES,
     )
-    new.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
+    new.add_argument("folder", type=parsing.path, metavar="RUN", help="folder of the run")
     new.add_argument(
         "averages",
         nargs="*",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from steppe import _validate
@@ -50,7 +49,9 @@ def add(commands: Any) -> None:
         "--delta", type=number, metavar="δ", required=True, help="well below 1/population"
     )
     places.add_options(new)
-    new.add_argument("--figure", type=Path, metavar="FILE", help="draw ε as .png, .svg or .pdf")
+    new.add_argument(
+        "--figure", type=parsing.path, metavar="FILE", help="draw ε as .png, .svg or .pdf"
+    )
     parsing.add_json(new)
 
 

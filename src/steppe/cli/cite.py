@@ -28,7 +28,7 @@ def add(commands: Any) -> None:
         examples=_EXAMPLES,
     )
     what = new.add_mutually_exclusive_group(required=True)
-    what.add_argument("folder", nargs="?", type=Path, metavar="RUN", help="folder of a run")
+    what.add_argument("folder", nargs="?", type=parsing.path, metavar="RUN", help="folder of a run")
     what.add_argument(
         "--methods",
         type=parsing.several(str),

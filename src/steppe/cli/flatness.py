@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from steppe import _validate
@@ -30,7 +29,7 @@ def add(commands: Any) -> None:
         details=_DETAILS,
         examples="steppe flatness runs/first\nsteppe flatness runs/first --records 500 --public",
     )
-    new.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
+    new.add_argument("folder", type=parsing.path, metavar="RUN", help="folder of the run")
     new.add_argument(
         "--records",
         type=parsing.whole_number,

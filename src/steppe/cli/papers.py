@@ -70,7 +70,7 @@ def add(commands: Any) -> None:
     for command in (listing, running, showing):
         command.add_argument(
             "--results",
-            type=Path,
+            type=parsing.path,
             default=Path("docs") / "results",
             metavar="FOLDER",
             help="where results are stored (default: docs/results)",

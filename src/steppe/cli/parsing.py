@@ -112,7 +112,7 @@ def add_run_folder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run",
         dest="folder",
-        type=Path,
+        type=path,
         metavar="FOLDER",
         help="where the run is kept (default: a new folder under runs/)",
     )
@@ -129,13 +129,24 @@ def add_burn_in(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def require_writable(name: str, path: Path) -> None:
+def require_writable(name: str, file: Path) -> None:
     """Refuse a file that cannot be made, before anything is computed for it."""
-    if path.is_dir():
-        raise _validate.fail(name, str(path), "is a folder", "name a file in it")
-    if not path.parent.is_dir():
-        rule = f"there is no folder {str(path.parent)!r}"
-        raise _validate.fail(name, str(path), rule, "make it first, or choose another")
+    if file.is_dir():
+        raise _validate.fail(name, str(file), "is a folder", "name a file in it")
+    if not file.parent.is_dir():
+        rule = f"there is no folder {str(file.parent)!r}"
+        raise _validate.fail(name, str(file), rule, "make it first, or choose another")
+
+
+def path(text: str) -> Path:
+    """The place of a file or folder; empty text, as of a shell variable that is not set, is none.
+
+    >>> path("runs/first").name
+    'first'
+    """
+    if not text:  # Path("") is the current folder
+        raise argparse.ArgumentTypeError("'' names no file or folder; write it like runs/first")
+    return Path(text)
 
 
 def whole_number(text: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from steppe import _validate
@@ -23,7 +22,7 @@ def add(commands: Any) -> None:
         "records of\nthe same shape, on this machine.",
         examples="steppe plan run.toml\nsteppe plan run.toml --json",
     )
-    new.add_argument("config", type=Path, metavar="CONFIG", help="a TOML file")
+    new.add_argument("config", type=parsing.path, metavar="CONFIG", help="a TOML file")
     parsing.add_json(new)
 
 

@@ -56,7 +56,7 @@ def add(commands: Any) -> None:
         details=_DETAILS,
         examples=_EXAMPLES,
     )
-    new.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
+    new.add_argument("folder", type=parsing.path, metavar="RUN", help="folder of the run")
     new.add_argument("data", metavar="DATA", help="a file, a public data set, or module:factory")
     new.add_argument(
         "--by",
@@ -78,7 +78,7 @@ def add(commands: Any) -> None:
         metavar="P",
         help="confidence of the intervals (default: 0.95)",
     )
-    new.add_argument("--out", type=Path, metavar="FILE", help="write all rows as CSV")
+    new.add_argument("--out", type=parsing.path, metavar="FILE", help="write all rows as CSV")
     new.add_argument(
         "--public",
         action="store_true",

@@ -27,10 +27,10 @@ def add(commands: Any) -> None:
         "know.",
         examples=_EXAMPLES,
     )
-    new.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders of runs")
+    new.add_argument("runs", nargs="+", type=parsing.path, metavar="RUN", help="folders of runs")
     new.add_argument(
         "--out",
-        type=Path,
+        type=parsing.path,
         metavar="FILE",
         help="the page to write (default: report.html in the run's folder, or here for several)",
     )

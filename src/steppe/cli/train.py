@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from contextlib import AbstractContextManager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steppe import _validate
@@ -43,7 +42,7 @@ def add(commands: Any) -> None:
         details=_DETAILS,
         examples=_EXAMPLES,
     )
-    new.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help="a TOML file")
+    new.add_argument("config", nargs="?", type=parsing.path, metavar="CONFIG", help="a TOML file")
     new.add_argument(
         "--data", help="instead of a file: a public data set, a file or folder, or module:factory"
     )

@@ -13,6 +13,7 @@ _OTHER_NAMES = {
     "place": "data",
     "data.place": "data",
     "data.name": "data",
+    "data.called": "data",
     "name": "model",
     "model.name": "model",
     "model.factory": "model",

@@ -9,10 +9,11 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from steppe import _validate
-from steppe._set_up import require_one_process, require_uncompiled
+from steppe._set_up import require_one_process
 from steppe._set_up import trained_parameters as trained_weights
 from steppe.clipping import Flat
 from steppe.clipping import fix as fixed_copy
+from steppe.clipping.probing import require_uncompiled
 from steppe.compat.accountant import Accountant
 from steppe.compat.arguments import RecordAxis
 from steppe.compat.bounds import Bounds, bounds_of

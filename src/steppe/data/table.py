@@ -114,7 +114,9 @@ def _settled(path: Path, header: list[str], target: str | None, encoding: Encodi
     if len(set(header)) != len(header):
         raise _wrong(path, "must have a different name for each column", "rename them")
     columns, categories = encoding.columns, _texts_by_column(encoding.categories)
-    for name in ((target,) if target is not None else ()) + tuple(columns or ()):
+    if target is not None and target not in header:
+        raise _no_column(path, target, header, is_target=True)
+    for name in columns or ():
         if name not in header:
             raise _no_column(path, name, header)
     if columns is None:
@@ -169,7 +171,7 @@ def _texts_by_column(categories: Any) -> dict[str, Sequence[str]]:
     }
 
 
-def _no_column(path: Path, name: str, header: list[str]) -> DataError:
+def _no_column(path: Path, name: str, header: list[str], is_target: bool = False) -> DataError:
     # A file without a header line begins with a record, which a message must not show. Words above
     # numbers are no record's.
     with path.open(newline="", encoding="utf-8-sig") as file:
@@ -177,11 +179,17 @@ def _no_column(path: Path, name: str, header: list[str]) -> DataError:
     below = [value for cell in record if (value := _number(cell.strip())) is not None]
     header_like = not any(_number(word) is not None for word in header)
     if not header_like or all(map(math.isnan, below)):  # an empty cell may stand below anything
-        rule = f"has no column {name!r} in its first line"
-        return _wrong(path, rule, "add a header line, or correct the name")
+        remedy = "add a header line, or correct the name"
+        if is_target:
+            rule = f"is no column in the first line of {str(path)!r}"
+            return DataError(f"target={name!r}: {rule}; {remedy}.")
+        return _wrong(path, f"has no column {name!r} in its first line", remedy)
     near = difflib.get_close_matches(name, header, n=1, cutoff=0.0)
-    rule = f"has no column {name!r} (it has {', '.join(header)})"
-    return _wrong(path, rule, f"did you mean {near[0]!r}?")
+    listed, remedy = ", ".join(header), f"did you mean {near[0]!r}?"
+    if is_target:
+        rule = f"is no column of {str(path)!r} (it has {listed})"
+        return DataError(f"target={name!r}: {rule}; {remedy}")
+    return _wrong(path, f"has no column {name!r} (it has {listed})", remedy)
 
 
 def _declared(bounds: Any, numbers: list[str]) -> dict[str, Bounds]:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from steppe import _validate
+from steppe._files import unwritable
 from steppe.accounting.pld import check_delta
-from steppe.errors import BudgetExhausted, DataError
+from steppe.errors import BudgetExhausted, DataError, StorageError
 from steppe.ledger.account import Account, announcement, cost, enter, opening
 from steppe.ledger.chain import Anchor, Reading, Record, Writer, read
 from steppe.ledger.runs import Books, Cost, Run, minus
@@ -147,9 +148,10 @@ class Ledger:
                 "not_private_reason": not_private_reason,
             }
             first = opening("run", run, about, announcement(plan, 0, block))
-            if books.header is None:  # only now: a run that is refused settles nothing for others
-                enter(writer, books, header)
-            enter(writer, books, first)
+            with _no_run_yet(self.path):
+                if books.header is None:  # only now: a run that is refused settles nothing
+                    enter(writer, books, header)
+                enter(writer, books, first)
             return Account(writer, books, run, plan, block)
 
     def resume(
@@ -307,6 +309,17 @@ class Ledger:
                     f"together, and the ledger allows {budget['epsilon']:g} at "
                     f"delta={budget['delta']:g}; {remedy}."
                 )
+
+
+@contextmanager
+def _no_run_yet(path: Path) -> Iterator[None]:
+    """Inside the block, an error of the disk does not speak of a run that could be resumed."""
+    try:
+        yield
+    except StorageError as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
+        raise unwritable("ledger", path, error.__cause__) from error.__cause__
 
 
 def _require_accountable(books: Books, plan: Plan, whole: Cost) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -162,13 +162,18 @@ class CappedPoisson(Poisson):
     """
 
     cap: int | None = None
-    fixed_shapes: bool = False
+    fixed_shapes: bool = field(default=False, metadata={"later": True})
 
     def __post_init__(self) -> None:
         if not isinstance(self.fixed_shapes, bool):
-            raise fail("fixed_shapes", self.fixed_shapes, "must be True or False", "use False")
+            raise fail(
+                "fixed_shapes",
+                self.fixed_shapes,
+                "must be True or False, in a TOML file true or false",
+                "leave it out if in doubt",
+            )
         if self.cap is not None:
-            cap = positive_integer("cap", self.cap, "give a whole number, or None for the default")
+            cap = positive_integer("cap", self.cap, "give a whole number, or leave it out")
             object.__setattr__(self, "cap", cap)
 
     def resolved_cap(self, population: int, batch_size: float) -> int:

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from steppe import _validate
 from steppe.averaging import EMA, OMV, OPA, Average, Keep
 from steppe.ledger import Ledger
+from steppe.plan import Plan
 from steppe.sampling import records
 from steppe.training import arguments, naming, publishing, recipes
 from steppe.training.kept import FromStore, Keepable, Kept, Snapshots, stored_steps
@@ -29,6 +30,7 @@ CALLED = {
     **naming.keys_of("plan", PLAN_KEYS),
     **naming.keys_of("train", _TRAIN_KEYS),
     **naming.keys_of("data", ("classes", "groups", "public")),
+    "fixed_shapes": "plan.sampling.fixed_shapes",
 }
 _LARGEST_SEED = 2**63 - 1
 # Arguments of schedulers that mean the length of the run.
@@ -64,7 +66,13 @@ def check(tables: Mapping[str, Any]) -> None:
         name = tables.get(where, {}).get("name")
         if isinstance(name, str) and name not in classes:
             raise naming.unknown(f"{where}.name", name, classes)
-    naming.check_keys("averages", tables.get("averages", {}), naming.averages())
+    averages = tables.get("averages", {})
+    if isinstance(averages, Mapping) and "name" in averages:
+        rule = "is no key here, where each average is one by its own name"
+        raise _validate.fail(
+            "averages.name", averages["name"], rule, "write EMA = { decay = 0.99 }"
+        )
+    naming.check_keys("averages", averages, naming.averages())
     for place in PLACES:
         if place in tables.get("plan", {}):
             naming.place(f"plan.{place}", tables["plan"][place])
@@ -140,8 +148,7 @@ class Assembly:
             curvature=curvature(loss_of(self._train), self.trained, records(self.loaded.train)),
             reasons=self.reasons,
         )
-        plan, count = self.plan, len(self.loaded.train)
-        self.known_plan = plan if plan.population else plan.for_population(count)
+        self.known_plan = self._known_plan()
         self.optimizer = self._make_optimizer()
         self.scheduler = self._make_scheduler()
         self.averages = self._make_averages()
@@ -172,6 +179,11 @@ class Assembly:
             "progress": self._train.get("progress", True),
             **{key: self._train.get(key) for key in _COUNTS},
         }
+
+    @_validate.called(CALLED)
+    def _known_plan(self) -> Plan:
+        plan = self.plan
+        return plan if plan.population else plan.for_population(len(self.loaded.train))
 
     @property
     def _keep(self) -> Keep | None:

@@ -39,6 +39,9 @@ from steppe.training.outcome import Outcome
 from steppe.training.toml import read_toml, write_toml
 from steppe.training.trainer import Trainer
 
+# Arguments of `Trainer` that a resumed run may do without.
+_FREE = ("progress", "callbacks")
+
 
 @dataclass(frozen=True)
 class Config:
@@ -102,7 +105,9 @@ class Config:
         self.require_augment(options.get("augment"))
         assembly = self.assemble()
         where = run if run is not None else self.tables.get("train", {}).get("run")
-        with _validate.called(CALLED if run is None else {**CALLED, "run": "run"}):
+        of_python = options if run is None else {**options, "run": run}
+        keys = {name: key for name, key in CALLED.items() if name not in of_python}
+        with _validate.called(keys):
             trainer = Trainer(
                 assembly.trained,
                 assembly.data,
@@ -111,6 +116,11 @@ class Config:
                 **{**assembly.options, **options},
             )
         trainer.toml = write_toml(assembly.resolved)
+        trainer.folder.of_python = tuple(
+            name for name, value in options.items() if value is not None and name not in _FREE
+        )
+        refused = ("adjacency", "unit", "delta", "ledger")  # an epsilon would be the ledger's own
+        trainer.keys = {"data": "data.called"} | {name: keys.get(name, name) for name in refused}
         trainer.reasons = assembly.reasons
         inputs = reading(assembly.resolved["data"])
         if inputs is not None:

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from steppe import _validate
-from steppe._files import single_writer, write_atomically
+from steppe._files import single_writer, unwritable, write_atomically
 from steppe._text import finite
 from steppe.accounting import Statement
 from steppe.averaging.entry import as_safetensors
@@ -32,6 +32,9 @@ class RunFolder:
 
     Args:
         path: the folder; None makes a new one under `runs/`, named by date and time.
+
+    Attributes:
+        of_python: arguments of the trainer that its configuration file cannot hold, by name.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
@@ -42,6 +45,7 @@ class RunFolder:
         self.path = _validate.path("run", path, remedy)
         if path == "":
             raise _validate.fail("run", path, "must name a folder", remedy)
+        self.of_python: tuple[str, ...] = ()
         self.config = self.path / "config.json"
         self.toml = self.path / "run.toml"
         self.plan = self.path / "plan.json"
@@ -58,6 +62,9 @@ class RunFolder:
     @property
     def how_to_resume(self) -> str:
         """What to type to go on with the run in this folder."""
+        if self.toml.exists() and self.of_python:
+            given = ", ".join(f"{name}=…" for name in self.of_python)
+            return f"read({str(self.toml)!r}).trainer({str(self.path)!r}, {given}).resume()"
         if self.toml.exists():
             return f"steppe resume {self.path}"
         return f"Trainer(…, run={str(self.path)!r}).resume()"
@@ -81,7 +88,7 @@ class RunFolder:
         """The folder for one process alone, made closed to other users; a disk that is full or
         read-only in words."""
         self._refuse_a_file()
-        with room_left(self.path):
+        with _room_left(self):
             self._make()
             with single_writer(self.path):
                 yield
@@ -130,7 +137,7 @@ class RunFolder:
         """What `config.json` says."""
         try:
             config = json.loads(self.config.read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise DataError(
                 f"run={str(self.path)!r}: holds no run; give the folder that training printed."
             ) from None
@@ -144,8 +151,9 @@ class RunFolder:
 
 
 @contextmanager
-def room_left(path: Path) -> Iterator[None]:
+def _room_left(folder: RunFolder) -> Iterator[None]:
     """A folder that cannot be written, in words; errors about other files as they are."""
+    path = folder.path
     try:
         yield
     except OSError as error:
@@ -153,6 +161,8 @@ def room_left(path: Path) -> Iterator[None]:
         inside = named is not None and named.resolve().is_relative_to(path.resolve())
         if error.errno not in _NO_ROOM and not inside:
             raise
+        if not folder.config.exists():  # there is no run yet that could be resumed
+            raise unwritable("run", named or path, error) from error
         raise storage_error(named or path, error) from error
 
 

@@ -39,20 +39,20 @@ def without_machine(facts: Mapping[str, Any] | None, run: Path) -> dict[str, Any
 
     Args:
         facts: with the full `path` of a ledger that was named, which tells about the machine.
-        run: the run's folder, from which the path is written; where the two have no folder in
-            common, the file's name alone, and `config.json` has the rest.
+        run: the run's folder, from which the path is written where the ledger lies in it or in a
+            folder around it; elsewhere the file's name alone, and `config.json` has the rest.
 
     Examples:
         >>> without_machine({"runs": 2, "path": "/ann/patients.jsonl"}, Path("/ann/runs/first"))
         {'runs': 2, 'path': '../../patients.jsonl'}
-        >>> without_machine({"path": "/ann/patients.jsonl"}, Path("/data/runs/first"))
+        >>> without_machine({"path": "/data/ann/secret/patients.jsonl"}, Path("/data/runs/first"))
         {'path': 'patients.jsonl'}
     """
     if facts is None or "path" not in facts:
         return None if facts is None else dict(facts)
     path, run = Path(facts["path"]), run.resolve()
-    apart = os.path.commonpath((path, run)) == path.anchor
-    return {**facts, "path": path.name if apart else os.path.relpath(path, run)}
+    around = run.is_relative_to(path.parent)
+    return {**facts, "path": os.path.relpath(path, run) if around else path.name}
 
 
 def cost_together(ledger: Ledger, delta: float) -> dict[str, Any]:

@@ -78,6 +78,7 @@ class Trainer:
         named_ledger: `path` of a ledger that was named, and how many runs were charged `before`
             this one; empty where the run has a ledger of its own.
         toml: the configuration file that `resume` is to find in the folder, or None.
+        keys: that file's names for what a ledger refuses, by the plan's and the trainer's own.
         reasons: why what was chosen by rule is what it is, by its name.
 
     Guarantees:
@@ -195,6 +196,7 @@ class Trainer:
         self.publish = publishing.find(publish, self.kept.of_weights)
         self.progress = progress
         self.toml: str | None = None
+        self.keys: Mapping[str, str] = {}
         shared = self.folder.ledger if ledger is None else ledger
         self.ledger = shared if isinstance(shared, Ledger) else Ledger(shared)
         self._ledger_is_named = ledger is not None
@@ -299,6 +301,10 @@ class Trainer:
 
     def _account(self, run: str, anchor: Anchor) -> Account:
         """The run's hold on the ledger, which it enters only once."""
+        with _validate.called(self.keys):
+            return self._opened(run, anchor)
+
+    def _opened(self, run: str, anchor: Anchor) -> Account:
         reason = self.statement.not_private_reason
         plan, data, block = self.plan, self.data, self.block
         known = self.ledger.runs()

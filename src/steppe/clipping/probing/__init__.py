@@ -28,6 +28,7 @@ from steppe.clipping.probing.agreement import (
 )
 from steppe.clipping.probing.chance import require_no_mixing_by_chance
 from steppe.clipping.probing.company import require_no_company, require_no_crowd
+from steppe.clipping.probing.compiled import require_uncompiled as require_uncompiled
 from steppe.clipping.probing.isolation import Locator
 from steppe.clipping.probing.report import Report as Report
 from steppe.clipping.probing.report import Row as Row
@@ -234,6 +235,7 @@ def inspect(model: nn.Module, *inputs: Tensor) -> Report:
         memory: 0.00 MB a record
     """
     require_inputs(inputs)
+    require_uncompiled(model)
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not parameters:
         return Report([], [], (), 1)
