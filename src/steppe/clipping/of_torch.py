@@ -25,7 +25,7 @@ def of_torch(code: Any) -> bool:
         False
     """
     if isinstance(code, nn.Module):
-        return not hooked_everywhere() and all(map(module_of_torch, code.modules()))
+        return not hooked_everywhere() and all(map(_module_of_torch, code.modules()))
     if isinstance(code, functools.partial):
         given = (*code.args, *code.keywords.values())
         return of_torch(code.func) and not any(map(callable, given))
@@ -38,7 +38,7 @@ def hooked_everywhere() -> bool:
     return any(_EVERYWHERE)
 
 
-def module_of_torch(module: nn.Module) -> bool:
+def _module_of_torch(module: nn.Module) -> bool:
     """Whether a module itself, apart from those inside it, runs nothing but torch's own Python."""
     kept = vars(module)
     return (

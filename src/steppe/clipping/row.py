@@ -95,7 +95,8 @@ class Row:
             A slot for each trained weight; None where something is not of the usual form.
 
         Guarantees:
-            The slots are those that a tracer would find. Nothing that was given is written to.
+            The slots are those that a tracer would find, up to rounding. Nothing that was given is
+            written to.
         """
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             return None
