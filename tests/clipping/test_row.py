@@ -359,12 +359,41 @@ def test_weights_made_from_weights_are_no_row() -> None:
     [
         lambda output, target: F.cross_entropy(output, target, reduction="none"),
         functools.partial(F.cross_entropy, weight=torch.ones(3)),
-        nn.CrossEntropyLoss(),
+        nn.CrossEntropyLoss(label_smoothing=0.1),
+        nn.CrossEntropyLoss(weight=torch.ones(3)),
         F.dropout,
     ],
 )
 def test_losses_that_are_not_known(loss: Callable[..., Tensor]) -> None:
     assert row_of(objective_of(perceptron(), loss)) is None
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_a_loss_of_torchs_classes_is_the_function_that_it_calls(reduction: str) -> None:
+    model, batch = perceptron(), (torch.randn(6, 6), torch.randint(3, (6,)))
+    row = row_of(objective_of(model, nn.CrossEntropyLoss(reduction=reduction).eval()))
+    plain = row_of(objective_of(model, functools.partial(F.cross_entropy, reduction=reduction)))
+    assert row is not None
+    assert plain is not None
+    with torch.no_grad():
+        found, wanted = (r.slots(batch, 6, want_dots=False) for r in (row, plain))
+    for (_, one), (_, other) in zip(found, wanted, strict=True):
+        assert torch.equal(one.written_out(), other.written_out())
+
+
+def test_a_loss_that_was_changed_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_row(loss: nn.Module) -> bool:
+        return row_of(objective_of(perceptron(), loss)) is not None
+
+    hooked, extended = nn.CrossEntropyLoss(), nn.CrossEntropyLoss()
+    assert is_row(hooked)
+    hooked.register_forward_hook(lambda *_: None)
+    extended.temperature = 2.0
+    assert not is_row(hooked)
+    assert not is_row(extended)
+    assert not is_row(type("Own", (nn.CrossEntropyLoss,), {})())
+    monkeypatch.setattr(nn.CrossEntropyLoss, "forward", lambda self, output, target: output.sum(1))
+    assert not is_row(nn.CrossEntropyLoss())
 
 
 def test_views_and_objectives_of_ones_own_are_no_row() -> None:

@@ -90,6 +90,7 @@ class RecordLosses:
     def __init__(
         self, model: nn.Module, loss: Loss, views: int, augment: Callable[[Tensor], Tensor] | None
     ) -> None:
+        loss = _function_in(loss)
         self.model, self._loss, self._views, self._augment = model, loss, views, augment
         self._single = per_record(loss)
         self._meets_no_weight = _meets_no_weight(loss)
@@ -196,6 +197,41 @@ def _meets_no_weight(loss: Loss) -> bool:
         return False
     given = (*loss.args, *loss.keywords.values()) if isinstance(loss, functools.partial) else ()
     return not any(isinstance(value, Tensor) for value in given)
+
+
+def _function_in(loss: Loss) -> Loss:
+    """What a loss of torch's classes calls, where it has no weights, options or hooks of its own.
+
+    Examples:
+        >>> _function_in(nn.MSELoss(reduction="sum")).keywords
+        {'reduction': 'sum'}
+    """
+    if not isinstance(loss, nn.Module) or type(loss) not in _FUNCTIONS or not of_torch(loss):
+        return loss
+    function, forward = _FUNCTIONS[type(loss)]
+    if type(loss).forward is not forward:
+        return loss
+    # Of what it keeps, how records are averaged is passed on, and a mode has no effect.
+    kept, usual = vars(loss), {**vars(type(loss)()), "training": loss.training}
+    if kept != {**usual, "reduction": loss.reduction}:
+        return loss
+    return functools.partial(function, reduction=loss.reduction)
+
+
+# By class: the function, and how an instance calls it as torch wrote it.
+_FUNCTIONS: dict[type[nn.Module], tuple[Loss, Callable[..., Any]]] = {
+    kind: (function, kind.forward)
+    for kind, function in (
+        (nn.CrossEntropyLoss, F.cross_entropy),
+        (nn.NLLLoss, F.nll_loss),
+        (nn.MSELoss, F.mse_loss),
+        (nn.L1Loss, F.l1_loss),
+        (nn.HuberLoss, F.huber_loss),
+        (nn.SmoothL1Loss, F.smooth_l1_loss),
+        (nn.BCELoss, F.binary_cross_entropy),
+        (nn.BCEWithLogitsLoss, F.binary_cross_entropy_with_logits),
+    )
+}
 
 
 def _function_of(loss: Loss) -> Any:
