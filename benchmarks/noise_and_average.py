@@ -1,5 +1,7 @@
 """What noise and one running average cost, as a share of a plain step of model c.
 
+Beside it, what the same noise costs where Steppe was installed without a C compiler.
+
 `python -m benchmarks.noise_and_average` exits with status 1 when the share is 5 % or more.
 """
 
@@ -19,11 +21,22 @@ from benchmarks.cases import CASES
 from benchmarks.engines import plain
 from benchmarks.report import machine, today
 from benchmarks.timing import seconds_per_step
-from steppe.noise import SecureSource
+from steppe.noise import SecureSource, _pairs
 
 RESULTS = Path(__file__).parent / "results" / "noise_and_average.json"
 MAXIMUM = 0.05
 REPEATS = 10
+
+
+def without_kernel() -> SecureSource:
+    """A source that makes noise by passes of torch."""
+    source = SecureSource()
+    compiled, _pairs.COMPILED = _pairs.COMPILED, False
+    try:
+        source.fill_normal_(torch.empty(1), 1.0)  # it chooses its way when it is first asked
+    finally:
+        _pairs.COMPILED = compiled
+    return source
 
 
 def measure(rounds: int) -> dict[str, float]:
@@ -32,25 +45,30 @@ def measure(rounds: int) -> dict[str, float]:
     step = plain(case, case.new_batch())
     weights = torch.cat([p.detach().flatten() for p in case.new_model().parameters()])
     buffer, average = torch.empty_like(weights), weights.clone()
-    source = SecureSource()
+    source, by_torch = SecureSource(), without_kernel()
 
     def noise() -> None:
         source.fill_normal_(buffer, 1.0)
 
+    def noise_by_torch() -> None:
+        by_torch.fill_normal_(buffer, 1.0)
+
     def running_average() -> None:
         average.lerp_(weights, 0.01)
 
-    for warm_up in (step, noise, running_average):
+    for warm_up in (step, noise, noise_by_torch, running_average):
         warm_up()
-    steps, noises, averages, shares = [], [], [], []
+    steps, noises, noises_by_torch, averages, shares = [], [], [], [], []
     for _ in range(rounds):
         steps.append(seconds_per_step(step, 1))
         noises.append(seconds_per_step(noise, REPEATS))
+        noises_by_torch.append(seconds_per_step(noise_by_torch, REPEATS))
         averages.append(seconds_per_step(running_average, REPEATS))
         shares.append((noises[-1] + averages[-1]) / steps[-1])
     return {
         "step_ms": round(statistics.median(steps) * 1e3, 2),
         "noise_ms": round(statistics.median(noises) * 1e3, 2),
+        "noise_by_torch_ms": round(statistics.median(noises_by_torch) * 1e3, 2),
         "average_ms": round(statistics.median(averages) * 1e3, 2),
         "share": round(statistics.median(shares), 4),
     }
@@ -76,7 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     stored = {"date": today(), "command": command, "machine": machine(), **found}
     arguments.output.write_text(json.dumps(stored, indent=1) + "\n")
     print(
-        f"step of model c {found['step_ms']} ms, noise {found['noise_ms']} ms, "
+        f"step of model c {found['step_ms']} ms, noise {found['noise_ms']} ms "
+        f"(without the kernel {found['noise_by_torch_ms']}), "
         f"average {found['average_ms']} ms: {found['share']:.1%} of the step, "
         f"target < {MAXIMUM:.0%}  {'ok' if holds else 'MISSED'}"
     )

@@ -94,8 +94,8 @@ class Probed:
         """Make the engine ready for parts of a batch, or for the data's own form without any."""
         engine = self._engine
         reports = [self.report(part) for part in parts] or [self.report()]
-        engine.layouts = reports[0].layouts
-        if any(report.layouts != engine.layouts for report in reports):
+        engine.passes.layouts = reports[0].layouts
+        if any(report.layouts != engine.passes.layouts for report in reports):
             raise MisuseError(
                 "parts=of several forms: must go through the model in the same way, and these "
                 "have different sizes a record in it; give all parts one form."

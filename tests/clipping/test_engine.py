@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steppe.clipping import ClippedSum, Flat, Kernels, probe
+from steppe.clipping.batches import count
 from steppe.clipping.reference import clipped_sum, record_gradients
 from steppe.errors import MisuseError, UnsupportedModelError
 
@@ -70,7 +71,7 @@ def test_unused_weights_get_zero_and_frozen_ones_cost_nothing() -> None:
     assert torch.equal(out[-4:], torch.zeros(4))
     wanted = clipped_sum(objective, list(parameters.values()), batch, Flat(0.5))
     assert torch.allclose(out, wanted, rtol=1e-4, atol=1e-6)
-    uses = engine.trace(batch).uses
+    uses = engine.passes.trace(objective, batch, count(batch)).uses
     assert [len(use.slots) for use in uses] == [1, 2]  # the frozen weight has no slot
 
 
@@ -137,7 +138,8 @@ def test_pinned_kernels_are_used_and_checked() -> None:
         sums.append(out)
         assert kernels.chosen == {"linear 4->3 T=5": way}
     assert torch.allclose(*sums, rtol=1e-5)
-    engine.kernels = Kernels(pinned={"linear 4->3 T=5": "magic"})
+    magic = Kernels(pinned={"linear 4->3 T=5": "magic"})
+    engine = ClippedSum(parameters, objective, Flat(1.0), kernels=magic)
     with pytest.raises(ValueError, match=r"kernels\['linear 4->3 T=5'\]='magic': must be one of"):
         engine.add_(out, (x,))
 

@@ -88,7 +88,7 @@ def test_a_loss_with_nothing_to_train_is_not_traced_and_one_with_weights_is() ->
 
     for loss, uses in ((F.mse_loss, 1), (partial(F.huber_loss, delta=0.5), 1), (balanced, 2)):
         engine = ClippedSum(named, objective_of(model, loss), Flat(0.1))
-        assert len(engine.trace(batch).uses) == uses
+        assert len(engine.passes.trace(engine.objective, batch, len(batch[0])).uses) == uses
         found = torch.zeros(engine.width)
         engine.add_(found, batch)
         torch.testing.assert_close(found, clipped_sum(engine.objective, named, batch, Flat(0.1)))

@@ -20,6 +20,7 @@ from steppe._dice import Dice
 from steppe.clipping import ClippedSum, Flat, objective_of
 from steppe.clipping import row as rows
 from steppe.clipping.objective import _STILL
+from steppe.clipping.passes import Passes
 from steppe.clipping.reference import clipped_sum
 from steppe.clipping.row import _BETWEEN, row_of
 from steppe.errors import UnsupportedModelError
@@ -91,7 +92,7 @@ def only_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("traced")
 
-    monkeypatch.setattr(ClippedSum, "trace", refuse)
+    monkeypatch.setattr(Passes, "trace", refuse)
 
 
 @pytest.mark.parametrize("l2", [0.0, 0.3])

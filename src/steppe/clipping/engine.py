@@ -7,8 +7,7 @@ Per-record gradients are written out only where that is the cheapest way.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -17,21 +16,17 @@ from torch import Tensor
 
 from steppe import _validate
 from steppe._text import first_line
-from steppe.clipping.batches import count, each, tensors_in, version
+from steppe.clipping.batches import count
 from steppe.clipping.captured import Captured, Found, Packing, Strengths
 from steppe.clipping.clip import Anchors, Clip, Scaled
-from steppe.clipping.contact import ANCHOR, Layouts, Use, backward_to
+from steppe.clipping.contact import Layouts
 from steppe.clipping.kernels import Kernels
 from steppe.clipping.objective import RecordLosses
+from steppe.clipping.passes import Objective, Passes
 from steppe.clipping.pieces import pieces
-from steppe.clipping.pullback import pulled_back, shortened
 from steppe.clipping.row import Row, row_of
-from steppe.clipping.rules import RULES
-from steppe.clipping.several import added
-from steppe.clipping.tracing import Tracer, is_marked, mark
 from steppe.errors import MisuseError, SteppeError, UnsupportedModelError
 
-Objective = Callable[[Any], Tensor]
 Buffer = Tensor | Callable[[], Tensor]
 """A flat buffer, or a function that gives it whenever it is asked, the same one each time."""
 
@@ -82,22 +77,11 @@ class ClippedSum:
         self.l2 = l2
         self.physical_batch = physical_batch
         self.padded_to = padded_to
-        self._layouts = layouts
-        self._writes_batch: bool | None = None
         self.kernels = kernels or Kernels()
+        self.passes = Passes(self.packing, self.kernels, layouts)
         self.public_records = 0 if public is None else count(public)
         anchors = None if public is None else Anchors(self.public_records, self._anchors(public))
         self.clipper = clip.begin(self.parameters, anchors)
-
-    @property
-    def layouts(self) -> list[Layouts] | None:
-        """Where the records lie in each operation; new ones come with a new mode of the model."""
-        return self._layouts
-
-    @layouts.setter
-    def layouts(self, layouts: list[Layouts] | None) -> None:
-        if layouts is not self._layouts:
-            self._layouts, self._writes_batch = layouts, None
 
     @property
     def numel(self) -> int:
@@ -232,9 +216,8 @@ class ClippedSum:
 
         def gradients() -> Iterator[Tensor]:
             for piece, size, _ in pieces(public, self.physical_batch):
-                tracer = self.trace(piece, size, objective)
-                found = Captured(self.collected(tracer.uses), size, 1.0, self.packing)
-                yield found.written_out(torch.float32)
+                found = self.passes.slots(objective, piece, size)
+                yield Captured(found, size, 1.0, self.packing).written_out(torch.float32)
 
         return gradients
 
@@ -243,108 +226,11 @@ class ClippedSum:
         records = count(batch) if records is None else records
         found = None if row is None else row.slots(batch, records, bool(self.packing.pulls))
         if found is None:
-            return self.collected(self.trace(batch, records).uses)
-        self._require_known(found)
+            return self.passes.slots(self.objective, batch, records)
+        self.passes.require_known(found)
         return found
-
-    def collected(self, uses: Sequence[Use]) -> Found:
-        """What the backward passes since the last call left at the uses, by trained weight."""
-        found: dict[int, Found] = defaultdict(list)
-        for use in uses:
-            for pair in use.slots:
-                shared, slot = shortened(*pair)
-                found[id(shared)].append((shared, slot))
-            use.slots = []
-        plain: Found = []
-        derived: Found = []
-        for pairs in found.values():
-            shared = pairs[0][0]
-            slot = pairs[0][1] if len(pairs) == 1 else added([s for _, s in pairs])
-            (plain if shared.is_leaf else derived).append((shared, slot))
-        if derived:
-            trained = (p for p in self.parameters.values() if p.requires_grad)
-            plain = pulled_back(plain, derived, trained)
-        self._require_known(plain)
-        return plain
-
-    def _require_known(self, found: Found) -> None:
-        strangers = [tuple(leaf.shape) for leaf, _ in found if id(leaf) not in self.packing.slices]
-        if strangers:
-            raise MisuseError(
-                f"weights of shapes={strangers[:3]}: must be among the trained ones, and need a "
-                "gradient that nobody asked for; freeze them with requires_grad_(False), or make "
-                "the loop private after the model has its final weights."
-            )
-
-    def tracer(self, records: int) -> Tracer:
-        """A tracer for one forward pass of so many records."""
-        return Tracer(
-            records, RULES, self.layouts, self.kernels, want_dots=bool(self.packing.pulls)
-        )
-
-    def trace(
-        self, batch: Any, records: int | None = None, objective: Objective | None = None
-    ) -> Tracer:
-        """Run the objective on one physical batch and its backward pass to the activations."""
-        objective = objective or self.objective
-        records = count(batch) if records is None else records
-        alias = self._for_model(batch)
-        tensors = list(tensors_in(alias))
-        before = [version(tensor) for tensor in tensors]
-        tracer = self.tracer(records)
-        with torch.enable_grad():
-            with tracer:
-                losses = objective(alias)
-            check_losses(losses, records)
-            tracer.require_whole()
-            self._note_writes([version(tensor) for tensor in tensors] != before)
-            if tracer.uses:
-                for use in tracer.uses:
-                    use.slots = []  # left by a gradient that the objective took inside
-                backward_to(ANCHOR, losses)  # and so to every contact
-        return tracer
-
-    def _for_model(self, batch: Any) -> Any:
-        """The batch under new names, marked as records; the caller's own tensors stay unmarked.
-
-        A model that changes its input in place gets a copy, because a step may ask about the same
-        batch again. Whether it does shows in its first pass, so all others copy nothing in vain.
-        """
-        copies = self._writes_batch is not False
-
-        def alias(tensor: Tensor) -> Tensor:
-            found = tensor.detach().clone() if copies else tensor.detach()
-            mark(found)
-            return found
-
-        return each(alias, batch)
-
-    def _note_writes(self, written: bool) -> None:
-        """Remember whether the objective writes to its batch, and refuse one that begins to."""
-        if written and self._writes_batch is False:
-            raise UnsupportedModelError(
-                "batch=written: must be changed in place in every forward pass or in none, and was "
-                "for the first time after others; work on a copy (x = x.clone())."
-            )
-        self._writes_batch = written or bool(self._writes_batch)
 
 
 def in_hand(out: Buffer) -> Tensor:
     """The buffer itself."""
     return out if isinstance(out, Tensor) else out()
-
-
-def check_losses(losses: Any, records: int) -> None:
-    """Refuse anything but one loss for each record, made from the records."""
-    if not isinstance(losses, Tensor) or losses.shape != (records,):
-        # Without its lengths: how many records were drawn is private.
-        form = f"{losses.ndim} axes" if isinstance(losses, Tensor) else type(losses).__name__
-        raise UnsupportedModelError(
-            f"loss={form}: must be one number for each record, a tensor of 1 axis; use "
-            "reduction='none' and average over everything but the records."
-        )
-    if not is_marked(losses):
-        raise UnsupportedModelError(
-            "loss=constant: must be computed from the records by torch operations; check that the "
-            "objective uses the batch it is given."
-        )

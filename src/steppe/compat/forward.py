@@ -103,7 +103,7 @@ class TracedForward:
         if self._records == 0:
             # Few modules can be run on nothing, so one made-up record takes the place.
             return self._axis.made_up(arguments)
-        self.tracer = self._engine.tracer(self._records)
+        self.tracer = self._engine.passes.tracer(self._records)
         arguments = self._axis.followed(arguments)
         self._running.enter_context(self.tracer)
         return arguments
@@ -142,7 +142,7 @@ class TracedForward:
         elif self._passes in LOOK_AGAIN:
             self._reports[setting] = second_look(self._reports[setting], look)
         self._passes += 1
-        self._engine.layouts = self._reports[setting].layouts
+        self._engine.passes.layouts = self._reports[setting].layouts
 
     def _probe(self, example: Any) -> Report:
         trained = {n: p for n, p in self._engine.parameters.items() if p.requires_grad}

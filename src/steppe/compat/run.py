@@ -229,7 +229,7 @@ class Run:
                 "module.train(), and use the very module that was given to make_private, not a "
                 "copy of it."
             )
-        found = self._engine.collected(self._forward.tracer.uses)
+        found = self._engine.passes.collected(self._forward.tracer.uses)
         if not found:
             raise MisuseError(
                 f"step={step}: no gradient reached the module's weights; call loss.backward() "

@@ -61,7 +61,9 @@ def assert_agrees(
         torch.testing.assert_close(norms.to(lengths.dtype), lengths, rtol=allowed, atol=1e-7)
     if paths is not None:
         engine = ClippedSum(parameters, objective, Flat(bound))
-        assert {use.path for use in engine.trace(batch).uses} == paths
+        assert {
+            use.path for use in engine.passes.trace(objective, batch, count(batch)).uses
+        } == paths
 
 
 def assert_agrees_in_double(model: nn.Module, batch: Any, **options: Any) -> None:
@@ -84,7 +86,7 @@ def assert_same_output(model: nn.Module, batch: Any, tolerance: float = 0.0) -> 
         return squares(output)
 
     parameters = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    ClippedSum(parameters, objective, Flat(1.0)).trace(batch)
+    ClippedSum(parameters, objective, Flat(1.0)).slots(batch)
     expected = model(batch).detach()
     if tolerance:
         torch.testing.assert_close(seen[0], expected, rtol=tolerance, atol=tolerance)

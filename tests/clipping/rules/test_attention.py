@@ -365,7 +365,7 @@ def refused(
     layer = attention(batch_first=True)
     engine = ClippedSum(dict(layer.named_parameters()), lambda x: call(layer, x), Flat(1.0))
     with pytest.raises(UnsupportedModelError) as caught:
-        engine.trace(x)
+        engine.slots(x)
     return caught
 
 

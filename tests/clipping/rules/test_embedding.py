@@ -197,7 +197,7 @@ def test_trained_scales_are_refused() -> None:
     model = Learned()
     engine = ClippedSum(dict(model.named_parameters()), lambda i: squares(model(i)), Flat(1.0))
     with pytest.raises(UnsupportedModelError, match=r"per_sample_weights=trained: .*F\.embedding"):
-        engine.trace(torch.randint(6, (5, 7)))
+        engine.slots(torch.randint(6, (5, 7)))
 
 
 @pytest.mark.parametrize("layer", [nn.Embedding, nn.EmbeddingBag])
@@ -216,7 +216,7 @@ def test_options_that_break_the_bound(
     before = table.weight.detach().clone()
     engine = ClippedSum({"weight": table.weight}, lambda i: squares(table(i)), Flat(1.0))
     with pytest.raises(UnsupportedModelError, match=reason):
-        engine.trace(torch.randint(6, (5, 7)))
+        engine.slots(torch.randint(6, (5, 7)))
     assert torch.equal(table.weight, before)
 
 

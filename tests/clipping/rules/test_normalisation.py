@@ -240,14 +240,14 @@ def test_batch_statistics_are_refused() -> None:
     layer = nn.BatchNorm1d(4)
     engine = ClippedSum(dict(layer.named_parameters()), lambda x: squares(layer(x)), Flat(1.0))
     with pytest.raises(UnsupportedModelError, match=r"batch_norm training=True: .*steppe.fix"):
-        engine.trace(torch.randn(5, 4))
+        engine.slots(torch.randn(5, 4))
 
 
 def test_instance_norm_must_not_store_statistics() -> None:
     layer = nn.InstanceNorm1d(4, affine=True, track_running_stats=True)
     engine = ClippedSum(dict(layer.named_parameters()), lambda x: squares(layer(x)), Flat(1.0))
     with pytest.raises(UnsupportedModelError, match=r"track_running_stats=True: .*without noise"):
-        engine.trace(torch.randn(5, 4, 6))
+        engine.slots(torch.randn(5, 4, 6))
     assert torch.equal(layer.running_mean, torch.zeros(4))
 
 

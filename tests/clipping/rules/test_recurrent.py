@@ -388,7 +388,7 @@ def test_records_along_time_are_refused():
     with pytest.raises(UnsupportedModelError, match=r"batch axis=7 rows: must .*batch_first"):
         engine.add_(torch.zeros(engine.numel), torch.randn(3, 7, 5))
     # Where the sizes happen to agree, the probe's layouts still tell.
-    engine.layouts = [Layouts("gru", (Layout(0),), (Layout(0), Layout(1)))]
+    engine.passes.layouts = [Layouts("gru", (Layout(0),), (Layout(0), Layout(1)))]
     with pytest.raises(UnsupportedModelError, match=r"record axis=0: must be 1.*batch_first"):
         engine.add_(torch.zeros(engine.numel), torch.randn(3, 6, 5))
 

@@ -17,7 +17,7 @@ from torch.nn.modules.module import (
 from steppe._global_seeds import seed_everything
 from steppe.clipping.batches import count, each, tensors_in, version
 from steppe.clipping.contact import Contact, Output
-from steppe.clipping.engine import check_losses
+from steppe.clipping.passes import check_losses
 from steppe.clipping.rules import RULES
 from steppe.clipping.tracing import Tracer, is_marked, mark, unmark
 from steppe.errors import IsolationError, UnsupportedModelError
