@@ -1,16 +1,14 @@
-"""What a plan must satisfy before any budget is spent, and its places in terms of JSON."""
+"""What a plan must satisfy before any budget is spent."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import fields, is_dataclass
-from numbers import Integral, Real
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from steppe import _validate
+from steppe._plan_places import PLACES, check_place
 from steppe.accounting import ADJACENCIES
 from steppe.accounting.pld import check_delta, check_steps
 from steppe.accounting.segment import LARGEST_NOISE, SMALLEST_NOISE
@@ -31,19 +29,14 @@ _NOISE_REACH = 9.4
 _CUT_SHARE = 1e-3
 
 
-def settle(plan: Plan, places: Iterable[tuple[str, type, str]]) -> None:
-    """Check every constant of a plan and store the plain number it stands for.
-
-    Args:
-        plan: the plan, while it is being made.
-        places: its places, each with the protocol to follow and a valid choice.
-    """
+def settle(plan: Plan) -> None:
+    """Check every constant of a plan, while it is being made, and store its plain number."""
     check_delta(plan.delta)
     _store(plan, "delta", float(plan.delta))
     _store(plan, "batch_size", _validate.positive("batch_size", plan.batch_size))
     _settle_noise(plan)
     _settle_length(plan)
-    for name, kind, example in places:
+    for name, kind, example in PLACES:
         check_place(name, getattr(plan, name), kind, example)
     _validate.positive("clip.sensitivity", plan.clip.sensitivity)
     _validate.positive_integer("point.queries", plan.point.queries)
@@ -98,6 +91,18 @@ def length_error(steps: float | None) -> ConfigurationError:
     )
 
 
+def known_population(population: int | None) -> int:
+    """The population, where something depends on it."""
+    if population is None:
+        raise _validate.fail(
+            "population",
+            None,
+            "is needed for the sampling rate",
+            "declare it, or call for_population(len(data))",
+        )
+    return population
+
+
 def count(name: str, value: Any) -> int:
     """A whole number above zero that floats can hold."""
     number = _validate.positive_integer(name, value)
@@ -114,67 +119,6 @@ def noise_multiplier(name: str, value: Any) -> float:
         rule = f"must lie between {SMALLEST_NOISE:g} and {LARGEST_NOISE:g}"
         raise _validate.fail(name, value, rule, "a common range is 0.5 to 5")
     return sigma
-
-
-def check_place(name: str, value: Any, kind: type, example: str) -> None:
-    """Refuse what does not follow a place's protocol, may change later or cannot be written down.
-
-    Args:
-        name: the field of the plan.
-        value: what it was given.
-        kind: the protocol of the place.
-        example: a choice that is valid.
-    """
-    if isinstance(value, type) or not isinstance(value, kind) or not is_dataclass(value):
-        raise _validate.fail(name, value, f"is no choice for {name}", f"use {example}")
-    kept: Any = type(value)
-    if not kept.__dataclass_params__.frozen:
-        raise _validate.fail(
-            name,
-            value,
-            "could change after the plan is made",
-            f"declare {kept.__name__} with @dataclass(frozen=True)",
-        )
-    described(name, value)
-
-
-def described(name: str, place: Any) -> dict[str, Any]:
-    """A place by its class and its fields, in terms of JSON.
-
-    A field that was added later has `metadata={"later": True}` and is left out while it has its
-    default, so that plans keep the digests that runs began with.
-
-    Examples:
-        >>> from steppe.clipping import Flat
-        >>> described("clip", Flat(0.5))
-        {'kind': 'Flat', 'bound': 0.5}
-    """
-    constants = {
-        item.name: _plain(f"{name}.{item.name}", getattr(place, item.name))
-        for item in fields(place)
-        if not ("later" in item.metadata and getattr(place, item.name) == item.default)
-    }
-    return {"kind": type(place).__name__, **constants}
-
-
-def _plain(name: str, value: Any) -> Any:
-    """A constant as JSON knows it; tuples become lists."""
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, Integral):
-        return int(value)
-    if isinstance(value, Real):
-        with suppress(OverflowError):
-            if math.isfinite(number := float(value)):
-                return number
-    if isinstance(value, tuple):
-        return [_plain(f"{name}[{index}]", item) for index, item in enumerate(value)]
-    raise _validate.fail(
-        name,
-        value,
-        "cannot be written into the plan's statement and digest",
-        "use finite numbers, booleans, text, None, or tuples of these",
-    )
 
 
 def _settled_l2(l2: Any) -> float | Pairs:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
@@ -99,12 +100,29 @@ def called(names: Mapping[str, str]) -> Iterator[None]:
             ...
         steppe.errors.ConfigurationError: optimizer.lr=-1.0: must be above 0; give another.
     """
+    with reworded(partial(renamed, names)):
+        yield
+
+
+@contextmanager
+def reworded(change: Callable[[str], str]) -> Iterator[None]:
+    """Inside the block, errors about what was given have other messages.
+
+    Args:
+        change: from the message to the one that is shown.
+    """
     try:
         yield
     except BudgetExhausted:
         raise  # the number is a sum, which nobody typed
     except SteppeError as error:
-        found = _NAME.match(text := str(error))
-        if found is not None and found[0] in names:
-            error.args = (names[found[0]] + text[found.end() :],)
+        error.args = (change(str(error)),)
         raise
+
+
+def renamed(names: Mapping[str, str], message: str) -> str:
+    """A message that begins with another name, where its own is among those to change."""
+    found = _NAME.match(message)
+    if found is None or found[0] not in names:
+        return message
+    return names[found[0]] + message[found.end() :]

@@ -10,27 +10,21 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
 from steppe import _plan_checks, _validate, accounting
-from steppe.accounting import Segment, Segments, Statement
+from steppe._plan_places import PLACES, described
+from steppe._plan_segments import counted, schedule_of, segments_of
+from steppe.accounting import Segments, Statement
 from steppe.clipping import Clip, Flat
 from steppe.clipping.prefixes import Pairs
 from steppe.noise import Gaussian, Noise
 from steppe.points import Here, Point
 from steppe.sampling import CappedPoisson, Poisson, Sampler
-
-# The places that a plan chooses: the name, the protocol and a valid choice.
-_PLACES: tuple[tuple[str, type, str], ...] = (
-    ("clip", Clip, "Flat(1.0)"),
-    ("noise", Noise, "Gaussian()"),
-    ("sampling", Sampler, "Poisson()"),
-    ("point", Point, "Here()"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +85,7 @@ class Plan:
     population_source: str = "declared"
 
     def __post_init__(self) -> None:
-        _plan_checks.settle(self, _PLACES)
+        _plan_checks.settle(self)
 
     def for_population(self, records: int) -> Plan:
         """This plan with its population read from a data set.
@@ -189,25 +183,11 @@ class Plan:
         Where groups of records have rates of their own, every step counts at the largest of them:
         a bound for all records, also in composition with other runs. `segments_by_group` is tight.
         """
-        return self._segments(self.sigma, self._counted(steps_done), max)
+        return segments_of(self, self.sigma, counted(self, steps_done), max)
 
     def segments_by_group(self, steps_done: int | None = None) -> tuple[Segments, ...]:
         """The run as each group of records meets it; one group for most samplers."""
-        return self.segments_at(self.sigma, self._counted(steps_done))
-
-    def _counted(self, steps_done: int | None) -> int:
-        if steps_done is None:
-            return self.total_steps
-        if steps_done != 0:
-            _validate.positive_integer("steps_done", steps_done, "count the steps taken so far")
-        if steps_done > self.total_steps:
-            raise _validate.fail(
-                "steps_done",
-                steps_done,
-                f"exceeds the {self.total_steps} steps of the plan",
-                "stop there, or plan a longer run before it starts",
-            )
-        return steps_done
+        return self.segments_at(self.sigma, counted(self, steps_done))
 
     def event(self) -> Any:
         """The run as a dp-accounting `DpEvent`, of `segments()`."""
@@ -256,7 +236,7 @@ class Plan:
             "steps": self.total_steps,
             "noise_multiplier": self.sigma,
             "sensitivity": self.sensitivity,
-            **{name: _plan_checks.described(name, getattr(self, name)) for name, _, _ in _PLACES},
+            **{name: described(name, getattr(self, name)) for name, _, _ in PLACES},
             "l2": dict(self.l2) if isinstance(self.l2, tuple) else self.l2,
             "views": self.views,
             "adjacency": self.adjacency,
@@ -302,52 +282,14 @@ class Plan:
         """`segments_by_group` at another noise multiplier, of all steps or the first ones."""
         steps = self.total_steps if steps is None else steps
         return tuple(
-            self._segments(sigma, steps, itemgetter(group)) for group in range(self.sampling.groups)
+            segments_of(self, sigma, steps, itemgetter(group))
+            for group in range(self.sampling.groups)
         )
-
-    def _segments(
-        self, sigma: float, steps: int, rate_of: Callable[[tuple[float, ...]], float]
-    ) -> Segments:
-        """The first steps, at the rate that is chosen from those of the groups."""
-        # k Gaussian answers at σ about one batch tell as much as one answer at σ/√k.
-        accounted = sigma / math.sqrt(self.queries)
-        cap, population, start = self.cap, self._known_population, 0
-        segments = []
-        for count, factor in self.schedule:
-            stop = min(start + count, steps)
-            if stop <= start:
-                break
-            segments += [
-                Segment(
-                    rate=rate_of(rates),
-                    noise_multiplier=accounted * factor,
-                    steps=times,
-                    cap=cap,
-                    population=population if cap is not None else None,
-                )
-                for times, rates in self.sampling.rates(population, self.batch_size, start, stop)
-            ]
-            start = stop
-        return tuple(segments)
 
     @cached_property
     def schedule(self) -> tuple[tuple[int, float], ...]:
         """The noise over the run: (number of steps, factor on the noise multiplier) in order."""
-        schedule = tuple(
-            (
-                _validate.positive_integer("noise schedule's steps", count),
-                _validate.positive("noise schedule's factor", factor),
-            )
-            for count, factor in self.noise.relative(self.total_steps)
-        )
-        if sum(count for count, _ in schedule) != self.total_steps:
-            raise _validate.fail(
-                "noise",
-                self.noise,
-                f"its schedule does not cover the {self.total_steps} steps of the plan",
-                "give a schedule of that length",
-            )
-        return schedule
+        return schedule_of(self)
 
     @property
     def queries(self) -> int:
@@ -356,11 +298,4 @@ class Plan:
 
     @property
     def _known_population(self) -> int:
-        if self.population is None:
-            raise _validate.fail(
-                "population",
-                None,
-                "is needed for the sampling rate",
-                "declare it, or call for_population(len(data))",
-            )
-        return self.population
+        return _plan_checks.known_population(self.population)

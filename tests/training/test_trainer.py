@@ -20,10 +20,9 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Subset, TensorDataset
-from training_cases import STEPS, pairs, plan, trainer
+from training_cases import STEPS, pairs, plan, raising, trainer
 
 from steppe import GEP, SAT, Plan, SeededSource
-from steppe._text import rounded_up
 from steppe.averaging import (
     EMA,
     OMV,
@@ -62,15 +61,6 @@ def fail_at(step: int, error: Exception) -> Any:
     def fail(moment: Moment) -> None:
         if moment.step == step:
             raise error
-
-    return fail
-
-
-def raising(error: Exception) -> Any:
-    """A function that can only fail."""
-
-    def fail(*_: Any) -> None:
-        raise error
 
     return fail
 
@@ -157,13 +147,6 @@ def test_the_log_holds_evaluations_with_their_epsilon(tmp_path: Path) -> None:
     for line in lines:
         assert line["epsilon"] == plan().epsilon_spent(line["step"])
         assert line["seconds"] > 0
-
-
-def test_the_published_weights_are_the_models(tmp_path: Path) -> None:
-    own = trainer(tmp_path / "run")
-    own.fit()
-    for name, tensor in load_file(tmp_path / "run" / "model.safetensors").items():
-        assert torch.equal(tensor, own.model.state_dict()[name])
 
 
 def test_without_evaluation_there_is_no_table(tmp_path: Path) -> None:
@@ -594,27 +577,6 @@ def test_a_first_charge_that_fails_leaves_the_ledger_whole(
     assert trainer(tmp_path / "run").resume().steps == STEPS
 
 
-def test_runs_on_one_ledger_add_up(tmp_path: Path) -> None:
-    shared = tmp_path / "ledger.jsonl"
-    for name in ("one", "two"):
-        outcome = trainer(tmp_path / name, ledger=shared).fit()
-    result = json.loads((tmp_path / "two" / "result.json").read_text())
-    assert result["ledger"]["runs"] == 2
-    assert result["ledger"]["epsilon"] == Ledger(shared).epsilon(1e-4) > outcome.epsilon
-    assert outcome.ledger == {**result["ledger"], "path": str(shared)}
-    assert result["ledger"]["path"] == "../ledger.jsonl"
-    assert str(tmp_path) not in (tmp_path / "two" / "result.json").read_text()
-    aside = tmp_path / "ann" / "secret" / "l.jsonl"
-    trainer(tmp_path / "three", ledger=aside).fit()
-    written = json.loads((tmp_path / "three" / "result.json").read_text())
-    assert written["ledger"]["path"] == "l.jsonl"  # no way through other folders
-    total = rounded_up(result["ledger"]["epsilon"], 4)
-    assert f"\nall 2 runs of the ledger together: ε = {total} at δ = 0.0001\nledger: " in str(
-        outcome
-    )
-    assert "together" not in str(replace(outcome, ledger={**outcome.ledger, "runs": 1}))
-
-
 def test_a_run_that_its_ledger_refuses_leaves_no_trace(tmp_path: Path) -> None:
     shared = Ledger(tmp_path / "ledger.jsonl", epsilon=1.1 * plan().epsilon_spent(), delta=1e-4)
     loud = trainer(tmp_path / "run", ledger=shared, plan=plan(noise_multiplier=0.6))
@@ -700,36 +662,6 @@ def test_an_error_about_a_file_of_ones_own_stays_what_it_is(tmp_path: Path) -> N
 def test_a_run_has_a_name() -> None:
     with pytest.raises(ConfigurationError, match=r"^run='': must name a folder; write run="):
         trainer("")  # type: ignore[arg-type]
-
-
-def test_a_finished_run_has_its_result_whatever_the_ledger_adds_up_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    error = ConfigurationError("delta=1e-12: is below 1.1e-12")
-    monkeypatch.setattr(Ledger, "epsilon", raising(error))
-    outcome = trainer(tmp_path / "run").fit()
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result["epsilon"] == outcome.epsilon == plan().epsilon_spent()
-    assert result["ledger"] is None
-    notes = [line["text"] for line in read_log(tmp_path / "run" / "log.jsonl") if "text" in line]
-    (note,) = notes
-    assert note.startswith("there is no sum of all runs in the ledger: ConfigurationError at ")
-    assert "1e-12" not in note
-
-
-@pytest.mark.parametrize("seeded", [0, 1])
-def test_a_seeded_run_makes_the_sum_of_its_ledger_infinite_with_a_reason(
-    tmp_path: Path, seeded: int
-) -> None:
-    shared = tmp_path / "ledger.jsonl"
-    for place in range(2):
-        source = {"source": SeededSource(0)} if place == seeded else {}
-        outcome = trainer(tmp_path / str(place), ledger=shared, **source).fit()
-    found = json.loads((tmp_path / "1" / "result.json").read_text())["ledger"]
-    assert found["epsilon"] is None
-    assert found["not_private_reason"] == "the noise of 1 of 2 runs is known"
-    total = "all 2 runs of the ledger together: ε = ∞ at δ = 0.0001"
-    assert f"{total}, since the noise of 1 of 2 runs is known\n" in str(outcome)
 
 
 def test_a_named_ledger_is_said_before_training_and_in_the_outcome(tmp_path: Path) -> None:
@@ -928,17 +860,6 @@ def test_an_evaluation_that_fails_does_so_before_anything_is_spent(
 def test_what_cannot_be_evaluated_on_is_called_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="evaluate=int: must give any record by its number"):
         trainer(tmp_path / "run", evaluate=5)
-
-
-def test_a_score_that_is_not_a_number_any_more_is_stored_as_null(tmp_path: Path) -> None:
-    def broken(model: nn.Module) -> dict[str, float]:
-        return {"quality": float("nan")}
-
-    outcome = trainer(tmp_path / "run", averages=(), evaluate=broken).fit()
-    assert outcome.steps == STEPS
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result["table"][0]["quality"] is None
-    assert "nan" in str(outcome)
 
 
 def test_outputs_without_classes_are_found_by_the_first_scores(tmp_path: Path) -> None:

@@ -57,3 +57,12 @@ def trainer(run: Path, **changes: Any) -> Trainer:
     data = changes.pop("data", pairs(400))
     used = changes.pop("plan", None) or plan()
     return Trainer(model, data, used, **{**own, **changes})
+
+
+def raising(error: Exception) -> Any:
+    """A function that can only fail."""
+
+    def fail(*_: Any) -> None:
+        raise error
+
+    return fail

@@ -10,6 +10,7 @@ from typing import Any
 from steppe._text import table
 from steppe.cli.printing import print_json
 from steppe.training import Outcome, Trainer
+from steppe.training.outcome import numbers
 
 
 def watched() -> bool:
@@ -57,13 +58,7 @@ def print_outcome(
         return
     print_json(
         {
-            "table": list(outcome.table),
-            "published": outcome.published,
-            "epsilon": outcome.epsilon,
-            "delta": outcome.delta,
-            "steps": outcome.steps,
-            "lost": outcome.lost,
-            "seconds": outcome.seconds,
+            **numbers(outcome),
             "private": outcome.statement.not_private_reason is None,
             "ledger": outcome.ledger,
             "run": str(outcome.run),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from steppe import _validate
 from steppe.cli import parsing
-from steppe.cli.typed_names import named_as_typed
+from steppe.cli.typed_names import as_typed
 
 if TYPE_CHECKING:
     from steppe.training import Config
@@ -101,8 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
     from steppe.cli.outcomes import chosen_for, chosen_text, print_outcome, watched
     from steppe.training.folder import RunFolder
 
-    naming = named_as_typed if arguments.config is None else partial(_named_in_file, arguments)
-    with naming():
+    as_given = as_typed if arguments.config is None else _as_in_file(arguments)
+    with _validate.reworded(as_given):
         config = _with_ledger(_config(arguments), arguments.ledger)
         folder = arguments.folder or config.tables.get("train", {}).get("run")
         if folder is not None:  # before data are loaded and features computed
@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
     choices = chosen_for(trainer)
     if choices and not arguments.json:
         print(f"{chosen_text(choices)}\n", flush=True)
-    with naming():
+    with _validate.reworded(as_given):
         ledger = trainer.look_at_ledger()
         if ledger is not None and not (trainer.progress or arguments.json):  # the bar says it too
             print(ledger, flush=True)
@@ -121,13 +121,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _named_in_file(arguments: argparse.Namespace) -> AbstractContextManager[None]:
-    """Inside the block, errors name keys of the file, and options where they took their place."""
+def _as_in_file(arguments: argparse.Namespace) -> Callable[[str], str]:
+    """Messages that name keys of the file, and options where they took their place."""
     names = {}
     for name, given in (("run", arguments.folder), ("ledger", arguments.ledger)):
         key = f"train.{name}"
         names[name] = names[key] = key if given is None else f"--{name}"
-    return _validate.called(names)
+    return partial(_validate.renamed, names)
 
 
 def _config(arguments: argparse.Namespace) -> Config:

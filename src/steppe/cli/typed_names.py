@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from steppe.errors import BudgetExhausted, SteppeError
+from steppe._validate import renamed
 
 # Arguments and keys that an option of another name stands for; the rest are called as it is.
 _OTHER_NAMES = {
@@ -29,10 +27,10 @@ _NAMES = {
     **{name: name for names in _SAME_NAME.values() for name in names},
     **{f"{table}.{name}": name for table, names in _SAME_NAME.items() for name in names if table},
 }
-_NAME = "|".join(re.escape(name) for name in sorted(_NAMES, key=len, reverse=True))
+_OPTIONS = {name: f"--{option}" for name, option in _NAMES.items()}
 # What only Python can say.
 _NO_OPTION = "numbers=True, or in a TOML file"
-_AT_THE_START = re.compile(rf"^({_NAME})=")
+_NAME = "|".join(re.escape(name) for name in sorted(_OPTIONS, key=len, reverse=True))
 _IN_A_REMEDY = re.compile(rf"""(?<![\w.-])({_NAME})=(?:["'](\w+)["'])?""")
 
 
@@ -47,27 +45,11 @@ def as_typed(message: str) -> str:
         >>> as_typed('path="a; target=.csv": has no value; fill it in, or set missing="middle".')
         'path="a; target=.csv": has no value; fill it in, or set --missing middle.'
     """
-    message = _AT_THE_START.sub(lambda found: f"{_option(found[1])}=", message)
-    rule, semicolon, remedy = message.rpartition("; ")
+    rule, semicolon, remedy = renamed(_OPTIONS, message).rpartition("; ")
     remedy = remedy.replace(_NO_OPTION, "write a TOML file with")
     return rule + semicolon + _IN_A_REMEDY.sub(_with_value, remedy)
 
 
-@contextmanager
-def named_as_typed() -> Iterator[None]:
-    """Inside the block, errors about what was typed name its options."""
-    try:
-        yield
-    except BudgetExhausted:
-        raise  # the number is a sum, which nobody typed
-    except SteppeError as error:
-        error.args = (as_typed(str(error)),)
-        raise
-
-
-def _option(name: str) -> str:
-    return f"--{_NAMES[name]}"
-
-
 def _with_value(found: re.Match[str]) -> str:
-    return _option(found[1]) if found[2] is None else f"{_option(found[1])} {found[2]}"
+    option = _OPTIONS[found[1]]
+    return option if found[2] is None else f"{option} {found[2]}"

@@ -14,8 +14,9 @@ from steppe._user_code import made_by
 from steppe.data.arrays import NAMES, arranged, read_array, read_arrays, scale
 from steppe.data.catalogue import nearest
 from steppe.data.dataset import Dataset, MappedDataset, Split
+from steppe.data.encoding import MIDDLE, Encoding, different_texts
 from steppe.data.scaling import Bounds, from_records, read_off
-from steppe.data.table import Encoding, Targets, column_names, different_texts, read_table
+from steppe.data.table import Targets, column_names, read_table
 from steppe.errors import DataError
 from steppe.sampling import share_records
 
@@ -202,7 +203,7 @@ def _refuse(options: Mapping[str, Any], rule: str, remedy: str) -> None:
 
 def _may_miss(missing: str | None) -> bool:
     if missing is not None:
-        _validate.one_of("missing", missing, ("middle",))
+        _validate.one_of("missing", missing, (MIDDLE,))
     return missing is not None
 
 

@@ -12,24 +12,18 @@ from typing import Any
 from steppe import _validate
 from steppe._files import unwritable
 from steppe.accounting.pld import check_delta
-from steppe.errors import BudgetExhausted, DataError, StorageError
+from steppe.errors import DataError, StorageError
 from steppe.ledger.account import Account, announcement, cost, enter, opening
-from steppe.ledger.chain import Anchor, Reading, Record, Writer, read
-from steppe.ledger.runs import Books, Cost, Run, minus
-from steppe.plan import Plan
-
-_FORMAT = 1
-_REMEDIES = {
-    "data": "give the same people's data the same name (data_name=, or called under "
-    "[data]), also from another file, and other people's data a ledger of their own"
-}
-# Who shares a budget that is used up, and what to do: for a new run, and for one that goes on.
-_NEW = ("all before it", "plan a run with a smaller epsilon")
-_RESUMED = (
-    "all others, some of them since it was interrupted,",
-    "its steps so far are paid for, so that its checkpoints may be used as they are, and the rest "
-    "cannot be taken: plan a new run with a smaller epsilon",
+from steppe.ledger.admission import (
+    header,
+    require_accountable,
+    require_addable,
+    require_room,
+    require_same_run,
 )
+from steppe.ledger.chain import Anchor, Reading, Record, Writer, read
+from steppe.ledger.runs import Books, Run, minus
+from steppe.plan import Plan
 
 
 class Ledger:
@@ -131,11 +125,12 @@ class Ledger:
             The account, which holds the ledger's lock until it is closed.
         """
         with self._writing() as (writer, books):
-            header = books.header or self._header(plan, data)
+            first = books.header or header(plan, data, self._budget)
             whole = cost(plan, plan.total_steps)
-            asked = replace(books, header=header)
-            self._check(asked, plan, data, whole, not_private_reason)
-            _require_accountable(asked, plan, whole)
+            asked = replace(books, header=first)
+            require_addable(self.path, asked, plan, data)
+            require_room(asked, self._budget, whole, not_private_reason)
+            require_accountable(asked, plan, whole)
             run = run or secrets.token_hex(8)
             if run in books.runs:
                 raise _validate.fail("run", run, "is in the ledger already", "use resume()")
@@ -147,11 +142,11 @@ class Ledger:
                 "data": dict(data),
                 "not_private_reason": not_private_reason,
             }
-            first = opening("run", run, about, announcement(plan, 0, block))
+            begun = opening("run", run, about, announcement(plan, 0, block))
             with _no_run_yet(self.path):
                 if books.header is None:  # only now: a run that is refused settles nothing
-                    enter(writer, books, header)
-                enter(writer, books, first)
+                    enter(writer, books, first)
+                enter(writer, books, begun)
             return Account(writer, books, run, plan, block)
 
     def resume(
@@ -191,23 +186,11 @@ class Ledger:
                     f"run={run!r}: is not in the ledger {str(self.path)!r}; use the ledger that "
                     "it began with."
                 )
-            if found.plan != plan.digest():
-                raise _validate.fail(
-                    "plan",
-                    plan.digest()[:12],
-                    f"is not the plan of this run, {found.plan[:12]}",
-                    "resume with the same constants, or begin a new run",
-                )
-            if found.data != dict(data):
-                raise _validate.fail(
-                    "data",
-                    dict(data),
-                    f"are not the data of this run, {found.data}",
-                    "resume with the same data, or begin a new run",
-                )
+            require_same_run(found, plan, data)
             rest = minus(cost(plan, plan.total_steps), cost(plan, found.charged))
             reason = found.not_private_reason or not_private_reason
-            self._check(books, plan, data, rest, reason, resumed=True)
+            require_addable(self.path, books, plan, data)
+            require_room(books, self._budget, rest, reason, resumed=True)
             about = {"not_private_reason": not_private_reason}
             following = announcement(plan, found.charged, block)
             enter(writer, books, opening("resume", run, about, following))
@@ -247,69 +230,6 @@ class Ledger:
             writer.mend({**repair, "torn_bytes": len(writer.reading.torn)})
         return books
 
-    def _header(self, plan: Plan, data: Mapping[str, Any]) -> Record:
-        return {
-            "kind": "open",
-            "format": _FORMAT,
-            "data": data.get("name"),
-            "adjacency": plan.adjacency,
-            "unit": plan.unit,
-            "budget": self._budget,
-        }
-
-    def _check(
-        self,
-        books: Books,
-        plan: Plan,
-        data: Mapping[str, Any],
-        rest: Cost,
-        not_private_reason: str | None,
-        *,
-        resumed: bool = False,
-    ) -> None:
-        """Refuse what cannot be added up with what is there, or does not fit any more."""
-        header = books.header or {}
-        if header.get("format") != _FORMAT:
-            raise _validate.fail(
-                "ledger", str(self.path), f"is not of format {_FORMAT}", "use another file"
-            )
-        for name, own in (
-            ("data", data.get("name")),
-            ("adjacency", plan.adjacency),
-            ("unit", plan.unit),
-        ):
-            if own != header[name]:
-                raise _validate.fail(
-                    name,
-                    own,
-                    f"must be that of the ledger, {header[name]!r}, for runs to add up",
-                    _REMEDIES.get(name, "give this run a ledger of its own"),
-                )
-        budget = header["budget"]
-        if self._budget is not None and self._budget != budget:
-            raise _validate.fail(
-                "epsilon",
-                self._budget["epsilon"],
-                f"is not the budget that this ledger was made with, {budget}",
-                "leave it out: the ledger's own holds",
-            )
-        if budget is not None:
-            if not_private_reason is not None:  # one step of it would use up any budget for good
-                raise _validate.fail(
-                    "not_private_reason",
-                    not_private_reason,
-                    f"makes epsilon infinite, and the ledger allows {budget['epsilon']:g}",
-                    "give a run with known noise a ledger of its own",
-                )
-            together = books.epsilon(budget["delta"], rest)
-            if together > budget["epsilon"]:
-                others, remedy = _RESUMED if resumed else _NEW
-                raise BudgetExhausted(
-                    f"epsilon={together:.4f}: is what this run and {others} would cost "
-                    f"together, and the ledger allows {budget['epsilon']:g} at "
-                    f"delta={budget['delta']:g}; {remedy}."
-                )
-
 
 @contextmanager
 def _no_run_yet(path: Path) -> Iterator[None]:
@@ -320,15 +240,3 @@ def _no_run_yet(path: Path) -> Iterator[None]:
         if not isinstance(error.__cause__, OSError):
             raise
         raise unwritable("ledger", path, error.__cause__) from error.__cause__
-
-
-def _require_accountable(books: Books, plan: Plan, whole: Cost) -> None:
-    """Refuse a new run at whose δ no ε of all runs could be computed when it has ended."""
-    limit = books.smallest_delta(whole)
-    if plan.delta < limit:
-        raise _validate.fail(
-            "delta",
-            plan.delta,
-            f"is below {limit:g}, the smallest at which this run and all before it can be added up",
-            "plan with that delta, or give this run a ledger of its own",
-        )

@@ -13,6 +13,11 @@ from steppe.averaging import Keep
 from steppe.plan import Plan
 from steppe.training.moment import Callback
 
+# A crash costs the steps since the last checkpoint: at most a twentieth of the plan.
+_CHECKPOINTS = 20
+_EVALUATIONS = 10
+_LONGEST_BLOCK = 50
+
 
 def require_parts(model: Any, plan: Any, optimizer: Any) -> None:
     """Refuse a model, a plan or an optimizer that is none."""
@@ -59,6 +64,27 @@ def text(name: str, given: Any) -> str:
     if not isinstance(given, str):
         raise _validate.fail(name, given, "must be text", f'write {name}="…"')
     return given
+
+
+def checkpoint_every(given: Any, steps: int) -> int:
+    """How often to write a resumable checkpoint in a run of so many steps."""
+    return _every("checkpoint_every", given, steps, _CHECKPOINTS)
+
+
+def evaluate_every(given: Any, steps: int) -> int:
+    """How often to evaluate in a run of so many steps."""
+    return _every("evaluate_every", given, steps, _EVALUATIONS)
+
+
+def _every(name: str, given: Any, steps: int, share: int) -> int:
+    return max(1, steps // share) if given is None else _validate.positive_integer(name, given)
+
+
+def block(given: Any, checkpoint_every: int) -> int:
+    """How many steps to charge at a time, where checkpoints come so often."""
+    if given is None:
+        return min(checkpoint_every, _LONGEST_BLOCK)
+    return _validate.positive_integer("block", given)
 
 
 def store_every(given: Any, steps: int) -> int | None:

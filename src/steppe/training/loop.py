@@ -6,28 +6,23 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from steppe._text import finite, rounded_up
 from steppe._user_code import kind_and_line
-from steppe.citations import bibtex
 from steppe.errors import SteppeError
 from steppe.ledger import Account
 from steppe.ledger.account import pause_quietly
 from steppe.private import Private
-from steppe.training import settings
+from steppe.training import finishing, settings
 from steppe.training.checkpoints import Checkpoint, Checkpoints
 from steppe.training.curve import EpsilonCurve
-from steppe.training.folder import write_json, write_weights
 from steppe.training.interrupt import Interrupted, StopRequest
 from steppe.training.kept import Scored
 from steppe.training.log import Log
 from steppe.training.moment import Moment
 from steppe.training.outcome import Outcome, promised, row
 from steppe.training.progress import Bar
-from steppe.training.publishing import LAST
-from steppe.training.shared_ledger import cost_together, without_machine
 
 if TYPE_CHECKING:
     from steppe.averaging import CheckpointStore
@@ -206,70 +201,24 @@ class Loop:
 
     def _finish(self) -> Outcome:
         """Publish: weights, averages, table, statement."""
-        trainer, plan, folder = self._trainer, self._trainer.plan, self._trainer.folder
+        trainer, plan, private = self._trainer, self._trainer.plan, self._private
         seconds = self._seconds
-        about = {"plan": plan.digest(), "step": str(self._private.steps_done)}
-        averages, reason = trainer.kept.averages, self._reason
-        published = self._published()
-        for name in (LAST, *averages):
-            found = averages[name].weights() if name != LAST else trainer.model.state_dict()
-            own = {"model": name, **about}
-            path = folder.average(name) if name != LAST else folder.model
-            write_weights(path, found, own, reason)
-            if name == published:
-                write_weights(folder.published, found, own, reason)
-        table = self._final_table()
+        published = finishing.write_models(trainer, private.steps_done, self._say)
         outcome = Outcome(
-            table=table,
+            table=self._final_table(),
             published=published,
-            epsilon=promised(plan.epsilon_spent(self._account.charged), reason),
+            epsilon=promised(plan.epsilon_spent(self._account.charged), self._reason),
             delta=plan.delta,
-            steps=self._private.steps_done - self._lost,
+            steps=private.steps_done - self._lost,
             lost=self._lost,
             seconds=seconds,
-            run=folder.path,
+            run=trainer.folder.path,
             statement=trainer.statement,
-            ledger=self._ledger_facts(),
+            ledger=finishing.ledger_facts(trainer, self._say),
             scoring_error=self._scoring_error,
         )
-        write_json(
-            folder.result,
-            {
-                "table": table,
-                "published": published,
-                "epsilon": outcome.epsilon,
-                "delta": outcome.delta,
-                "steps": outcome.steps,
-                "lost": outcome.lost,
-                "seconds": outcome.seconds,
-                "not_private_reason": reason,
-                "ledger": without_machine(outcome.ledger, folder.path),
-                "citation": bibtex(plan, trainer.optimizer, *trainer.kept.methods),
-                "layers": [asdict(line) for line in self._private.report().rows],
-            },
-        )
+        finishing.write_result(trainer, outcome, private.report())
         return outcome
-
-    def _published(self) -> str:
-        """The model to use: as fixed before training, if the run was long enough for it."""
-        chosen = self._trainer.publish
-        if chosen == LAST or chosen in self._trainer.kept.averages:
-            return chosen
-        self._say(f"{chosen} had not begun when the run ended: the last weights are published")
-        return LAST
-
-    def _ledger_facts(self) -> dict[str, Any] | None:
-        """What all runs in the ledger have cost together; None where that cannot be had.
-
-        Other runs may have gone on in it since this one began, and this one is paid for: nothing
-        about them may cost its result.
-        """
-        trainer = self._trainer
-        try:
-            return {**cost_together(trainer.ledger, trainer.plan.delta), **trainer.named_ledger}
-        except Exception as error:
-            self._say(f"there is no sum of all runs in the ledger: {kind_and_line(error)}")
-            return None
 
     def _interrupted(self) -> Interrupted:
         step, how = self._private.steps_done, self._trainer.folder.how_to_resume

@@ -81,6 +81,19 @@ class Outcome:
         return "no held-out records were given (--test, x_test, evaluate=)"
 
 
+def numbers(outcome: Outcome) -> dict[str, Any]:
+    """What was measured and what it cost, for files and programs."""
+    return {
+        "table": list(outcome.table),
+        "published": outcome.published,
+        "epsilon": outcome.epsilon,
+        "delta": outcome.delta,
+        "steps": outcome.steps,
+        "lost": outcome.lost,
+        "seconds": outcome.seconds,
+    }
+
+
 def promised(epsilon: float, not_private_reason: str | None) -> float | None:
     """The ε that files and lines of a run may show: none where its noise protects nothing.
 

@@ -14,6 +14,7 @@ from steppe._text import finite
 from steppe._validate import fail
 from steppe.errors import ConfigurationError
 from steppe.sampling import Records
+from steppe.training.publishing import LAST
 
 _SHORT = 60
 
@@ -65,7 +66,9 @@ def digest(settings: Mapping[str, Any]) -> str:
 
 def require_same(now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
     """Refuse to go on with another configuration, and say what is different."""
-    for name, was, value in _differences("", then, json.loads(json.dumps(finite(now)))):
+    last = {"publish": LAST}  # what settings without a word about it mean
+    found = json.loads(json.dumps(finite({**last, **now})))
+    for name, was, value in _differences("", {**last, **then}, found):
         raise different(name, was, value)
 
 

@@ -32,10 +32,6 @@ from steppe.training.schedule import Schedule
 from steppe.training.shared_ledger import runs_before, standing
 
 _FORMAT = 1
-# A crash costs the steps since the last checkpoint: at most a twentieth of the plan.
-_CHECKPOINTS = 20
-_EVALUATIONS = 10
-_LONGEST_BLOCK = 50
 
 
 class Trainer:
@@ -183,10 +179,9 @@ class Trainer:
         also_read = tuple(dict.fromkeys((*rows.also_read, *said)))
         self.statement = replace(self._unused.statement(), also_read=also_read)
         steps = plan.total_steps
-        self.checkpoint_every = _every("checkpoint_every", checkpoint_every, steps, _CHECKPOINTS)
-        self.evaluate_every = _every("evaluate_every", evaluate_every, steps, _EVALUATIONS)
-        self.block = min(self.checkpoint_every, _LONGEST_BLOCK) if block is None else block
-        _validate.positive_integer("block", self.block)
+        self.checkpoint_every = arguments.checkpoint_every(checkpoint_every, steps)
+        self.evaluate_every = arguments.evaluate_every(evaluate_every, steps)
+        self.block = arguments.block(block, self.checkpoint_every)
         self.store_every = store_every = arguments.store_every(store_every, steps)
         self._keep = arguments.keep(keep, store_every)
         self.model, self.optimizer = model, optimizer
@@ -251,8 +246,7 @@ class Trainer:
             As for `fit`.
         """
         config = self.folder.read_config()
-        last = {"publish": publishing.LAST}  # what settings without a word about it mean
-        settings.require_same({**last, **self.settings}, {**last, **config["settings"]})
+        settings.require_same(self.settings, config["settings"])
         with self.folder.held():
             checkpoint, complaints = resuming.newest(self.folder, config, self.ledger)
             anchor = Anchor() if checkpoint is None else checkpoint.anchor
@@ -345,7 +339,3 @@ class Trainer:
             return None
         reason = self.statement.not_private_reason
         return CheckpointStore(self.folder.store, self.plan.digest(), self._keep, reason)
-
-
-def _every(name: str, value: int | None, steps: int, share: int) -> int:
-    return max(1, steps // share) if value is None else _validate.positive_integer(name, value)

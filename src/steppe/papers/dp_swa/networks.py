@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from steppe.averaging import SWA
 from steppe.flatness import Surface, interpolate, percent_gain, random_rays
 from steppe.papers.dp_swa.linear import PAPER
+from steppe.papers.dp_swa.logistic import COLUMNS
 from steppe.papers.experiment import Column, Constants, Experiment, Run
 from steppe.papers.figures import by_setting, mean_curve, panels
 from steppe.papers.pictures import accuracy, fit, in_parts, load
@@ -130,14 +131,7 @@ def _experiment(
         settings={f"ε = {e:g}": {**base, "epsilon": e} for e in (1.0, 8.0)},
         seeds=seeds,
         measure=measure,
-        columns=(
-            Column("SGD", "{:.2f}", "DP-SGD %"),
-            Column("SWA", "{:.2f}", "DP-SWA %"),
-            Column("gain", "{:.2f}", "SWA − SGD"),
-            Column("variance SGD", "{:.2g}", "Var DP-SGD"),
-            Column("variance SWA", "{:.2g}", "Var DP-SWA"),
-            Column("wider by %", "{:.1f}", "%gain along rays"),
-        ),
+        columns=(*COLUMNS, Column("wider by %", "{:.1f}", "%gain along rays")),
         judged=("gain", "wider by %"),
         expected="0.1 to 2 points more accuracy, a smaller variance, a positive %gain",
         minutes=minutes,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from torch import nn
+
+from steppe.models.scattering import ScatteringLinear
 from steppe.points import SAT, Here, Point
 
 
@@ -76,3 +79,15 @@ NUMBERS = replace(
     reach=3.0,
     point=(Here(), "the climb was measured for classes, and a linear model has no use for it"),
 )
+
+
+def kind_of(fixed_features: bool, columns: bool, curvature: float | None) -> Kind:
+    """The kind of a model, from what `choose` is told about it."""
+    if curvature is not None:
+        return NUMBERS
+    return HEAD if fixed_features else COLUMNS if columns else NETWORK
+
+
+def has_fixed_features(model: nn.Module) -> bool:
+    """Whether only a linear layer on fixed features learns."""
+    return isinstance(model, ScatteringLinear)

@@ -1,0 +1,156 @@
+"""How the columns of a table become inputs, checked against the header line of a file."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from steppe import _validate
+from steppe.data.cells import number
+from steppe.data.scaling import Bounds, from_records, pair
+from steppe.errors import DataError
+
+MIDDLE = "middle"
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the cells of a record become its inputs.
+
+    Args:
+        columns: the columns to use, in the order of the inputs; None for all but the target.
+        bounds: of the columns of numbers: one pair for all, one for each, "records" to read them
+            off the records, or None to take numbers as they are.
+        categories: what a column of text can say; an input of 0 or 1 for each.
+        missing: "middle" puts the middle of its bounds in place of a missing number, and none of
+            its categories in place of a missing text; None refuses them.
+    """
+
+    columns: tuple[str, ...] | None = None
+    bounds: Any = None
+    categories: Mapping[str, Sequence[str]] | None = None
+    missing: str | None = None
+
+
+def settled(path: Path, header: list[str], target: str | None, encoding: Encoding) -> Encoding:
+    """The encoding with its columns named, each of them there.
+
+    Args:
+        path: the file, for messages.
+        header: the names in its first line.
+        target: the column to predict, if there is one.
+        encoding: as it was asked for.
+    """
+    if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
+        raise wrong(path, "must have commas between its columns", "save it as CSV with commas")
+    if len(set(header)) != len(header):
+        raise wrong(path, "must have a different name for each column", "rename them")
+    columns, categories = encoding.columns, _texts_by_column(encoding.categories)
+    if target is not None and target not in header:
+        raise _no_column(path, target, header, is_target=True)
+    for name in columns or ():
+        if name not in header:
+            raise _no_column(path, name, header)
+    if columns is None:
+        if "" in header:
+            rule = f"column {header.index('') + 1} must have a name, unless it is no input"
+            raise wrong(path, rule, "name it, save without line numbers, or give columns")
+        columns = tuple(name for name in header if name != target)
+    if len(set(columns)) != len(columns):
+        raise _validate.fail("columns", columns, "must be different columns", "name each once")
+    if target is not None and target in columns:
+        raise wrong(path, f"column {target!r} is the label", "leave it out of columns")
+    if not columns:
+        raise wrong(path, "must have a column beside the label", "add one")
+    for name in categories:
+        if name not in columns:
+            raise _unread("categories", name, columns)
+    if encoding.missing not in (None, MIDDLE):
+        rule = f'must be "{MIDDLE}"'
+        raise _validate.fail("missing", encoding.missing, rule, "or leave it out")
+    numbers = [name for name in columns if name not in categories]
+    bounds = encoding.bounds
+    if bounds is None and encoding.missing is not None and numbers:
+        rule = f"needs bounds, since {MIDDLE!r} is the middle between them"
+        raise _validate.fail("missing", encoding.missing, rule, 'declare them, or bounds="records"')
+    if bounds is not None and not from_records(bounds):
+        bounds = _declared(bounds, numbers)
+    return replace(encoding, columns=columns, bounds=bounds, categories=categories)
+
+
+def different_texts(name: str, given: Any, rule: str) -> list[str]:
+    """Texts as cells are compared with them, without blanks around them.
+
+    Args:
+        name: the argument that holds them, for messages.
+        given: from the user.
+        rule: what they must be, for messages.
+    """
+    whole = isinstance(given, Sequence) and not isinstance(given, str)
+    texts = [text.strip() for text in given if isinstance(text, str)] if whole else []
+    if not texts or len(texts) != len(given) or len(set(texts)) != len(texts):
+        raise _validate.fail(name, given, rule, 'write ["no", "yes"], say')
+    return texts
+
+
+def _texts_by_column(categories: Any) -> dict[str, Sequence[str]]:
+    if not isinstance(categories, Mapping | None):
+        rule = "must name columns, each with its texts"
+        raise _validate.fail("categories", categories, rule, 'write {"sex": ["f", "m"]}, say')
+    return {
+        name: different_texts("categories", texts, f"of {name!r} must be a list of different texts")
+        for name, texts in (categories or {}).items()
+    }
+
+
+def _declared(bounds: Any, numbers: list[str]) -> dict[str, Bounds]:
+    if not isinstance(bounds, Mapping):
+        return dict.fromkeys(numbers, pair("all columns", bounds))
+    for name in bounds:
+        if name not in numbers:
+            raise _unread("bounds", name, numbers)
+    for name in numbers:
+        if name not in bounds:
+            rule = "must be given for every column or for none"
+            raise DataError(
+                f"bounds={name!r}: {rule}; add the lowest and highest value it can have."
+            )
+    return {name: pair(repr(name), bounds[name]) for name in numbers}
+
+
+def _no_column(path: Path, name: str, header: list[str], is_target: bool = False) -> DataError:
+    # A file without a header line begins with a record, which a message must not show. Words above
+    # numbers are no record's.
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        record = next(itertools.islice(csv.reader(file), 1, None), [])
+    below = [value for cell in record if (value := number(cell.strip())) is not None]
+    header_like = not any(number(word) is not None for word in header)
+    if not header_like or all(map(math.isnan, below)):  # an empty cell may stand below anything
+        remedy = "add a header line, or correct the name"
+        if is_target:
+            rule = f"is no column in the first line of {str(path)!r}"
+            return DataError(f"target={name!r}: {rule}; {remedy}.")
+        return wrong(path, f"has no column {name!r} in its first line", remedy)
+    near = difflib.get_close_matches(name, header, n=1, cutoff=0.0)
+    listed, remedy = ", ".join(header), f"did you mean {near[0]!r}?"
+    if is_target:
+        rule = f"is no column of {str(path)!r} (it has {listed})"
+        return DataError(f"target={name!r}: {rule}; {remedy}")
+    return wrong(path, f"has no column {name!r} (it has {listed})", remedy)
+
+
+def _unread(option: str, name: str, columns: Sequence[str]) -> DataError:
+    rule = "must be a column that is read" + (" as numbers" if option == "bounds" else "")
+    return DataError(f"{option}={name!r}: {rule}; use one of {', '.join(columns)}.")
+
+
+def wrong(path: Path, rule: str, remedy: str) -> DataError:
+    """The error about a file that is not as it must be."""
+    end = "" if remedy.endswith("?") else "."
+    return DataError(f"path={str(path)!r}: {rule}; {remedy}{end}")

@@ -1,0 +1,138 @@
+"""Which runs a ledger takes: those that add up with all before them and fit into its budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from steppe import _validate
+from steppe.errors import BudgetExhausted
+from steppe.ledger.chain import Record
+from steppe.ledger.runs import Books, Cost, Run
+from steppe.plan import Plan
+
+_FORMAT = 1
+_REMEDIES = {
+    "data": "give the same people's data the same name (data_name=, or called under "
+    "[data]), also from another file, and other people's data a ledger of their own"
+}
+# Who shares a budget that is used up, and what to do: for a new run, and for one that goes on.
+_NEW = ("all before it", "plan a run with a smaller epsilon")
+_RESUMED = (
+    "all others, some of them since it was interrupted,",
+    "its steps so far are paid for, so that its checkpoints may be used as they are, and the rest "
+    "cannot be taken: plan a new run with a smaller epsilon",
+)
+
+
+def header(plan: Plan, data: Mapping[str, Any], budget: Mapping[str, float] | None) -> Record:
+    """The first record of a ledger: what all its runs must share."""
+    return {
+        "kind": "open",
+        "format": _FORMAT,
+        "data": data.get("name"),
+        "adjacency": plan.adjacency,
+        "unit": plan.unit,
+        "budget": budget,
+    }
+
+
+def require_same_run(found: Run, plan: Plan, data: Mapping[str, Any]) -> None:
+    """Refuse to go on with a run by another plan or with other data."""
+    if found.plan != plan.digest():
+        raise _validate.fail(
+            "plan",
+            plan.digest()[:12],
+            f"is not the plan of this run, {found.plan[:12]}",
+            "resume with the same constants, or begin a new run",
+        )
+    if found.data != dict(data):
+        raise _validate.fail(
+            "data",
+            dict(data),
+            f"are not the data of this run, {found.data}",
+            "resume with the same data, or begin a new run",
+        )
+
+
+def require_addable(path: Path, books: Books, plan: Plan, data: Mapping[str, Any]) -> None:
+    """Refuse a run that cannot be added up with those that are there.
+
+    Args:
+        path: the ledger's file.
+        books: what it adds up to.
+        plan: of the run.
+        data: what is declared about its data.
+    """
+    shared = books.header or {}
+    if shared.get("format") != _FORMAT:
+        raise _validate.fail("ledger", str(path), f"is not of format {_FORMAT}", "use another file")
+    for name, own in (
+        ("data", data.get("name")),
+        ("adjacency", plan.adjacency),
+        ("unit", plan.unit),
+    ):
+        if own != shared[name]:
+            raise _validate.fail(
+                name,
+                own,
+                f"must be that of the ledger, {shared[name]!r}, for runs to add up",
+                _REMEDIES.get(name, "give this run a ledger of its own"),
+            )
+
+
+def require_room(
+    books: Books,
+    declared: Mapping[str, float] | None,
+    rest: Cost,
+    not_private_reason: str | None,
+    *,
+    resumed: bool = False,
+) -> None:
+    """Refuse a run that does not fit into the ledger's budget, if there is one.
+
+    Args:
+        books: what the ledger adds up to.
+        declared: the budget that was given with it, which must be its own; None if none was.
+        rest: what the steps that are left would cost.
+        not_private_reason: why the run's noise protects nothing, or None.
+        resumed: whether it goes on.
+    """
+    shared = books.header or {}
+    budget = shared["budget"]
+    if declared is not None and declared != budget:
+        raise _validate.fail(
+            "epsilon",
+            declared["epsilon"],
+            f"is not the budget that this ledger was made with, {budget}",
+            "leave it out: the ledger's own holds",
+        )
+    if budget is not None:
+        if not_private_reason is not None:  # one step of it would use up any budget for good
+            raise _validate.fail(
+                "not_private_reason",
+                not_private_reason,
+                f"makes epsilon infinite, and the ledger allows {budget['epsilon']:g}",
+                "give a run with known noise a ledger of its own",
+            )
+        together = books.epsilon(budget["delta"], rest)
+        if together > budget["epsilon"]:
+            others, remedy = _RESUMED if resumed else _NEW
+            raise BudgetExhausted(
+                f"epsilon={together:.4f}: is what this run and {others} would cost "
+                f"together, and the ledger allows {budget['epsilon']:g} at "
+                f"delta={budget['delta']:g}; {remedy}."
+            )
+
+
+def require_accountable(books: Books, plan: Plan, whole: Cost) -> None:
+    """Refuse a new run at whose δ no ε of all runs could be computed when it has ended."""
+    limit = books.smallest_delta(whole)
+    if plan.delta < limit:
+        raise _validate.fail(
+            "delta",
+            plan.delta,
+            f"is below {limit:g}, the smallest at which this run and all before it can be added up",
+            "plan with that delta, or give this run a ledger of its own",
+        )
