@@ -33,16 +33,7 @@ def refuse_modes(engine: ClippedSum) -> None:
             "speed in half precision use model.to(torch.bfloat16), whose gradients are clipped in "
             "float32."
         )
-    for backend, operation in _PRODUCTS.get(engine.device.type, ()):
-        # As `torch.backends.mkldnn.matmul.fp32_precision`, in a quarter of the time.
-        precision = torch._C._get_fp32_precision_getter(backend, operation)
-        if precision not in ("none", "ieee"):
-            raise MisuseError(
-                f"fp32_precision of {backend}.{operation}={precision!r}: must be 'ieee' around "
-                "make_private and its steps, since products of rounded numbers are too coarse to "
-                "clip by; call torch.set_float32_matmul_precision('highest'), or set "
-                "torch.backends.fp32_precision = 'ieee'."
-            )
+    refuse_coarse_products(engine)
     if torch.is_inference_mode_enabled():
         raise MisuseError(
             "inference_mode=on: must be off around make_private and its steps, which need "
@@ -53,6 +44,20 @@ def refuse_modes(engine: ClippedSum) -> None:
             "detect_anomaly=on: must be off around make_private and its steps, because its error "
             "would tell that a record's gradient is not finite; look for anomalies on made-up data."
         )
+
+
+def refuse_coarse_products(engine: ClippedSum) -> None:
+    """Settings of torch with which float32 is rounded on its way into a product."""
+    for backend, operation in _PRODUCTS.get(engine.device.type, ()):
+        # As `torch.backends.mkldnn.matmul.fp32_precision`, in a quarter of the time.
+        precision = torch._C._get_fp32_precision_getter(backend, operation)
+        if precision not in ("none", "ieee"):
+            raise MisuseError(
+                f"fp32_precision of {backend}.{operation}={precision!r}: must be 'ieee' around "
+                "make_private and its steps, since products of rounded numbers are too coarse to "
+                "clip by; call torch.set_float32_matmul_precision('highest'), or set "
+                "torch.backends.fp32_precision = 'ieee'."
+            )
 
 
 def require_whole(plan: Plan, name: str, given: Any) -> None:

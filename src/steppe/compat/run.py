@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from steppe._around_step import require_movement
+from steppe._around_step import refuse_coarse_products, require_movement
 from steppe._dice import Dice
 from steppe.clipping import ClippedSum
 from steppe.clipping.slots import Slot
@@ -176,7 +176,8 @@ class Run:
         self._forward.expect(None)
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-        if self._depth:
+        # A step that failed has not come back up; with another gradient this is none inside it.
+        if self._depth and not self._forward.saw_raw:
             self._depth += 1
             return None
         _, *rest = args
@@ -202,6 +203,7 @@ class Run:
     def _take(self) -> None:
         """Turn what the backward pass left into the private gradient."""
         self._require_unchanged()
+        refuse_coarse_products(self._engine)
         piece, found = self._captured()
         if piece.first or self._total is None:
             self._total = self._fresh_total()
