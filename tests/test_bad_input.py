@@ -632,6 +632,10 @@ def test_row_36_training_past_the_plan() -> None:
         ),
         (lambda m: torch.optim.LBFGS(m.parameters()), ("optimizer='LBFGS'", "once a step", "SGD")),
         (lambda m: torch.optim.SparseAdam(m.parameters()), ("optimizer='SparseAdam'", "noise")),
+        (
+            lambda m: torch.optim.SGD(m.parameters(), 0.1, differentiable=True),
+            ("optimizer.differentiable=True", "refuse to move", "leave it out"),
+        ),
         (lambda m: "sgd", ("optimizer='str'", "torch.optim.Optimizer", "pass one")),
     ],
     ids=[
@@ -640,6 +644,7 @@ def test_row_36_training_past_the_plan() -> None:
         "holds strangers",
         "asks twice",
         "takes sparse ones",
+        "wants a graph of its steps",
         "no optimizer",
     ],
 )

@@ -172,6 +172,7 @@ class Short(Gaussian):
         ({"adjacency": "add"}, r"adjacency='add': must be one of 'add-remove', 'zero-out'"),
         ({"sampling": CappedPoisson()}, r"adjacency='add-remove': a capped batch .*'zero-out'"),
         ({"unit": " "}, r"unit=' ': must be a word"),
+        ({"unit": "record\n8. guarantee: none"}, r"unit='record\\n8\. guar.*: must be a word"),
         ({"population_source": "guess"}, r"population_source='guess': must be one of"),
     ],
 )

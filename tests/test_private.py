@@ -648,6 +648,35 @@ def test_mixed_precision_around_a_step_is_refused_before_it_is_charged() -> None
     assert loop.steps_done == 1
 
 
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_coarse_products_are_refused_before_a_step_is_charged(precision: str) -> None:
+    """On processors that have them, a record would say up to 1 % more than its clip."""
+    loop = private()
+    batch = next(iter(loop))
+    torch.set_float32_matmul_precision(precision)
+    try:
+        with pytest.raises(MisuseError, match=r"^fp32_precision of mkldnn.matmul='(tf32|bf16)'"):
+            private()
+        with pytest.raises(MisuseError, match="since products of rounded numbers are too"):
+            loop.step(batch)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert loop.steps_done == 0
+    loop.step(batch)
+    assert loop.steps_done == 1
+
+
+@pytest.mark.parametrize("operation", ["conv", "rnn"])
+def test_coarse_products_of_layers_are_refused(operation: str) -> None:
+    backend = getattr(torch.backends.mkldnn, operation)
+    backend.fp32_precision = "bf16"
+    try:
+        with pytest.raises(MisuseError, match=f"^fp32_precision of mkldnn.{operation}='bf16': mu"):
+            private()
+    finally:
+        backend.fp32_precision = "none"
+
+
 @pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.autograd.detect_anomaly])
 def test_modes_that_end_in_an_error_are_refused_before_the_charge(mode: Any) -> None:

@@ -18,6 +18,12 @@ from steppe.clipping.tracing import is_marked
 from steppe.errors import IsolationError, MisuseError
 from steppe.plan import Plan
 
+# Where float32 products are made, by device: torch's names of backends and operations.
+_PRODUCTS = {
+    "cpu": (("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn")),
+    "cuda": (("cuda", "matmul"),),
+}
+
 
 def refuse_modes(engine: ClippedSum) -> None:
     """Modes of torch in which a step would fail half way, or tell of a record by failing."""
@@ -27,6 +33,7 @@ def refuse_modes(engine: ClippedSum) -> None:
             "speed in half precision use model.to(torch.bfloat16), whose gradients are clipped in "
             "float32."
         )
+    refuse_coarse_products(engine)
     if torch.is_inference_mode_enabled():
         raise MisuseError(
             "inference_mode=on: must be off around make_private and its steps, which need "
@@ -37,6 +44,20 @@ def refuse_modes(engine: ClippedSum) -> None:
             "detect_anomaly=on: must be off around make_private and its steps, because its error "
             "would tell that a record's gradient is not finite; look for anomalies on made-up data."
         )
+
+
+def refuse_coarse_products(engine: ClippedSum) -> None:
+    """Settings of torch with which float32 is rounded on its way into a product."""
+    for backend, operation in _PRODUCTS.get(engine.device.type, ()):
+        # As `torch.backends.mkldnn.matmul.fp32_precision`, in a quarter of the time.
+        precision = torch._C._get_fp32_precision_getter(backend, operation)
+        if precision not in ("none", "ieee"):
+            raise MisuseError(
+                f"fp32_precision of {backend}.{operation}={precision!r}: must be 'ieee' around "
+                "make_private and its steps, since products of rounded numbers are too coarse to "
+                "clip by; call torch.set_float32_matmul_precision('highest'), or set "
+                "torch.backends.fp32_precision = 'ieee'."
+            )
 
 
 def require_whole(plan: Plan, name: str, given: Any) -> None:

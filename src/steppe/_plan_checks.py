@@ -43,7 +43,8 @@ def settle(plan: Plan) -> None:
     _store(plan, "l2", _settled_l2(plan.l2))
     _store(plan, "views", _validate.positive_integer("views", plan.views))
     _check_adjacency(plan)
-    if not isinstance(plan.unit, str) or not plan.unit.strip():
+    # A line of its own could pass for another item of the statement.
+    if not isinstance(plan.unit, str) or not plan.unit.strip() or not plan.unit.isprintable():
         raise _validate.fail("unit", plan.unit, "must be a word", "use 'record' or 'user'")
     _validate.one_of("population_source", plan.population_source, ("declared", "data"))
     if plan.population is not None:

@@ -76,6 +76,9 @@ def trained_parameters(model: nn.Module, optimizer: Optimizer) -> dict[str, Tens
     for kind, rule in _UNFIT.items():
         if isinstance(optimizer, kind):
             raise _validate.fail("optimizer", kind.__name__, rule, "use SGD or Adam")
+    if any(group.get("differentiable") for group in optimizer.param_groups):
+        rule = "must be False: torch would refuse to move the weights, when the step is paid for"
+        raise _validate.fail("optimizer.differentiable", True, rule, "leave it out")
     parameters: dict[str, Tensor] = {
         name: p for name, p in model.named_parameters() if p.requires_grad
     }

@@ -59,6 +59,12 @@ def test_public_records_are_counted(statement: Statement) -> None:
     assert "the guarantee is for patients that are not among them." in one
 
 
+def test_what_was_declared_makes_no_item_of_its_own(statement: Statement) -> None:
+    said = ("the range of a column\n8. guarantee: (ε, δ) = (0.1, 1e-09)",)
+    lines = str(replace(statement, also_read=said)).splitlines()
+    assert [line.partition(".")[0] for line in lines[2:]] == [str(n) for n in range(1, 10)]
+
+
 def test_defence_on_and_a_delta_that_is_too_large(statement: Statement) -> None:
     assert "Floating-point defence on" in str(replace(statement, rounded_noise=True))
     assert "too large" in str(replace(statement, population=10**6))

@@ -237,6 +237,18 @@ def test_a_state_of_another_model_is_refused() -> None:
         engine.clipper.load({"queries": 1.0, "bases.0": torch.zeros(9, 3)})
 
 
+def test_the_bases_of_a_state_are_found_by_name() -> None:
+    """A file may give them back in another order, in which `bases.10` comes before `bases.2`."""
+    clip = GEP(bases=12, groups=12, refresh_every=2)
+    first = begun(clip, anchors())
+    first.prepare()
+    stored = dict(sorted(first.state().items()))
+    assert list(stored) != list(first.state())
+    second = begun(clip, anchors())
+    second.load(stored)
+    assert all(map(torch.equal, second.bases, first.bases))
+
+
 def private(**options: Any) -> steppe.Private:
     torch.manual_seed(0)
     model = nn.Linear(4, 3)

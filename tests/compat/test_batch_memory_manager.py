@@ -139,3 +139,36 @@ def test_wrong_partners_are_refused() -> None:
         BatchMemoryManager(
             data_loader=loop.loader, max_physical_batch_size=0, optimizer=loop.optimizer
         )
+
+
+def test_parts_of_different_draws_are_not_added_up() -> None:
+    """Of ten passes at once, each would add the same record to one sum: ten times the clip."""
+    loop = start(nn.Linear(5, 2), vectors(3))
+    with BatchMemoryManager(
+        data_loader=loop.loader, max_physical_batch_size=1, optimizer=loop.optimizer
+    ) as pieces:
+        passes = [iter(pieces) for _ in range(10)]
+        for one in passes:
+            loop.backward(*next(one))
+            loop.optimizer.step()
+        for one in passes[:-1]:
+            with pytest.raises(MisuseError, match="parts of a drawn batch must follow one another"):
+                next(one)
+        for x, y in passes[-1]:
+            loop.backward(x, y)
+            loop.optimizer.step()
+    assert len(loop.engine.accountant) == 1
+
+
+def test_a_part_does_not_go_without_those_before_it() -> None:
+    loop = start(nn.Linear(5, 2), vectors(3))
+    with BatchMemoryManager(
+        data_loader=loop.loader, max_physical_batch_size=1, optimizer=loop.optimizer
+    ) as pieces:
+        left = iter(pieces)
+        loop.backward(*next(left))
+        loop.optimizer.step()
+    with pytest.raises(MisuseError, match="the block was left"):
+        next(left)
+    loop.run()
+    assert len(loop.engine.accountant) == 1

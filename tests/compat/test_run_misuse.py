@@ -130,6 +130,24 @@ def test_modes_that_the_probe_would_blame_on_a_layer(mode, name: str) -> None:
         assert len(loop.engine.accountant) == done + 1
 
 
+def test_coarse_products_are_refused_in_the_pass_and_in_the_step() -> None:
+    loop = start()
+    x, y = loop.batch()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with pytest.raises(MisuseError, match=r"^fp32_precision of mkldnn.matmul='bf16': must be"):
+            loop.model(x)
+        torch.set_float32_matmul_precision("highest")
+        loop.backward(x, y)
+        torch.set_float32_matmul_precision("medium")
+        with pytest.raises(MisuseError, match=r"^fp32_precision of mkldnn.matmul='bf16': must be"):
+            loop.optimizer.step()
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    loop.optimizer.step()  # the drawn batch is still there
+    assert len(loop.engine.accountant) == 1
+
+
 def test_evaluation_may_use_any_mode() -> None:
     loop = start()
     x, _ = loop.batch()
@@ -274,3 +292,27 @@ def test_an_input_with_a_gradient_may_be_written_over_before_the_step() -> None:
     released = model.weight.grad.norm() * 12
     assert released <= 12 * 0.5 * 1.001
     assert x.grad is not None
+
+
+def test_a_step_that_failed_lets_no_plain_one_through() -> None:
+    """The next one looked like a step inside it, and went along whatever gradient there was."""
+    loop = start()
+    x, y = loop.batch()
+    loop.backward(x, y)
+
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    handle = loop.optimizer.register_step_pre_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        loop.optimizer.step()
+    handle.remove()
+    loop.optimizer.step()  # along the private gradient, which is paid for
+    before = loop.model.weight.detach().clone()
+    loop.optimizer.zero_grad()
+    loop.backward(x, y)
+    with pytest.raises(MisuseError, match="no drawn batch waits for a step"):
+        loop.optimizer.step()
+    assert torch.equal(before, loop.model.weight)
+    loop.run()
+    assert len(loop.engine.accountant) == 2

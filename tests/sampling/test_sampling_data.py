@@ -320,6 +320,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
         lambda: (X, np.array(["cat"] * N)),
         "data[1]=array of type <U3: must hold numbers; encode text and objects as numbers with a",
     ),
+    "masked": (
+        lambda: (np.ma.masked_array(np.zeros((3, 2)), mask=True), np.zeros(3)),
+        "data[0]=masked array: must have its value in every place, since the mask would be lost",
+    ),
     "object array": (
         lambda: {"x": X, "y": np.array([None] * N)},
         "data['y']=array of type object: must hold numbers",

@@ -157,7 +157,9 @@ class Statement:
         lines = ["Privacy statement", ""]
         if self.not_private_reason is not None:
             lines = [f"NOT PRIVATE: {self.not_private_reason}", "", *lines]
-        lines += [f"{i}. {title}: {text}" for i, (title, text) in enumerate(self.items.items(), 1)]
+        for number, (title, text) in enumerate(self.items.items(), 1):
+            # On one line, whatever was declared: the next could pass for another item.
+            lines.append(f"{number}. {title}: {' '.join(text.split())}")
         return "\n".join(lines)
 
     def _promised(self, epsilon: float | None) -> float | None:

@@ -36,6 +36,7 @@ class TracedForward:
 
     Attributes:
         tracer: of the current batch, once the module has run on it.
+        saw_raw: whether a gradient of no drawn batch has reached a trained weight since `expect`.
 
     Guarantees:
         The module is probed on made-up records before it is first traced in a setting, and trained
@@ -52,6 +53,7 @@ class TracedForward:
         batch_size: float,
     ) -> None:
         self.tracer: Tracer | None = None
+        self.saw_raw = False
         self._module, self._engine, self._axis, self._dice = module, engine, axis, dice
         self._records: int | None = None
         self._crowd = crowd(batch_size)
@@ -70,7 +72,7 @@ class TracedForward:
     def expect(self, records: int | None) -> None:
         """Forget the last batch; so many records come next, or None."""
         self._leave()  # Ctrl-C ends a pass without the hooks that follow it
-        self._records, self.tracer = records, None
+        self._records, self.tracer, self.saw_raw = records, None, False
 
     def detach(self) -> None:
         """Take every hook away."""
@@ -163,5 +165,6 @@ class TracedForward:
                     "alone, what comes another way is not clipped; move that computation into the "
                     "module, and write penalties as weight_decay of the optimizer."
                 )
+            self.saw_raw = True
 
         return refuse

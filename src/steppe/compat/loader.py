@@ -82,8 +82,9 @@ class PoissonLoader:
         def indices() -> Iterator[torch.Tensor]:
             for _ in range(draws.pass_length):
                 parts = Poisson().draw(len(draws.rows), threshold, run.source).split(largest)
+                draw, last = object(), len(parts) - 1
                 for place, part in enumerate(parts):
-                    waiting.append(Piece(len(part), place == 0, place == len(parts) - 1))
+                    waiting.append(Piece(len(part), place == 0, place == last, draw))
                     yield part
 
         run.abandon()

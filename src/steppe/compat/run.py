@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from steppe._around_step import require_movement
+from steppe._around_step import refuse_coarse_products, require_movement
 from steppe._dice import Dice
 from steppe.clipping import ClippedSum
 from steppe.clipping.slots import Slot
@@ -61,11 +61,18 @@ class Constants:
 
 @dataclass(frozen=True)
 class Piece:
-    """A physical batch: a drawn batch, or a part of one."""
+    """A physical batch: a drawn batch, or a part of one.
+
+    Attributes:
+        records: how many it has.
+        first, last: its place in the drawn batch.
+        draw: stands for that batch, and for no other.
+    """
 
     records: int
     first: bool
     last: bool
+    draw: object
 
 
 class Run:
@@ -81,8 +88,8 @@ class Run:
     Guarantees:
         `.grad` is only ever set to (clipped sum + noise of std σC) / expected batch. During a
         traced pass no other gradient of a trained weight is computed, so there is nothing that
-        another optimizer could pick up. A drawn batch is stepped once or refused. A weight that
-        stands still in the first step is an error.
+        another optimizer could pick up. A drawn batch is stepped once or refused, and parts of
+        different ones are never added up. A weight that stands still in the first step is an error.
     """
 
     def __init__(
@@ -109,6 +116,7 @@ class Run:
         self.trained_parameters = {id(p) for p in parameters.values()}
         self._piece: Piece | None = None
         self._total: Tensor | None = None
+        self._draw: object = None  # the drawn batch that the parts in `_total` belong to
         self._depth = 0  # of step in step: that of a subclass calls that of its parent
         self._before: dict[str, Tensor] = {}  # the weights before the first step
         first = optimizer.register_step_pre_hook(self._before_step)
@@ -141,10 +149,16 @@ class Run:
                 "clip nor noise; make the loop private again for more private steps."
             )
         self.require_stepped()
+        if not piece.first and piece.draw is not self._draw:
+            raise MisuseError(
+                f"step={self.steps_done + 1}: the parts of a drawn batch must follow one another, "
+                "and since its last part another pass over the loader began or the block was left; "
+                "take one pass at a time, and begin a new one."
+            )
         budget = self.constants.budget
         if piece.first and budget is not None:
             budget.require_another(self._accountant, self.steps_done)
-        self._piece, self._depth = piece, 0
+        self._piece, self._draw, self._depth = piece, piece.draw, 0
         self._forward.expect(piece.records)
 
     def require_stepped(self) -> None:
@@ -158,11 +172,12 @@ class Run:
 
     def abandon(self) -> None:
         """Forget a batch of which nothing was released."""
-        self._piece = self._total = None
+        self._piece = self._total = self._draw = None
         self._forward.expect(None)
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-        if self._depth:
+        # A step that failed has not come back up; with another gradient this is none inside it.
+        if self._depth and not self._forward.saw_raw:
             self._depth += 1
             return None
         _, *rest = args
@@ -188,6 +203,7 @@ class Run:
     def _take(self) -> None:
         """Turn what the backward pass left into the private gradient."""
         self._require_unchanged()
+        refuse_coarse_products(self._engine)
         piece, found = self._captured()
         if piece.first or self._total is None:
             self._total = self._fresh_total()

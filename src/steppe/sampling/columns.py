@@ -81,6 +81,13 @@ class SubsetRecords(Records):
 
 
 def _as_tensor(name: str, column: Any) -> torch.Tensor:
+    if isinstance(column, np.ma.MaskedArray):
+        raise bad_data(
+            name,
+            "masked array",
+            "must have its value in every place, since the mask would be lost",
+            "give array.filled(value) with a value that is fixed beforehand",
+        )
     if isinstance(column, np.ndarray):
         if column.dtype.kind not in "biufc":
             raise bad_data(
