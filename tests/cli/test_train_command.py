@@ -41,8 +41,8 @@ def test_runs_that_share_a_ledger_print_their_sum(shell: Shell, project: Path) -
     assert found["ledger"]["epsilon"] > found["epsilon"]
     assert "\nall 3 runs of the ledger together: ε = " in shell.ok("resume two")
     # Every run's own file names the ledger, wherever it is resumed from, and is not overruled.
-    settled = project / "two" / "run.toml"
-    assert tomllib.loads(settled.read_text())["train"]["ledger"] == str(project / "patients.jsonl")
+    settled = tomllib.loads((project / "two" / "run.toml").read_text())
+    assert settled["train"]["ledger"] == "{run}/../patients.jsonl"
     assert shell.refused("train two/run.toml --run four --ledger other.jsonl") == (
         f"steppe: error: --ledger='other.jsonl': the file has ledger = "
         f"{str(project / 'patients.jsonl')!r}; leave out one of the two.\n"

@@ -36,6 +36,7 @@ from steppe.training.folder import RunFolder
 from steppe.training.loading import reading
 from steppe.training.naming import check_keys
 from steppe.training.outcome import Outcome
+from steppe.training.shared_ledger import along, way_from
 from steppe.training.toml import read_toml, write_toml
 from steppe.training.trainer import Trainer
 
@@ -115,6 +116,10 @@ class Config:
                 run=where,
                 **{**assembly.options, **options},
             )
+        train = assembly.resolved["train"]
+        train.pop("run", None)  # the folder that the file lies in, wherever that is moved to
+        if "ledger" in train:
+            train["ledger"] = way_from(trainer.folder.path, train["ledger"])
         trainer.toml = write_toml(assembly.resolved)
         trainer.folder.of_python = tuple(
             name for name, value in options.items() if value is not None and name not in _FREE
@@ -137,7 +142,12 @@ def read(path: str | Path) -> Config:
     Returns:
         The configuration; a key that is not known is an error that suggests the nearest.
     """
-    return Config(read_toml(Path(path)))
+    tables = read_toml(Path(path))
+    folder = RunFolder(Path(path).parent)
+    train = tables.get("train")
+    if folder.config.exists() and isinstance(train, dict) and isinstance(train.get("ledger"), str):
+        train["ledger"] = along(train["ledger"], folder.path)
+    return Config(tables)
 
 
 def resume(run: str | Path, **options: Any) -> Outcome:
