@@ -25,6 +25,7 @@ def test_a_run_from_a_file(shell: Shell, project: Path) -> None:
     assert out.endswith("run: again\nreport: steppe report again\n")
     for name in ("run.toml", "statement.json", "ledger.jsonl", "result.json", "model.safetensors"):
         assert (project / "again" / name).exists()
+    assert shell.ok("train run.toml --run 'my run'").endswith("\nreport: steppe report 'my run'\n")
 
 
 def test_runs_that_share_a_ledger_print_their_sum(shell: Shell, project: Path) -> None:
@@ -467,7 +468,8 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
             "steps = 12",
             "steps = 12\nviews = 4",
             "error: plan.views=4: needs a function that makes the views of a record, and a file "
-            "cannot hold one; leave it out, or train in Python: read(file).trainer(augment=…).",
+            "cannot hold one; leave it out, or train in Python: steppe.training.read(file).trainer("
+            "augment=…).",
         ),
         (
             "steps = 12",

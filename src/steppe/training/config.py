@@ -41,7 +41,8 @@ from steppe.training.toml import read_toml, write_toml
 from steppe.training.trainer import Trainer
 
 # Arguments of `Trainer` that a resumed run may do without.
-_FREE = ("progress", "callbacks")
+_EVERY = ("checkpoint_every", "evaluate_every", "block", "physical_batch")
+_FREE = ("progress", "callbacks", *_EVERY)
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,8 @@ class Config:
         views = self.tables.get("plan", {}).get("views", 1)
         if augment is None and isinstance(views, int) and views > 1:
             rule = "needs a function that makes the views of a record, and a file cannot hold one"
-            remedy = "leave it out, or train in Python: read(file).trainer(augment=…)"
+            how = "steppe.training.read(file).trainer(augment=…)"
+            remedy = f"leave it out, or train in Python: {how}"
             raise _validate.fail("plan.views", views, rule, remedy)
 
     def trainer(self, run: str | Path | None = None, **options: Any) -> Trainer:
@@ -169,4 +171,8 @@ def resume(run: str | Path, **options: Any) -> Outcome:
             "was not made from a configuration file, so that its model and data are not known",
             f"make the same Trainer(…, run={str(run)!r}) and call its resume()",
         )
+    if lacking := [name for name in folder.needs_python if name not in options]:
+        listed = ", ".join(f"{name}=" for name in lacking)
+        rule = f"was given {listed} in Python, which no file can hold"
+        raise _validate.fail("run", str(run), rule, f"go on with `{folder.how_to_resume}`")
     return read(folder.toml).trainer(run, **options).resume()

@@ -330,6 +330,7 @@ class Trainer:
             "digest": settings.digest(self.settings),
             "settings": self.settings,
             "reasons": self.reasons,
+            "of_python": self.folder.of_python,
             "options": {
                 "checkpoint_every": self.checkpoint_every,
                 "evaluate_every": self.evaluate_every,
