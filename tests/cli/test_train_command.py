@@ -25,7 +25,8 @@ def test_a_run_from_a_file(shell: Shell, project: Path) -> None:
     assert out.endswith("run: again\nreport: steppe report again\n")
     for name in ("run.toml", "statement.json", "ledger.jsonl", "result.json", "model.safetensors"):
         assert (project / "again" / name).exists()
-    assert shell.ok("train run.toml --run 'my run'").endswith("\nreport: steppe report 'my run'\n")
+    out = shell.ok("train run.toml --run", "my run")
+    assert out.endswith("run: my run\nreport: steppe report 'my run'\n")
 
 
 def test_runs_that_share_a_ledger_print_their_sum(shell: Shell, project: Path) -> None:
@@ -434,6 +435,11 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
             'place = "own.npz"',
             'place = "table.csv"\ntarget = "il"',
             "data.target='il': is no column of",
+        ),
+        (
+            'place = "own.npz"',
+            'place = "table.csv"\ntarget = "ill"\ncolumns = ["agge"]',
+            "data.columns='agge': is no column of",
         ),
         ("batch_size = 100", "batch_size = 9999", "plan.batch_size=9999.0: must not exceed the"),
         (
