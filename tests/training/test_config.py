@@ -331,6 +331,8 @@ def test_several_views_need_the_function_that_makes_them(table: Path, tmp_path: 
     several = config(table, plan={**PLAN, "views": 2})
     with pytest.raises(ConfigurationError, match=r"^plan\.views=2: needs a function that makes"):
         config(tmp_path / "nothing is read yet", plan={**PLAN, "views": 2}).trainer()
+    with pytest.raises(ConfigurationError, match=r"^plan\.views=1: must be above 1 where augment="):
+        config(tmp_path / "nothing is read yet").trainer(augment=torch.neg)
     outcome = several.trainer(tmp_path / "run", augment=lambda x: x + 0.1).fit()
     assert json.loads((tmp_path / "run" / "plan.json").read_text())["views"] == 2
     assert outcome.steps == several.plan().total_steps

@@ -86,7 +86,8 @@ class Config:
         return self.assemble().model
 
     def require_augment(self, augment: Any) -> None:
-        """Refuse several views of a record where nothing makes them, before data are loaded.
+        """Refuse several views of a record where nothing makes them, and a function that makes them
+        where one is enough, before data are loaded.
 
         Args:
             augment: the function that a file cannot hold, or None.
@@ -96,6 +97,10 @@ class Config:
             rule = "needs a function that makes the views of a record, and a file cannot hold one"
             how = "steppe.training.read(file).trainer(augment=…)"
             remedy = f"leave it out, or train in Python: {how}"
+            raise _validate.fail("plan.views", views, rule, remedy)
+        if augment is not None and views == 1:
+            rule = "must be above 1 where augment= makes views of a record"
+            remedy = "write views = 4 under [plan], say, or leave out augment="
             raise _validate.fail("plan.views", views, rule, remedy)
 
     def trainer(self, run: str | Path | None = None, **options: Any) -> Trainer:
