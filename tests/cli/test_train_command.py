@@ -401,6 +401,10 @@ def test_a_model_with_an_unknown_name(shell: Shell, project: Path) -> None:
     err = shell.refused(f"{SETTINGS} --model logistik")
     assert err.startswith("steppe: error: --model='logistik': must be one of linear, ")
     assert err.endswith("did you mean 'logistic'?\n")
+    assert shell.refused(f"{SETTINGS} --model src/towers.py") == (
+        "steppe: error: --model='src/towers.py': is a file and names no function; write "
+        "towers:function, and run where `import` finds it.\n"
+    )
 
 
 def test_one_class_alone(shell: Shell, project: Path) -> None:
