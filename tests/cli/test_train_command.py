@@ -337,8 +337,8 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
         ),
         (
             "train --data gaps.csv --target ill --classes 2 --epsilon 2",
-            "path='gaps.csv': line 3, column 'visits': has no value; fill it in, or set --missing "
-            "middle.",
+            "--data='gaps.csv': line 3, column 'visits': has no value; fill it in, or set "
+            "--missing middle.",
         ),
         (
             "train --data pictures --classes 2 --epsilon 2",

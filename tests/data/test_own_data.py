@@ -198,6 +198,9 @@ def test_the_test_table_may_have_its_columns_in_another_order(tmp_path: Path) ->
     assert found.test.x.tolist() == [[20, 1]]
     with pytest.raises(DataError, match="there is no such file"):
         data.read(tmp_path / "mine.csv", target="ill", classes=2, test="none.csv")
+    gaps = table(tmp_path, "visits,age,ill\n,20,0\n", "gaps.csv")
+    with pytest.raises(DataError, match=r"^test='.*gaps\.csv': line 2, column 'visits': has no v"):
+        data.read(tmp_path / "mine.csv", target="ill", classes=2, test=gaps)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +222,7 @@ def test_the_test_table_may_have_its_columns_in_another_order(tmp_path: Path) ->
         (TEXT, {"categories": {"sex": ["m"]}}, "categories='sex': must be a column that is read"),
         ("sex,ill\nx,1\n", {"categories": {"sex": ["f", "m"]}}, "must be one of its categories"),
         ("ill\n1\n", {}, "must have a column beside the label"),
-        ("age,ill\n20,3\n", {}, "line 2, column 'ill': must be a whole number from 0 to 1"),
+        ("age,ill\n20,3\n", {}, "^place='.*line 2, column 'ill': must be a whole number"),
         ("age,ill\n20,0.5\n", {}, "must be a whole number from 0 to 1"),
         ("age,ill\n20,yes\n", {}, "from 0 to 1; recode the labels, or declare their number or na"),
         ("age,ill\n20,-1\n", {}, "must be a whole number from 0 to 1"),
