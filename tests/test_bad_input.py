@@ -531,9 +531,27 @@ def test_row_27_loss_without_a_value_for_each_record(loss: Any, words: tuple[str
         ({"loss": "mse"}, ("loss='mse'", "function of (output, target)", "F.cross_entropy")),
         ({"constants": {"views": 2}}, ("views=2", "`augment`", "both or none")),
         ({"augment": lambda x: x}, ("views=1", "`augment`", "both or none")),
+        ({"constants": {"views": 2}, "augment": 5}, ("augment=5", "a function", "give it")),
+        (
+            {"constants": {"views": 2}, "loss": None, "objective": len},
+            ("views=2", "goes with a loss", "inside your objective"),
+        ),
+        (
+            {"augment": len, "loss": None, "objective": len},
+            ("augment=<built-in", "goes with a loss", "inside your objective"),
+        ),
         ({"physical_batch": 0}, ("physical_batch=0", "whole number", "1 or more")),
     ],
-    ids=["no loss", "name of a loss", "views alone", "augment alone", "physical batch"],
+    ids=[
+        "no loss",
+        "name of a loss",
+        "views alone",
+        "augment alone",
+        "augment is no function",
+        "views beside an objective",
+        "augment beside an objective",
+        "physical batch",
+    ],
 )
 def test_row_27_options_of_the_objective(options: dict[str, Any], words: tuple[str]) -> None:
     refused(lambda: private(**options), ConfigurationError, *words)

@@ -228,17 +228,24 @@ def losses_of(
             raise _validate.fail(
                 name, function.__name__, "must be made first", f"write {function.__name__}()"
             )
+    _require_function(augment)
     if loss is not None:
         return objective_of(model, loss, plan.views, augment)
-    if augment is not None or plan.views > 1:
-        raise _validate.fail(
-            "augment", augment, "goes with loss", "average the views inside your objective"
-        )
+    for name, given, none in (("views", plan.views, 1), ("augment", augment, None)):
+        if given != none:
+            rule = "goes with a loss, and an objective was given"
+            raise _validate.fail(name, given, rule, "average the views inside your objective")
     if not callable(objective):
         rule, remedy = "must be a function of (model, batch)", "return one loss for each record"
         raise _validate.fail("objective", objective, rule, remedy)
     own = objective
     return lambda batch: own(model, batch)
+
+
+def _require_function(augment: Any) -> None:
+    if augment is not None and not callable(augment):
+        rule = "must be a function that makes one random view of a batch of inputs"
+        raise _validate.fail("augment", augment, rule, "give it, not what it makes")
 
 
 def _kind(value: object) -> str:

@@ -78,7 +78,15 @@ def test_unknown_command(shell: Shell) -> None:
 
 
 def test_options_are_not_abbreviated(shell: Shell) -> None:
-    assert "unrecognized arguments: --methode" in shell.refused("cite --methode SAT")
+    # The option that was probably meant, and the help of the command that has it.
+    assert shell.refused("plan run.toml --jso") == (
+        "steppe plan: error: --jso: is not known here; did you mean --json?\n"
+        "See steppe plan --help.\n"
+    )
+    assert "--quiet=1 --fast: is not known here; leave it out." in shell.refused(
+        "plan run.toml --quiet=1 --fast"
+    )
+    assert "did you mean --version?" in shell.refused("--vresion")
 
 
 @pytest.mark.parametrize(

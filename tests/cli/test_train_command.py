@@ -25,6 +25,8 @@ def test_a_run_from_a_file(shell: Shell, project: Path) -> None:
     assert out.endswith("run: again\nreport: steppe report again\n")
     for name in ("run.toml", "statement.json", "ledger.jsonl", "result.json", "model.safetensors"):
         assert (project / "again" / name).exists()
+    out = shell.ok("train run.toml --run", "my run")
+    assert out.endswith("run: my run\nreport: steppe report 'my run'\n")
 
 
 def test_runs_that_share_a_ledger_print_their_sum(shell: Shell, project: Path) -> None:
@@ -41,8 +43,8 @@ def test_runs_that_share_a_ledger_print_their_sum(shell: Shell, project: Path) -
     assert found["ledger"]["epsilon"] > found["epsilon"]
     assert "\nall 3 runs of the ledger together: ε = " in shell.ok("resume two")
     # Every run's own file names the ledger, wherever it is resumed from, and is not overruled.
-    settled = project / "two" / "run.toml"
-    assert tomllib.loads(settled.read_text())["train"]["ledger"] == str(project / "patients.jsonl")
+    settled = tomllib.loads((project / "two" / "run.toml").read_text())
+    assert settled["train"]["ledger"] == "{run}/../patients.jsonl"
     assert shell.refused("train two/run.toml --run four --ledger other.jsonl") == (
         f"steppe: error: --ledger='other.jsonl': the file has ledger = "
         f"{str(project / 'patients.jsonl')!r}; leave out one of the two.\n"
@@ -335,8 +337,8 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
         ),
         (
             "train --data gaps.csv --target ill --classes 2 --epsilon 2",
-            "path='gaps.csv': line 3, column 'visits': has no value; fill it in, or set --missing "
-            "middle.",
+            "--data='gaps.csv': line 3, column 'visits': has no value; fill it in, or set "
+            "--missing middle.",
         ),
         (
             "train --data pictures --classes 2 --epsilon 2",
@@ -399,6 +401,10 @@ def test_a_model_with_an_unknown_name(shell: Shell, project: Path) -> None:
     err = shell.refused(f"{SETTINGS} --model logistik")
     assert err.startswith("steppe: error: --model='logistik': must be one of linear, ")
     assert err.endswith("did you mean 'logistic'?\n")
+    assert shell.refused(f"{SETTINGS} --model src/towers.py") == (
+        "steppe: error: --model='src/towers.py': is a file and names no function; write "
+        "towers:function, and run where `import` finds it.\n"
+    )
 
 
 def test_one_class_alone(shell: Shell, project: Path) -> None:
@@ -434,6 +440,11 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
             'place = "table.csv"\ntarget = "il"',
             "data.target='il': is no column of",
         ),
+        (
+            'place = "own.npz"',
+            'place = "table.csv"\ntarget = "ill"\ncolumns = ["agge"]',
+            "data.columns='agge': is no column of",
+        ),
         ("batch_size = 100", "batch_size = 9999", "plan.batch_size=9999.0: must not exceed the"),
         (
             "store_every = 2",
@@ -467,7 +478,8 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
             "steps = 12",
             "steps = 12\nviews = 4",
             "error: plan.views=4: needs a function that makes the views of a record, and a file "
-            "cannot hold one; leave it out, or train in Python: read(file).trainer(augment=…).",
+            "cannot hold one; leave it out, or train in Python: steppe.training.read(file).trainer("
+            "augment=…).",
         ),
         (
             "steps = 12",

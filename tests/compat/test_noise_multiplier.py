@@ -58,9 +58,9 @@ def test_unknown_keywords_are_refused(name: str, answer: str) -> None:
         ({"epochs": -1}, "epochs=-1: must be a whole number of at least 1"),
         ({"steps": 5, "sample_rate": 1.5}, "sample_rate=1.5: must be at most 1"),
         ({"steps": 5, "sample_rate": 0.0}, "sample_rate=0.0: must be finite and above 0"),
-        ({"steps": 5, "target_epsilon": float("nan")}, "epsilon=nan: must not be NaN"),
-        ({"steps": 5, "target_epsilon": 0.0}, "epsilon=0.0: must be finite and above 0"),
-        ({"steps": 5, "target_delta": 1.0}, "delta=1.0"),
+        ({"steps": 5, "target_epsilon": float("nan")}, "^target_epsilon=nan: must not be"),
+        ({"steps": 5, "target_epsilon": 0.0}, "^target_epsilon=0.0: must be finite and above 0"),
+        ({"steps": 5, "target_delta": 1.0}, "^target_delta=1.0"),
         ({"steps": 5, "accountant": "gdp"}, "accountant='gdp'"),
     ],
 )

@@ -194,6 +194,11 @@ def with_budget(engine: PrivacyEngine, model: nn.Module, epsilon=1.0, epochs=1):
     )
 
 
+def test_a_budget_that_is_none_is_called_as_it_was_given() -> None:
+    with pytest.raises(ConfigurationError, match=r"^target_epsilon='3': must be a real number"):
+        with_budget(PrivacyEngine(), nn.Linear(5, 2), epsilon="3")
+
+
 @pytest.mark.parametrize("accountant", ["prv", "rdp"])
 def test_budget_pays_for_exactly_the_epochs(accountant: str) -> None:
     model = nn.Linear(5, 2)

@@ -54,6 +54,9 @@ def test_the_test_table_may_have_its_columns_in_another_order(tmp_path: Path) ->
     assert found.test.x.tolist() == [[20, 1]]
     with pytest.raises(DataError, match="there is no such file"):
         data.read(tmp_path / "mine.csv", target="ill", classes=2, test="none.csv")
+    gaps = table(tmp_path, "visits,age,ill\n,20,0\n", "gaps.csv")
+    with pytest.raises(DataError, match=r"^test='.*gaps\.csv': line 2, column 'visits': has no v"):
+        data.read(tmp_path / "mine.csv", target="ill", classes=2, test=gaps)
 
 
 @pytest.mark.parametrize(
@@ -64,8 +67,9 @@ def test_the_test_table_may_have_its_columns_in_another_order(tmp_path: Path) ->
             {"target": "sick"},
             r"^target='sick': is no column of .*\(it has age, ill, visits\)",
         ),
-        (TEXT, {"columns": ["agee"]}, r"did you mean 'age'\?"),
-        (TEXT, {"columns": ["ill"]}, "is the label; leave it out of columns"),
+        (TEXT, {"columns": ["agee"]}, r"^columns='agee': is no column of .*did you mean 'age'\?"),
+        ("41,7\n", {"target": "41", "columns": ["x"]}, "^columns='x': is no column in the first"),
+        (TEXT, {"columns": ["ill"]}, "^columns='ill': is the target; leave it out of the columns"),
         (TEXT, {"bounds": {"age": (0, 9)}}, "bounds='visits': must be given for every column"),
         (TEXT, {"bounds": {**BOUNDS, "x": (0, 1)}}, "bounds='x': must be a column that is read"),
         (TEXT, {"bounds": (5, 5)}, "must be two finite numbers, ascending"),
@@ -74,13 +78,13 @@ def test_the_test_table_may_have_its_columns_in_another_order(tmp_path: Path) ->
         (TEXT, {"categories": {"sex": ["m"]}}, "categories='sex': must be a column that is read"),
         ("sex,ill\nx,1\n", {"categories": {"sex": ["f", "m"]}}, "must be one of its categories"),
         ("ill\n1\n", {}, "must have a column beside the label"),
-        ("age,ill\n20,3\n", {}, "line 2, column 'ill': must be a whole number from 0 to 1"),
+        ("age,ill\n20,3\n", {}, "^place='.*line 2, column 'ill': must be a whole number"),
         ("age,ill\n20,0.5\n", {}, "must be a whole number from 0 to 1"),
-        ("age,ill\n20,yes\n", {}, "must be a whole number from 0 to 1"),
+        ("age,ill\n20,yes\n", {}, "from 0 to 1; recode the labels, or declare their number or na"),
         ("age,ill\n20,-1\n", {}, "must be a whole number from 0 to 1"),
         ("age,ill\n20,maybe\n", {"classes": ["no", "yes"]}, "declared classes 'no', 'yes'"),
         ("age,ill\nold,1\n", {}, "line 2, column 'age': must be a finite number"),
-        ("age,ill\ninf,1\n", {}, "must be a finite number; declare the categories"),
+        ("age,ill\ninf,1\n", {}, "must be a finite number; declare the texts of a column by c"),
         ("age,ill\n,1\n", {}, "line 2, column 'age': has no value; fill it in, or set missing="),
         ("age,ill\nnan,1\n", {}, "has no value"),
         ("age,ill\n1,1,1\n", {}, "line 2 must have 2 columns"),

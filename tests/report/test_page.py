@@ -191,6 +191,18 @@ def test_a_regression_shows_its_loss(tmp_path: Path) -> None:
     assert "<td></td>" not in both
 
 
+def test_the_table_shows_times_and_dashes(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", models=MODELS[:2])
+    result = json.loads((folder / "result.json").read_text())
+    for row in result["table"]:
+        row["seconds"] = 110.3987
+    result["table"][1]["loss"] = None  # a vote has none
+    (folder / "result.json").write_text(json.dumps(result))
+    page = re.sub(r"(<t[hd]) [^>]*>", r"\1>", page_of(folder))
+    assert "<th>time</th>" in page
+    assert "<td>–</td><td>1 min 50 s</td>" in page
+
+
 def test_a_large_delta_is_a_warning_on_every_page(tmp_path: Path) -> None:
     calm = write_run(tmp_path / "calm")
     folder = write_run(tmp_path / "run")

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from steppe import clipping, noise, points, sampling
-from steppe.errors import ConfigurationError, DataError, UnsupportedModelError
+from steppe.errors import ConfigurationError, DataError, MisuseError, UnsupportedModelError
 from steppe.ledger import Ledger
 from steppe.training import Config, Interrupted, Trainer, read, read_log, resume
 from steppe.training.assembly import Assembly
@@ -163,9 +163,27 @@ def test_a_run_with_what_no_file_holds_is_resumed_in_python(table: Path, tmp_pat
     own = config(table, plan={**PLAN, "views": 2})
     with pytest.raises(Interrupted) as stopped:
         own.trainer(run, callbacks=[stop], **options).fit()
-    how = f"read('{run}/run.toml').trainer('{run}', augment=…, ledger=…).resume()"
+    how = f"steppe.training.read('{run}/run.toml').trainer('{run}', augment=…, ledger=…).resume()"
     assert str(stopped.value).endswith(f"go on with: {how}")
+    with pytest.raises(MisuseError) as held:
+        config(table).trainer(run, progress=False).fit()
+    assert str(held.value) == (
+        f"run={str(run)!r}: holds a run already; go on with `{how}`, or name another folder."
+    )
+    with pytest.raises(ConfigurationError) as refused:
+        resume(run, progress=False)
+    assert str(refused.value) == (
+        f"run={str(run)!r}: was given augment=, ledger= in Python, which no file can hold; go on "
+        f"with `{how}`."
+    )
     assert read(run / "run.toml").trainer(run, **options).resume().steps == 20
+
+
+def test_what_to_type_is_quoted_for_the_shell(table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "my run"
+    config(table).trainer(run, progress=False).fit()
+    with pytest.raises(MisuseError, match=r"go on with `steppe resume '/.*/my run'`, or name"):
+        config(table).trainer(run, progress=False).fit()
 
 
 def test_a_run_without_a_file_says_how_to_resume(tmp_path: Path) -> None:
@@ -313,6 +331,8 @@ def test_several_views_need_the_function_that_makes_them(table: Path, tmp_path: 
     several = config(table, plan={**PLAN, "views": 2})
     with pytest.raises(ConfigurationError, match=r"^plan\.views=2: needs a function that makes"):
         config(tmp_path / "nothing is read yet", plan={**PLAN, "views": 2}).trainer()
+    with pytest.raises(ConfigurationError, match=r"^plan\.views=1: must be above 1 where augment="):
+        config(tmp_path / "nothing is read yet").trainer(augment=torch.neg)
     outcome = several.trainer(tmp_path / "run", augment=lambda x: x + 0.1).fit()
     assert json.loads((tmp_path / "run" / "plan.json").read_text())["views"] == 2
     assert outcome.steps == several.plan().total_steps

@@ -43,8 +43,13 @@ def as_safetensors(
     """
     from safetensors.torch import save
 
-    # Copies, since safetensors refuses memory that two names share.
-    tensors = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in weights.items()}
+    tensors, seen = {}, set()
+    for name, weight in weights.items():
+        tensor = weight.detach().to("cpu").contiguous()
+        memory = tensor.untyped_storage().data_ptr()
+        # The file is one copy already; safetensors refuses memory that two names share.
+        tensors[name] = tensor.clone() if memory in seen else tensor
+        seen.add(memory)
     stamp = {} if not_private_reason is None else {"not_private_reason": not_private_reason}
     return save(tensors, metadata={**about, **stamp})
 

@@ -116,7 +116,9 @@ def main(words: Sequence[str] | None = None) -> int:
 def _run(words: Sequence[str] | None) -> int:
     top = parser()
     try:
-        arguments = top.parse_args(words)
+        arguments, unknown = top.parse_known_args(words)
+        if unknown:
+            getattr(arguments, "parser", top).refuse(unknown)
     except SystemExit as stop:  # argparse has printed the help (0) or what is wrong (2)
         return int(stop.code or OK)
     if arguments.version:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -54,7 +55,7 @@ def print_outcome(
     """The table of a run, what it cost and where it is."""
     if not as_json:
         print(outcome)
-        print(f"report: steppe report {outcome.run}")
+        print(f"report: steppe report {shlex.quote(str(outcome.run))}")
         return
     print_json(
         {

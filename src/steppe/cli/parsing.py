@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,6 +26,13 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where help is; the usage of some commands fills a screen."""
         self.exit(2, f"{self.prog}: error: {message}\nSee {self.prog} --help.\n")
+
+    def refuse(self, words: Sequence[str]) -> NoReturn:
+        """Say that words mean nothing here, and which option was probably meant by the first."""
+        known = [text for action in self._actions for text in action.option_strings]
+        near = difflib.get_close_matches(words[0].partition("=")[0], known, n=1)
+        hint = f"did you mean {near[0]}?" if near else "leave it out."
+        self.error(f"{' '.join(words)}: is not known here; {hint}")
 
 
 def typed(arguments: argparse.Namespace) -> dict[str, str]:

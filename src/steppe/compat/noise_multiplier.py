@@ -12,6 +12,8 @@ from steppe.compat.accountant import method_of
 from steppe.compat.keywords import refuse_unknown
 
 _RDP_PRECISION = 1e-3
+# What Opacus calls the plan's constants, for messages.
+TARGETS = {"epsilon": "target_epsilon", "delta": "target_delta"}
 
 
 def get_noise_multiplier(
@@ -66,7 +68,8 @@ def get_noise_multiplier(
         return [Segment(sample_rate, sigma, length)]
 
     # The RDP value is never below the PLD value, so this is where the search for it may start.
-    sigma = accounting.calibrate(run, target_epsilon, target_delta)
+    with _validate.called(TARGETS):
+        sigma = accounting.calibrate(run, target_epsilon, target_delta)
     if method != "rdp":
         return sigma
 

@@ -21,7 +21,7 @@ from steppe.compat.budget import Budget
 from steppe.compat.hooks import Hook
 from steppe.compat.keywords import check_options, refuse_unknown
 from steppe.compat.loader import Draws, PoissonLoader
-from steppe.compat.noise_multiplier import get_noise_multiplier
+from steppe.compat.noise_multiplier import TARGETS, get_noise_multiplier
 from steppe.compat.run import Constants, Run
 from steppe.errors import MisuseError
 from steppe.plan import Plan
@@ -179,13 +179,15 @@ class PrivacyEngine:
             )
         draws = Draws(data_loader)
         bounds = bounds_of(clipping, max_grad_norm)
-        plan = Plan(
-            epsilon=target_epsilon,
-            delta=target_delta,
-            batch_size=draws.batch_size,
-            steps=_validate.positive_integer("epochs", epochs) * draws.pass_length,
-            clip=Flat(bounds.total),
-        ).for_population(len(draws.rows))
+        steps = _validate.positive_integer("epochs", epochs) * draws.pass_length
+        with _validate.called(TARGETS):
+            plan = Plan(
+                epsilon=target_epsilon,
+                delta=target_delta,
+                batch_size=draws.batch_size,
+                steps=steps,
+                clip=Flat(bounds.total),
+            ).for_population(len(draws.rows))
         sigma = get_noise_multiplier(
             target_epsilon=target_epsilon,
             target_delta=target_delta,

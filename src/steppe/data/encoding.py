@@ -53,10 +53,10 @@ def settled(path: Path, header: list[str], target: str | None, encoding: Encodin
         raise wrong(path, "must have a different name for each column", "rename them")
     columns, categories = encoding.columns, _texts_by_column(encoding.categories)
     if target is not None and target not in header:
-        raise _no_column(path, target, header, is_target=True)
+        raise _no_column(path, "target", target, header)
     for name in columns or ():
         if name not in header:
-            raise _no_column(path, name, header)
+            raise _no_column(path, "columns", name, header)
     if columns is None:
         if "" in header:
             rule = f"column {header.index('') + 1} must have a name, unless it is no input"
@@ -65,7 +65,7 @@ def settled(path: Path, header: list[str], target: str | None, encoding: Encodin
     if len(set(columns)) != len(columns):
         raise _validate.fail("columns", columns, "must be different columns", "name each once")
     if target is not None and target in columns:
-        raise wrong(path, f"column {target!r} is the label", "leave it out of columns")
+        raise DataError(f"columns={target!r}: is the target; leave it out of the columns.")
     if not columns:
         raise wrong(path, "must have a column beside the label", "add one")
     for name in categories:
@@ -124,7 +124,7 @@ def _declared(bounds: Any, numbers: list[str]) -> dict[str, Bounds]:
     return {name: pair(repr(name), bounds[name]) for name in numbers}
 
 
-def _no_column(path: Path, name: str, header: list[str], is_target: bool = False) -> DataError:
+def _no_column(path: Path, option: str, name: str, header: list[str]) -> DataError:
     # A file without a header line begins with a record, which a message must not show. Words above
     # numbers are no record's.
     with path.open(newline="", encoding="utf-8-sig") as file:
@@ -132,17 +132,11 @@ def _no_column(path: Path, name: str, header: list[str], is_target: bool = False
     below = [value for cell in record if (value := number(cell.strip())) is not None]
     header_like = not any(number(word) is not None for word in header)
     if not header_like or all(map(math.isnan, below)):  # an empty cell may stand below anything
-        remedy = "add a header line, or correct the name"
-        if is_target:
-            rule = f"is no column in the first line of {str(path)!r}"
-            return DataError(f"target={name!r}: {rule}; {remedy}.")
-        return wrong(path, f"has no column {name!r} in its first line", remedy)
+        rule = f"is no column in the first line of {str(path)!r}"
+        return DataError(f"{option}={name!r}: {rule}; add a header line, or correct the name.")
     near = difflib.get_close_matches(name, header, n=1, cutoff=0.0)
-    listed, remedy = ", ".join(header), f"did you mean {near[0]!r}?"
-    if is_target:
-        rule = f"is no column of {str(path)!r} (it has {listed})"
-        return DataError(f"target={name!r}: {rule}; {remedy}")
-    return wrong(path, f"has no column {name!r} (it has {listed})", remedy)
+    rule = f"is no column of {str(path)!r} (it has {', '.join(header)})"
+    return DataError(f"{option}={name!r}: {rule}; did you mean {near[0]!r}?")
 
 
 def _unread(option: str, name: str, columns: Sequence[str]) -> DataError:

@@ -128,7 +128,9 @@ def read_inputs(
     if not path.is_file():
         raise _absent(str(place))
     if path.suffix.lower() == ".csv":
-        return read_table(path, None, 1, _encoding(columns, bounds, categories, missing)).x
+        encoding = _encoding(columns, bounds, categories, missing)
+        with _validate.called({"path": "place"}):
+            return read_table(path, None, 1, encoding).x
     return scale(str(place), read_array(path), bounds, _may_miss(missing))[0]
 
 
@@ -162,12 +164,14 @@ def _table(
     known = different_texts("classes", classes, _NAMES) if _are_names(classes) else count
     if not isinstance(target, str):
         raise _validate.fail("target", target, "must name the column of labels", "add target=")
-    x, y, settled = read_table(path, target, known, encoding)
+    with _validate.called({"path": "place"}):
+        x, y, settled = read_table(path, target, known, encoding)
     train = Split(x, _targets(y))
     other = Split(train.x[:0], train.y[:0])
     if test is not None:
         # The same columns in the same order, whatever order the test file has them in.
-        x, y, _ = read_table(_other(test, path), target, known, settled)
+        with _validate.called({"path": "test"}):
+            x, y, _ = read_table(_other(test, path), target, known, settled)
         other = Split(x, _targets(y))
     columns = tuple(settled.columns or ())
     return _built(str(path), train, other, count, encoding.bounds, settled.bounds, columns)

@@ -147,7 +147,7 @@ def _wrong_target(path: Path, where: str, classes: int | Sequence[str] | None) -
         wanted = f"a whole number from 0 to {classes - 1}"
     else:
         wanted = "one of the declared classes " + ", ".join(map(repr, classes))
-    remedy = "recode the labels, or declare the right classes"
+    remedy = "recode the labels, or declare their number or names as classes="
     return wrong(path, f"{where}: must be {wanted}", remedy)
 
 
@@ -156,7 +156,8 @@ def _refused(path: Path, line: int, name: str, text: bool) -> DataError:
     if text:
         return wrong(path, f"{where}: must be one of its categories", "declare all of them")
     rule = f"{where}: must be a finite number"
-    return wrong(path, rule, "declare the categories of a column of text, or leave it out")
+    remedy = "declare the texts of a column by categories=, or leave it out by columns="
+    return wrong(path, rule, remedy)
 
 
 def _absent(path: Path, line: int, name: str) -> DataError:

@@ -173,6 +173,11 @@ class Ledger:
         Returns:
             The account; `account.charged` steps are gone, taken or not.
         """
+        if not self.path.exists():
+            raise DataError(
+                f"ledger={str(self.path)!r}: there is no such file, and this run began in one; put "
+                "it there again, or name the place where it lies now."
+            )
         with self._writing() as (writer, books):
             if not writer.reading.contains(anchor):
                 raise DataError(

@@ -173,11 +173,18 @@ def results(run: Run) -> Child:
     rows = [
         [
             (title(row["model"]), " ", _badges(run, row)),
-            *(score(name, number(row, name)) for name in names),
+            *(_result(name, number(row, name)) for name in names),
         ]
         for row in run.rows
     ]
-    return tag("p", words), table(["model", *names], rows), notes
+    heads = ["model", *("time" if name == "seconds" else name for name in names)]
+    return tag("p", words), table(heads, rows), notes
+
+
+def _result(name: str, value: float | None) -> str:
+    if value is None:
+        return "–"
+    return duration(value) if name == "seconds" else score(name, value)
 
 
 def _why_no_table(run: Run) -> str:

@@ -20,6 +20,7 @@ from steppe.training.kept import FromStore, Keepable, Kept, Snapshots, stored_st
 from steppe.training.loading import DATA_KEYS, features, load_data, make_model, trained_part
 from steppe.training.losses import LOSSES, curvature, loss_of, of_numbers, why_no_outputs
 from steppe.training.planning import PLACES, PLAN_KEYS, settle
+from steppe.training.shared_ledger import RUN
 
 TABLES = ("data", "model", "plan", "optimizer", "scheduler", "averages", "train")
 _COUNTS = ("store_every", "checkpoint_every", "evaluate_every", "block", "physical_batch")
@@ -86,6 +87,9 @@ def _check_texts(where: str, table: Mapping[str, Any], keys: Sequence[str]) -> N
 
 def _check_train(train: Mapping[str, Any]) -> None:
     _check_texts("train", train, ("run", "ledger", "loss", "publish"))
+    if train.get("ledger", "").startswith(RUN):
+        rule = "is seen from a run's folder, and there is no run where this comes from"
+        raise _validate.fail("train.ledger", train["ledger"], rule, "write the path itself")
     if train.get("loss", "cross_entropy") not in LOSSES:
         raise naming.unknown("train.loss", train["loss"], LOSSES)
     for key in _COUNTS:

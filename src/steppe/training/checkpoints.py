@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from steppe._files import single_writer, write_atomically
+from steppe.averaging.entry import as_safetensors
 from steppe.errors import DataError
 from steppe.ledger import Anchor
 from steppe.training.state import pack, unpack
@@ -70,12 +71,10 @@ class Checkpoints:
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint; on return it is on the disk, beside the one before it."""
-        from safetensors.torch import save
-
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         tensors: dict[str, Tensor] = {}
         state = pack("state", dict(checkpoint.state), tensors)
-        data = save(tensors)
+        data = as_safetensors(tensors, {}, checkpoint.not_private_reason)
         digest = hashlib.sha256(data).hexdigest()
         file = f"{checkpoint.step:09d}-{digest[:16]}.safetensors"
         facts = {

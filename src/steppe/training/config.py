@@ -36,11 +36,13 @@ from steppe.training.folder import RunFolder
 from steppe.training.loading import reading
 from steppe.training.naming import check_keys
 from steppe.training.outcome import Outcome
+from steppe.training.shared_ledger import along, way_from
 from steppe.training.toml import read_toml, write_toml
 from steppe.training.trainer import Trainer
 
 # Arguments of `Trainer` that a resumed run may do without.
-_FREE = ("progress", "callbacks")
+_EVERY = ("checkpoint_every", "evaluate_every", "block", "physical_batch")
+_FREE = ("progress", "callbacks", *_EVERY)
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ class Config:
         return self.assemble().model
 
     def require_augment(self, augment: Any) -> None:
-        """Refuse several views of a record where nothing makes them, before data are loaded.
+        """Refuse several views of a record where nothing makes them, and a function that makes them
+        where one is enough, before data are loaded.
 
         Args:
             augment: the function that a file cannot hold, or None.
@@ -92,7 +95,12 @@ class Config:
         views = self.tables.get("plan", {}).get("views", 1)
         if augment is None and isinstance(views, int) and views > 1:
             rule = "needs a function that makes the views of a record, and a file cannot hold one"
-            remedy = "leave it out, or train in Python: read(file).trainer(augment=…)"
+            how = "steppe.training.read(file).trainer(augment=…)"
+            remedy = f"leave it out, or train in Python: {how}"
+            raise _validate.fail("plan.views", views, rule, remedy)
+        if augment is not None and views == 1:
+            rule = "must be above 1 where augment= makes views of a record"
+            remedy = "write views = 4 under [plan], say, or leave out augment="
             raise _validate.fail("plan.views", views, rule, remedy)
 
     def trainer(self, run: str | Path | None = None, **options: Any) -> Trainer:
@@ -115,6 +123,10 @@ class Config:
                 run=where,
                 **{**assembly.options, **options},
             )
+        train = assembly.resolved["train"]
+        train.pop("run", None)  # the folder that the file lies in, wherever that is moved to
+        if "ledger" in train:
+            train["ledger"] = way_from(trainer.folder.path, train["ledger"])
         trainer.toml = write_toml(assembly.resolved)
         trainer.folder.of_python = tuple(
             name for name, value in options.items() if value is not None and name not in _FREE
@@ -137,7 +149,12 @@ def read(path: str | Path) -> Config:
     Returns:
         The configuration; a key that is not known is an error that suggests the nearest.
     """
-    return Config(read_toml(Path(path)))
+    tables = read_toml(Path(path))
+    folder = RunFolder(Path(path).parent)
+    train = tables.get("train")
+    if folder.config.exists() and isinstance(train, dict) and isinstance(train.get("ledger"), str):
+        train["ledger"] = along(train["ledger"], folder.path)
+    return Config(tables)
 
 
 def resume(run: str | Path, **options: Any) -> Outcome:
@@ -159,4 +176,8 @@ def resume(run: str | Path, **options: Any) -> Outcome:
             "was not made from a configuration file, so that its model and data are not known",
             f"make the same Trainer(…, run={str(run)!r}) and call its resume()",
         )
+    if lacking := [name for name in folder.needs_python if name not in options]:
+        listed = ", ".join(f"{name}=" for name in lacking)
+        rule = f"was given {listed} in Python, which no file can hold"
+        raise _validate.fail("run", str(run), rule, f"go on with `{folder.how_to_resume}`")
     return read(folder.toml).trainer(run, **options).resume()

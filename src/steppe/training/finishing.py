@@ -87,7 +87,7 @@ def write_result(trainer: Trainer, outcome: Outcome, report: Report) -> None:
         {
             **numbers(outcome),
             "not_private_reason": outcome.statement.not_private_reason,
-            "ledger": without_machine(outcome.ledger, outcome.run),
+            "ledger": outcome.ledger and without_machine(outcome.ledger, outcome.run),
             "citation": bibtex(trainer.plan, trainer.optimizer, *trainer.kept.methods),
             "layers": [asdict(line) for line in report.rows],
         },

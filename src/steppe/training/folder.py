@@ -6,6 +6,7 @@ import errno
 import json
 import re
 import secrets
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -34,7 +35,8 @@ class RunFolder:
         path: the folder; None makes a new one under `runs/`, named by date and time.
 
     Attributes:
-        of_python: arguments of the trainer that its configuration file cannot hold, by name.
+        of_python: names of arguments that a configuration file cannot hold and the trainer of this
+            folder was given.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
@@ -62,12 +64,18 @@ class RunFolder:
     @property
     def how_to_resume(self) -> str:
         """What to type to go on with the run in this folder."""
-        if self.toml.exists() and self.of_python:
-            given = ", ".join(f"{name}=…" for name in self.of_python)
-            return f"read({str(self.toml)!r}).trainer({str(self.path)!r}, {given}).resume()"
-        if self.toml.exists():
-            return f"steppe resume {self.path}"
-        return f"Trainer(…, run={str(self.path)!r}).resume()"
+        if not self.toml.exists():
+            return f"Trainer(…, run={str(self.path)!r}).resume()"
+        if given := ", ".join(f"{name}=…" for name in self.needs_python):
+            own = f"steppe.training.read({str(self.toml)!r})"
+            return f"{own}.trainer({str(self.path)!r}, {given}).resume()"
+        return f"steppe resume {shlex.quote(str(self.path))}"
+
+    @property
+    def needs_python(self) -> tuple[str, ...]:
+        """What the run in this folder was given that no file holds, by the names of arguments."""
+        config = self.read_config() if self.config.exists() else {}
+        return tuple(config.get("of_python", self.of_python))
 
     def require_free(self) -> None:
         """Refuse a place where another run has left something that a new one would stumble over."""

@@ -217,6 +217,9 @@ def make_model(
         if "name" not in table and data is not None:
             table["name"], reasons["model"] = _chosen(data)
         name, options = naming.name_and_options("model", table)
+        if name.endswith(".py"):
+            remedy = f"write {Path(name).stem}:function, and run where `import` finds it"
+            raise _validate.fail("model.name", name, "is a file and names no function", remedy)
         with _validate.called({"name": "model.name"}):
             known = models.parameters(name)
         for key, value in ({} if data is None else _sizes(data)).items():

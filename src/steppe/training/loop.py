@@ -23,6 +23,7 @@ from steppe.training.log import Log
 from steppe.training.moment import Moment
 from steppe.training.outcome import Outcome, promised, row
 from steppe.training.progress import Bar
+from steppe.training.shared_ledger import standing, without_machine
 
 if TYPE_CHECKING:
     from steppe.averaging import CheckpointStore
@@ -71,6 +72,9 @@ class Loop:
         ):
             if self._reason is not None:
                 self._say(f"NOT PRIVATE: {self._reason}")
+            if named := trainer.named_ledger:
+                logged = standing(**without_machine(named, trainer.folder.path))
+                self._say(standing(**named), logged)
             for text in notes:
                 self._say(text)
             try:
@@ -223,12 +227,9 @@ class Loop:
     def _interrupted(self) -> Interrupted:
         step, how = self._private.steps_done, self._trainer.folder.how_to_resume
         epsilon = rounded_up(self._spent(self._epsilon.exactly), 4)
-        text = (
-            f"stopped after step {step} of {self._trainer.plan.total_steps} at ε = {epsilon}; "
-            f"nothing is lost, go on with: {how}"
-        )
+        text = f"stopped after step {step} of {self._trainer.plan.total_steps} at ε = {epsilon}"
         self._write("note", {"text": text})
-        return Interrupted(text)
+        return Interrupted(f"{text}; nothing is lost, go on with: {how}")
 
     @property
     def _seconds(self) -> float:
@@ -243,9 +244,9 @@ class Loop:
         """Why nothing is promised, if so."""
         return self._trainer.statement.not_private_reason
 
-    def _say(self, text: str) -> None:
-        """A line for the log and above the bar."""
-        self._write("note", {"text": text})
+    def _say(self, text: str, logged: str | None = None) -> None:
+        """A line above the bar and for the log, where it may say less about the machine."""
+        self._write("note", {"text": text if logged is None else logged})
         self._bar.say(text)
 
     def _write(self, kind: str, fields: Mapping[str, Any], epsilon: float | None = None) -> None:

@@ -11,6 +11,9 @@ from typing import Any
 
 from steppe.ledger import Ledger, Run
 
+# How a run's own file begins the way to its ledger, which may lead anywhere from another folder.
+RUN = "{run}/"
+
 
 def runs_before(known: Mapping[str, Run], run: str) -> int:
     """How many runs had been charged when a run began.
@@ -34,13 +37,13 @@ def standing(path: str, before: int) -> str:
     return f"ledger: {path}, {f'{counted} before this one' if before else 'new'}"
 
 
-def without_machine(facts: Mapping[str, Any] | None, run: Path) -> dict[str, Any] | None:
+def without_machine(facts: Mapping[str, Any], run: Path) -> dict[str, Any]:
     """What a run says about its ledger, for a file that may be passed on.
 
     Args:
         facts: with the full `path` of a ledger that was named, which tells about the machine.
         run: the run's folder, from which the path is written where the ledger lies in it or in a
-            folder around it; elsewhere the file's name alone, and `config.json` has the rest.
+            folder around it; elsewhere the file's name alone.
 
     Examples:
         >>> without_machine({"runs": 2, "path": "/ann/patients.jsonl"}, Path("/ann/runs/first"))
@@ -48,11 +51,46 @@ def without_machine(facts: Mapping[str, Any] | None, run: Path) -> dict[str, Any
         >>> without_machine({"path": "/data/ann/secret/patients.jsonl"}, Path("/data/runs/first"))
         {'path': 'patients.jsonl'}
     """
-    if facts is None or "path" not in facts:
-        return None if facts is None else dict(facts)
+    if "path" not in facts:
+        return dict(facts)
     path, run = Path(facts["path"]), run.resolve()
     around = run.is_relative_to(path.parent)
     return {**facts, "path": os.path.relpath(path, run) if around else path.name}
+
+
+def way_from(run: Path, ledger: str) -> str:
+    """The way to a ledger from the run's folder, for the run's own file: both may move together.
+
+    Examples:
+        >>> way_from(Path("/ann/runs/first"), "/ann/patients.jsonl")
+        '{run}/../../patients.jsonl'
+    """
+    return RUN + os.path.relpath(ledger, run.resolve())
+
+
+def along(way: str, run: Path) -> str:
+    """The ledger that a run's own file names; a path that is no such way as it is.
+
+    Examples:
+        >>> along("{run}/../../patients.jsonl", Path("/ann/runs/first"))
+        '/ann/patients.jsonl'
+    """
+    if not way.startswith(RUN):
+        return way
+    return str((run.resolve() / way.removeprefix(RUN)).resolve())
+
+
+def as_before(name: str | None, before: str | None) -> str | None:
+    """A ledger's name in the settings of a run, as the first part of the run wrote it.
+
+    Runs of earlier versions wrote the full path. The name is enough to tell a slip: whether it is
+    the ledger of this run, the checkpoint knows.
+
+    Examples:
+        >>> as_before("patients.jsonl", "/ann/patients.jsonl"), as_before("other.jsonl", None)
+        ('/ann/patients.jsonl', 'other.jsonl')
+    """
+    return before if before is not None and name == Path(before).name else name
 
 
 def cost_together(ledger: Ledger, delta: float) -> dict[str, Any]:

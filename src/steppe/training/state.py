@@ -15,7 +15,7 @@ _TENSOR, _TUPLE, _ITEMS, _FLOAT = "$tensor", "$tuple", "$items", "$float"
 
 
 def pack(name: str, value: Any, tensors: dict[str, Tensor]) -> Any:
-    """A state in terms of JSON; its tensors go into `tensors`, as copies on the CPU.
+    """A state in terms of JSON; its tensors, the live ones, go into `tensors`.
 
     Args:
         name: what the value is called, for the names of tensors and for errors.
@@ -42,7 +42,7 @@ def pack(name: str, value: Any, tensors: dict[str, Tensor]) -> Any:
                 "is what two tensors of the state would be called, and one would be lost",
                 "rename one of the keys that spell it",
             )
-        tensors[name] = value.detach().to("cpu", copy=True).contiguous()
+        tensors[name] = value.detach()
         return {_TENSOR: name}
     if value is None or isinstance(value, bool | int | str):
         return value

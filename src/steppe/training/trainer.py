@@ -29,7 +29,7 @@ from steppe.training.losses import curvature, why_no_outputs
 from steppe.training.moment import Callback
 from steppe.training.outcome import Outcome
 from steppe.training.schedule import Schedule
-from steppe.training.shared_ledger import runs_before, standing
+from steppe.training.shared_ledger import as_before, runs_before, standing
 
 _FORMAT = 1
 
@@ -208,7 +208,7 @@ class Trainer:
             "scheduler": before[1],
             "averages": self.kept.labels,
             "store_every": store_every,
-            "ledger": None if ledger is None else str(self.ledger.path.resolve()),
+            "ledger": None if ledger is None else self.ledger.path.resolve().name,
         }
         if self.publish != publishing.LAST:
             self.settings["publish"] = self.publish
@@ -246,6 +246,8 @@ class Trainer:
             As for `fit`.
         """
         config = self.folder.read_config()
+        was = config["settings"].get("ledger")
+        self.settings["ledger"] = as_before(self.settings["ledger"], was)
         settings.require_same(self.settings, config["settings"])
         with self.folder.held():
             checkpoint, complaints = resuming.newest(self.folder, config, self.ledger)
@@ -258,7 +260,7 @@ class Trainer:
                 private = self._fresh_private()
                 steps_done = {"steps_done": account.charged}
                 private.load_state_dict({**checkpoint.state["private"], **steps_done})
-                notes = (*self._ledger_notes(), *complaints, resuming.note(checkpoint.step, lost))
+                notes = (*complaints, resuming.note(checkpoint.step, lost))
                 loop = Loop(self, private, account, checkpoint.seconds, checkpoint.lost + lost)
                 return loop.run(notes)
 
@@ -268,8 +270,7 @@ class Trainer:
         loop.save()  # before the first charge: from here on every crash can be resumed
         # Who trains from a configuration has its choices in a file, and has seen them.
         chosen = {} if self.toml is not None else self.reasons
-        notes = (f"chosen: {name} = {why}" for name, why in chosen.items())
-        return loop.run((*self._ledger_notes(), *notes))
+        return loop.run(f"chosen: {name} = {why}" for name, why in chosen.items())
 
     def look_at_ledger(self) -> str | None:
         """Which ledger was named and how many runs it has already; None for one's own."""
@@ -280,9 +281,6 @@ class Trainer:
     def _named(self, known: Mapping[str, Run], run: str) -> dict[str, Any]:
         path = str(self.ledger.path.resolve())
         return {"path": path, "before": runs_before(known, run)}
-
-    def _ledger_notes(self) -> list[str]:
-        return [standing(**self.named_ledger)] if self.named_ledger else []
 
     def _rehearse(self) -> None:
         """Try what is called between steps, so that it cannot fail when steps are charged."""
@@ -326,6 +324,7 @@ class Trainer:
             "digest": settings.digest(self.settings),
             "settings": self.settings,
             "reasons": self.reasons,
+            "of_python": self.folder.of_python,
             "options": {
                 "checkpoint_every": self.checkpoint_every,
                 "evaluate_every": self.evaluate_every,
