@@ -42,7 +42,7 @@ from steppe.training.trainer import Trainer
 
 # Arguments of `Trainer` that a resumed run may do without.
 _EVERY = ("checkpoint_every", "evaluate_every", "block", "physical_batch")
-_FREE = ("progress", "callbacks", *_EVERY)
+_FREE = ("progress", "callbacks", "source", *_EVERY)
 
 
 @dataclass(frozen=True)
