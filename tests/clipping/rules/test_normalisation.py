@@ -262,3 +262,47 @@ def test_derived_scales_reach_the_weight_they_come_from() -> None:
 
     torch.manual_seed(10)
     assert_agrees_in_double(Shifted(), torch.randn(5, 4, 3))
+
+
+@pytest.mark.parametrize("records", [1, 2, 5])
+@pytest.mark.parametrize("layer", [nn.GroupNorm(2, 6), nn.InstanceNorm2d(6, affine=True)])
+@pytest.mark.parametrize(
+    "laid_out",
+    [
+        lambda x: x.to(memory_format=torch.channels_last),
+        lambda x: x.transpose(2, 3).contiguous().transpose(2, 3),
+        lambda x: x[..., :1].expand(-1, -1, -1, 3),
+        lambda x: x,
+    ],
+    ids=["channels last", "transposed", "expanded", "contiguous"],
+)
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda y: y.flatten(1).sum(1),
+        lambda y: y.sum((2, 3)).square().sum(1),
+        lambda y: (y.movedim(1, -1).flatten(1) * torch.arange(72.0)).sum(1),
+    ],
+    ids=["sum", "sum of positions", "channels last"],
+)
+def test_memory_may_be_laid_out_in_any_way(layer, records: int, laid_out, loss) -> None:
+    """The backward pass of group norm read gradients that a sum had spread out as if they were as
+    long as they look, past their end; and single records channel by channel that were not."""
+    layer = scrambled(layer)
+    x = laid_out(torch.randn(records, 6, 4, 3))
+    parameters = dict(layer.named_parameters())
+
+    def objective(batch: tuple[Tensor, ...]) -> Tensor:
+        return loss(layer(batch[0]))
+
+    engine = ClippedSum(parameters, objective, Flat(0.5))
+    found = torch.zeros(engine.width)
+    engine.add_(found, (x,))
+    # Among others: torch's own instance norm is wrong for gradients of a single record that lie
+    # in another order.
+    losses, wanted = objective((torch.cat([x, x]).contiguous(),)), torch.zeros(engine.width)
+    for loss_of_one in losses[:records]:
+        parts = torch.autograd.grad(loss_of_one, list(parameters.values()), retain_graph=True)
+        gradient = torch.cat([part.flatten() for part in parts])
+        wanted += gradient * min(1.0, 0.5 / float(gradient.norm()))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)

@@ -186,8 +186,12 @@ class FixedOrInstanceNorm(ChannelNorm):
 
 
 def _folded(tensor: Tensor) -> Tensor:
-    """(N, C, ...) as one row of N·C channels."""
-    return wide(tensor).reshape(1, tensor.shape[0] * tensor.shape[1], -1)
+    """(N, C, ...) as one row of N·C channels.
+
+    In memory too: torch's backward pass of group norm reads what it is given one number after the
+    other, whatever the strides say. A gradient that a sum has spread out is a few numbers long.
+    """
+    return wide(tensor).reshape(1, tensor.shape[0] * tensor.shape[1], -1).contiguous()
 
 
 def affine_only(contact: Contact, arguments: dict[str, Tensor | None]) -> bool:
