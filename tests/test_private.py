@@ -5,7 +5,8 @@ import math
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -77,6 +78,31 @@ def test_no_noise_and_no_clip_is_plain_sgd() -> None:
         descent.step()
     for a, b in zip(model.parameters(), plain.parameters(), strict=True):
         assert torch.allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_the_plan_cannot_be_exchanged() -> None:
+    loop = private()
+    for owner in (loop, loop._step):
+        with pytest.raises(AttributeError):
+            owner.plan = replace(loop.plan, epsilon=None, noise_multiplier=50.0)
+
+
+@pytest.mark.parametrize("hooked", [True, False])
+def test_batches_made_in_inference_mode(hooked: bool) -> None:
+    """Under a tracer, which a hook asks for, and as a row of layers."""
+
+    def trained(mode: Callable[[], AbstractContextManager[Any]]) -> list[Tensor]:
+        model, optimizer, data, plan = parts(batch_size=N, noise=Silent(), steps=3)
+        if hooked:
+            model.register_forward_hook(lambda *_: None)
+        loop = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+        for batch in loop:
+            with mode():
+                made = tuple(part.clone() for part in batch)
+            loop.step(made)
+        return list(model.parameters())
+
+    torch.testing.assert_close(trained(torch.inference_mode), trained(nullcontext))
 
 
 def test_the_divisor_is_the_expected_batch() -> None:

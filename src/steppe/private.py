@@ -171,7 +171,7 @@ class Private:
         source: Source,
         groups: Sequence[Any] | None = None,
     ) -> None:
-        self.model, self.optimizer, self.plan, self.engine = model, optimizer, plan, engine
+        self.model, self.optimizer, self.engine = model, optimizer, engine
         self.groups = groups
         self._not_private_reason = source.not_private_reason
         in_a_step = plan.padded_to or plan.batch_size
@@ -187,6 +187,11 @@ class Private:
         self._offers = Offers(_draw(plan, len(rows), groups), rows, source, plan.total_steps)
         self._own_steps = OwnSteps(engine.parameters)
         self._lock = threading.Lock()
+
+    @property
+    def plan(self) -> Plan:
+        """The public constants, which stay as they are: the account and the steps go by them."""
+        return self._step.plan
 
     def __iter__(self) -> Iterator[Any]:
         """The batches that are left, one for each step of the plan.

@@ -71,7 +71,7 @@ class PrivateStep:
                 raise _validate.fail(f"engine.{name}", found, rule, "make it from the plan")
         if isinstance(optimizer, DPAdam):
             optimizer.require_noise_of(plan)
-        self.plan, self.engine, self.optimizer = plan, engine, optimizer
+        self._plan, self.engine, self.optimizer = plan, engine, optimizer
         self.steps_done = 0
         self._source, self._dice = source, Dice(source, "steps")
         self._parameters = list(engine.parameters.values())
@@ -86,6 +86,11 @@ class PrivateStep:
         for steps, _ in plan.noise.relative(plan.total_steps):  # calibrates and refuses beforehand
             require_noise_std(plan.noise_std_at(start), self._dtype)
             start += steps
+
+    @property
+    def plan(self) -> Plan:
+        """Every public constant; another plan takes another `PrivateStep`."""
+        return self._plan
 
     def take(self, parts: Sequence[Any]) -> None:
         """Take one step on a drawn batch, given whole or in parts.

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
@@ -203,6 +204,13 @@ def test_callbacks_see_every_step_and_may_end_the_run(tmp_path: Path) -> None:
     assert [moment.step for moment in seen if moment.table] == [3, 6]
     assert outcome.steps == charged(tmp_path / "run") == 7
     assert outcome.epsilon == plan().epsilon_spent(7)
+
+
+@pytest.mark.parametrize(("answer", "steps"), [(np.bool_(True), 1), (1, 40), ("stop", 40)])
+def test_a_callback_ends_the_run_by_true_alone(tmp_path: Path, answer: object, steps: int) -> None:
+    """As NumPy's comparisons say it too; losses and texts that a callback returns are no answer."""
+    run = trainer(tmp_path / "run", callbacks=[lambda moment: answer])
+    assert run.fit().steps == min(steps, run.plan.total_steps)
 
 
 def test_a_folder_holds_one_run(tmp_path: Path) -> None:

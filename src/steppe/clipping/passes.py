@@ -116,7 +116,9 @@ class Passes:
         copies = self._writes_batch is not False
 
         def alias(tensor: Tensor) -> Tensor:
-            found = tensor.detach().clone() if copies else tensor.detach()
+            # Tensors made in inference mode keep out of graphs for ever; copies do not.
+            copied = copies or tensor.is_inference()
+            found = tensor.detach().clone() if copied else tensor.detach()
             mark(found)
             return found
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from steppe._text import finite, rounded_up
 from steppe._user_code import kind_and_line
 from steppe.errors import SteppeError
@@ -154,7 +156,7 @@ class Loop:
         spent = epsilon if self._reason is None else math.inf
         moment = Moment(step, trainer.plan.total_steps, spent, self._seconds, trainer.model, table)
         answers = [callback(moment) for callback in trainer.callbacks]  # all of them are asked
-        return any(answer is True for answer in answers)
+        return any(isinstance(answer, bool | np.bool_) and answer for answer in answers)
 
     def _evaluated(self, final: bool = False) -> Table:
         """Score the last weights and the averages, on the data that were given for it."""

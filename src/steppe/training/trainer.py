@@ -80,9 +80,10 @@ class Trainer:
     Guarantees:
         A step is in the ledger, on the disk, before it begins, and never more steps than the plan
         has. A run that is taken up again draws fresh randomness, goes on after everything that was
-        charged, and refuses another configuration or other data. Files hold what the steps released
-        and scores on the data that were given for it, and what was read off the records where the
-        statement says so (bounds, or a population that was not declared), nothing else.
+        charged, and refuses another configuration or data declared otherwise. Files hold what the
+        steps released and scores on the data that were given for it, and what was read off the
+        records where the statement says so (bounds, or a population that was not declared),
+        nothing else.
 
     Examples:
         >>> import tempfile, torch, steppe
