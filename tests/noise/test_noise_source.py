@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
 from steppe.errors import ConfigurationError, MisuseError
-from steppe.noise import SecureSource, SeededSource, Source, as_source
+from steppe.noise import SecureSource, SeededSource, Source, _blocks, as_source
 from steppe.noise import source as noise_source
 from steppe.noise._blocks import BLOCK, SPARE
 
@@ -182,8 +182,10 @@ def interrupted(source: Source, work: Callable[[], Any], at: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("count", [5, SPARE + 5, BLOCK + 5])
-def test_an_interrupt_never_repeats_a_value(count: int) -> None:
+@pytest.mark.parametrize("count", [5, SPARE + 5, 4 * SPARE + 5])
+def test_an_interrupt_never_repeats_a_value(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_blocks, "BLOCK", 4 * SPARE)  # with as many parts, each of them smaller
+    monkeypatch.setattr(noise_source, "_ZEROS", noise_source._ZEROS[: 4 * SPARE])
     for at in range(1, 1000):
         source = SeededSource(23)
         normals(source, 3, torch.float64)
