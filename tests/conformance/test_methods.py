@@ -24,10 +24,10 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.optim import Optimizer
 
 import steppe
+from probed_once import ProbedOnce
 from steppe import _probed, accounting
 from steppe.accounting import Segment
 from steppe.clipping import Clip
-from steppe.clipping.probing import Report, probe
 from steppe.noise import Source
 
 RECORDS, FEATURES, CLASSES, STEPS, BATCH = 24, 3, 3, 6, 8.0
@@ -363,27 +363,7 @@ def usual_end(name: str) -> Tensor:
     return finish(private_run(method.plan(), steppe.SeededSource(3)))
 
 
-_found: dict[tuple[int, int], tuple[list[int], Report]] = {}
-
-
-def probed_once(
-    model: nn.Module, parameters: Any, objective: Any, example: Any, *, company: int
-) -> Report:
-    """What the probe found for the first network like this one.
-
-    It sees the network and the losses, which every row shares, and neither plan nor optimizer.
-    """
-    own = [id(weight) for weight in parameters.values()]
-    key = objective._views, company
-    if key not in _found:
-        _found[key] = own, probe(model, parameters, objective, example, company=company)
-    first, report = _found[key]
-    same = dict(zip(first, own, strict=True))
-    layouts = [
-        replace(layout, weights=tuple(same[weight] for weight in layout.weights))
-        for layout in report.layouts
-    ]
-    return replace(report, layouts=layouts)
+probed_once = ProbedOnce()
 
 
 @every_method
