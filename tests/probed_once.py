@@ -18,9 +18,14 @@ class ProbedOnce:
 
     It draws the same numbers every time and sees the network and its losses, neither the plan nor
     the optimizer. Every make and every kind of run needs another test in which it is at work.
+
+    Args:
+        same_weights: whether networks of one make are told apart by their weights, so that nothing
+            is left out but what would be the same again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, same_weights: bool = False) -> None:
+        self._same_weights = same_weights
         self._found: dict[object, tuple[list[int], Report]] = {}
 
     def __call__(
@@ -36,7 +41,9 @@ class ProbedOnce:
             return probe(model, parameters, objective, example, company=company)
         own = [id(weight) for weight in parameters.values()]
         losses = objective._loss, objective._views
-        make = repr(model), tuple(parameters), losses, form_of(example), company
+        make: tuple[object, ...] = repr(model), *parameters, losses, form_of(example), company
+        if self._same_weights:
+            make += tuple(str(value.tolist()) for value in model.state_dict().values())
         if make not in self._found:
             self._found[make] = own, probe(model, parameters, objective, example, company=company)
         first, report = self._found[make]
