@@ -12,7 +12,7 @@ demo: $(VENV)/core.stamp
 
 test: $(VENV)/dev.stamp lint
 	$(BIN)/python .ci/torch_stays.py
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

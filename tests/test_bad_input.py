@@ -613,9 +613,14 @@ def test_row_42_noise_is_never_drawn_in_half_precision() -> None:
 
 def test_row_42_weights_of_two_precisions() -> None:
     model = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3).double())
+    before = [weight.detach().clone() for weight in model.parameters()]
     run = private(model, objective=lambda m, batch: m[1](m[0](batch[0]).double()).sum(1))
     for batch in run:
         run.step(batch)
+    assert run.steps_done == 4
+    for weight, old in zip(model.parameters(), before, strict=True):
+        assert weight.dtype == old.dtype
+        assert (weight != old).any()
 
 
 # --- optimizer and loop: rows 36, 40, 41 -----------------------------------------------------

@@ -7,9 +7,13 @@ from audit_subjects import alternating, mlp
 from injected_bugs import BUGS
 from injected_clip_bugs import CLIP_BUGS
 
+from probed_once import ProbedOnce
+from steppe import _probed
 from steppe.audit import Result, battery, sensitivity
 from steppe.audit.battery import checked
 from steppe.clipping import grams
+
+probed_once = ProbedOnce()  # bugs are injected after it, and it is itself in `test_battery`
 
 STOPS = "NaN stops the run"  # the one bug that is an error
 
@@ -30,7 +34,8 @@ def test_a_breakdown_is_not_taken_for_a_notice() -> None:
 
 
 @pytest.mark.parametrize("bug", BUGS)
-def test_every_check_that_should_notice_does(bug: str) -> None:
+def test_every_check_that_should_notice_does(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_probed, "probe", probed_once)
     sabotage, checks = BUGS[bug]
     subject = mlp(sabotage=sabotage)
     for check in checks:
@@ -39,7 +44,8 @@ def test_every_check_that_should_notice_does(bug: str) -> None:
 
 
 @pytest.mark.parametrize("bug", CLIP_BUGS)
-def test_every_check_notices_the_bugs_of_clips(bug: str) -> None:
+def test_every_check_notices_the_bugs_of_clips(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_probed, "probe", probed_once)
     build, checks = CLIP_BUGS[bug]
     for check in checks:
         require_noticed(checked("check", lambda check=check: check(build())))
@@ -54,7 +60,8 @@ def test_a_gram_norm_that_cancels_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.slow
-def test_no_false_alarm_in_twenty_runs() -> None:
+def test_no_false_alarm_in_twenty_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_probed, "probe", probed_once)
     for _ in range(20):
         results = battery(mlp(), trials=2, draws=40_000, steps=60)
         assert [str(result) for result in results if not result.passed] == []

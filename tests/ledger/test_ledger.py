@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from ledger_cases import DATA, charge, plan
 from synced import contents_when_synced
 
 from steppe import CappedPoisson, Plan, accounting
+from steppe.accounting.segment import Segments, merged
 from steppe.errors import BudgetExhausted, ConfigurationError, DataError
 from steppe.ledger import Anchor, Ledger
 from steppe.ledger.chain import Writer
@@ -255,15 +257,23 @@ def read_records(ledger: Ledger) -> tuple[dict[str, object], ...]:
 
 def test_many_runs_with_groups_are_added_up_in_time_and_never_too_little() -> None:
     books = Books()
-    own = [plan(sampling=Periodic(4, first=0.3), noise_multiplier=5.0 + i) for i in range(12)]
+    own = [plan(sampling=Periodic(4, first=0.3), noise_multiplier=5.0 + i) for i in range(8)]
     for i, each in enumerate(own):
         books.runs[str(i)] = Run(str(i), "", 20, 1e-5, {}, None, 20, each.segments_by_group())
     found = books.worst_runs()
-    assert len(found) <= 32  # and not 2^12
-    worst = max(accounting.epsilon(run, 1e-5) for run in found)
-    for group in range(2):
-        alone = [part for each in own for part in each.segments_by_group()[group]]
-        assert worst >= accounting.epsilon(alone, 1e-5)
+    assert len(found) <= 32  # and not 2^8
+    for groups in ([0] * 8, [1] * 8, [0, 1] * 4):
+        costs = zip(own, groups, strict=True)
+        alone = merged(part for each, i in costs for part in each.segments_by_group()[i])
+        worse = [run for run in found if holds(run, alone)]
+        assert worse
+        assert accounting.epsilon(worse[0], 1e-5) >= accounting.epsilon(alone, 1e-5)
+
+
+def holds(run: Segments, part: Segments) -> bool:
+    """Whether every step of the part is one of the run."""
+    steps = {replace(segment, steps=1): segment.steps for segment in run}
+    return all(steps.get(replace(each, steps=1), 0) >= each.steps for each in part)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,55 @@
+"""One probe for many runs of one network, in tests that are about something else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from steppe._probed import form_of
+from steppe.clipping.objective import RecordLosses
+from steppe.clipping.probing import Report, probe
+
+
+class ProbedOnce:
+    """In place of the probe: what it found for the first network of this make.
+
+    It draws the same numbers every time and sees the network and its losses, neither the plan nor
+    the optimizer. Every make and every kind of run needs another test in which it is at work.
+
+    Args:
+        same_weights: whether networks of one make are told apart by their weights, so that nothing
+            is left out but what would be the same again.
+    """
+
+    def __init__(self, same_weights: bool = False) -> None:
+        self._same_weights = same_weights
+        self._found: dict[object, tuple[list[int], Report]] = {}
+
+    def __call__(
+        self,
+        model: nn.Module,
+        parameters: Mapping[str, Tensor],
+        objective: Any,
+        example: Any,
+        *,
+        company: int,
+    ) -> Report:
+        if type(objective) is not RecordLosses:  # of which nothing is known
+            return probe(model, parameters, objective, example, company=company)
+        own = [id(weight) for weight in parameters.values()]
+        losses = objective._loss, objective._views
+        make: tuple[object, ...] = repr(model), *parameters, losses, form_of(example), company
+        if self._same_weights:
+            make += tuple(str(value.tolist()) for value in model.state_dict().values())
+        if make not in self._found:
+            self._found[make] = own, probe(model, parameters, objective, example, company=company)
+        first, report = self._found[make]
+        same: dict[int | None, int | None] = dict(zip(first, own, strict=True)) | {None: None}
+        layouts = [
+            replace(layouts, weights=layouts.weights and tuple(map(same.get, layouts.weights)))
+            for layouts in report.layouts
+        ]
+        return replace(report, layouts=layouts)
