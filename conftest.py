@@ -3,7 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+
+import pytest
 
 # Some virtual machines announce AMX and do not have it: torch's products in bfloat16 end there with
 # an illegal instruction. oneDNN reads this when it is first used.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+
+
+@pytest.fixture(autouse=True)
+def threads_end_with_the_test() -> Iterator[None]:
+    """A benchmark's choice of threads is its own: on two cores, two workers of two threads each
+    spend most of their time waiting."""
+    import torch
+
+    threads = torch.get_num_threads()
+    yield
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)

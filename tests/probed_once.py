@@ -20,8 +20,9 @@ class ProbedOnce:
     the optimizer. Every make and every kind of run needs another test in which it is at work.
 
     Args:
-        same_weights: whether networks of one make are told apart by their weights, so that nothing
-            is left out but what would be the same again.
+        same_weights: whether networks of one make are told apart by their weights, and by the
+            number of records they are tried with, so that nothing is left out but what would be
+            the same again.
     """
 
     def __init__(self, same_weights: bool = False) -> None:
@@ -35,15 +36,16 @@ class ProbedOnce:
         objective: Any,
         example: Any,
         *,
-        company: int,
+        company: int = 0,
     ) -> Report:
         if type(objective) is not RecordLosses:  # of which nothing is known
             return probe(model, parameters, objective, example, company=company)
         own = [id(weight) for weight in parameters.values()]
         losses = objective._loss, objective._views
-        make: tuple[object, ...] = repr(model), *parameters, losses, form_of(example), company
+        make: tuple[object, ...] = repr(model), *parameters, losses, form_of(example)
         if self._same_weights:
-            make += tuple(str(value.tolist()) for value in model.state_dict().values())
+            values = (str(value.tolist()) for value in model.state_dict().values())
+            make += (company, *values)
         if make not in self._found:
             self._found[make] = own, probe(model, parameters, objective, example, company=company)
         first, report = self._found[make]

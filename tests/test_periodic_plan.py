@@ -13,7 +13,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import steppe
-from steppe import accounting
+from probed_once import ProbedOnce
+from steppe import _probed, accounting
 from steppe.accounting import Segment
 from steppe.accounting.segment import merged, with_few_rates
 from steppe.audit import Subject, battery, sampler_law
@@ -187,7 +188,8 @@ def subject(sampling: Periodic, **changes: Any) -> Subject:
 @pytest.mark.parametrize(
     "others", [{}, {"point": steppe.SAM(0.05), "noise": steppe.Gaussian(grid=True)}]
 )
-def test_the_battery_passes(others: dict[str, Any]) -> None:
+def test_the_battery_passes(others: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_probed, "probe", ProbedOnce(same_weights=True))
     results = battery(subject(Periodic(6), **others), trials=2, draws=20_000, steps=60)
     assert [str(result) for result in results if not result.passed] == []
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from benchmarks import engines, settings, timing
 from benchmarks.bars import Row, evaluate
@@ -18,13 +16,10 @@ from benchmarks.report import Physical, Remark, Report
 
 
 @pytest.fixture(autouse=True)
-def short_and_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Short slots on one thread; the benchmark's choice of threads ends with the test."""
+def short_and_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short slots on one thread."""
     monkeypatch.setattr(settings, "THREADS", 1)
     monkeypatch.setattr(timing, "SLOT_SECONDS", 0.01)
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.slow

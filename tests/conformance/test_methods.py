@@ -238,6 +238,7 @@ def sampled(first: Method, sample: Method) -> Method:
 
 
 METHODS = [together(point, noise) for point, noise in itertools.product(POINTS, NOISES)]
+_POINTS_AND_NOISES = list(METHODS)
 ALL = METHODS + [clipped(method, clip) for method, clip in itertools.product(METHODS, CLIPS)]
 ALL += [sampled(method, sample) for method in ALL for sample in (PERIODIC, FIXED)]
 # Every clip with every point, and with noises in turn. The grid of `loose` Automatic, which is
@@ -366,6 +367,13 @@ def usual_end(name: str) -> Tensor:
 probed_once = ProbedOnce()
 
 
+@pytest.fixture
+def few_probes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that compare run with run: points and noises alone have probes of their own."""
+    if request.node.callspec.params["method"] not in _POINTS_AND_NOISES:
+        monkeypatch.setattr(_probed, "probe", probed_once)
+
+
 @every_method
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_without_noise_and_clip_it_is_the_plain_method(
@@ -418,6 +426,7 @@ def test_the_noise_of_every_query_is_the_planned_one(method: Method) -> None:
 
 
 @every_method
+@pytest.mark.usefixtures("few_probes")
 def test_pieces_of_a_batch_are_the_batch(method: Method) -> None:
     plan = method.plan()
     close = {"rtol": 1e-9, "atol": 1e-11}
@@ -504,6 +513,7 @@ def test_epsilon_is_the_closed_statement(method: Method, adjacency: str) -> None
 
 
 @every_method
+@pytest.mark.usefixtures("few_probes")
 def test_a_record_moves_every_answer_by_no_more_than_the_sensitivity(method: Method) -> None:
     """Both runs meet the same draws and the same noise, and walk where the first was led.
 
@@ -558,6 +568,7 @@ def test_every_row_is_another_mechanism() -> None:
 
 
 @every_method
+@pytest.mark.usefixtures("few_probes")
 def test_a_run_can_be_taken_up_again(method: Method) -> None:
     """There is no noise, and everybody takes part whose turn it is: no draw differs."""
     plan = method.plan(batch_size=RECORDS)
@@ -579,8 +590,8 @@ def test_a_run_can_be_taken_up_again(method: Method) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_probes")
 @pytest.mark.parametrize("method", REST, ids=lambda method: method.name)
-def test_everything_works_with_everything(method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_probed, "probe", probed_once)
+def test_everything_works_with_everything(method: Method) -> None:
     test_a_record_moves_every_answer_by_no_more_than_the_sensitivity(method)
     test_a_run_can_be_taken_up_again(method)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -20,12 +18,9 @@ OTHERS = [(64, 300, 5), (263, 4_000, 40), (70, 20, 5), (7, 300, 5)]
 
 
 @pytest.fixture(params=[1, 2], autouse=True)
-def threads(request: pytest.FixtureRequest) -> Iterator[None]:
+def threads(request: pytest.FixtureRequest) -> None:
     """Groups of records are shared among the threads."""
-    before = torch.get_num_threads()
     torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
 
 
 def squares(output: Tensor, target: Tensor) -> Tensor:
