@@ -1,6 +1,6 @@
 /* Box-Muller in one pass: a group of random words becomes a group of normal values.
 
-   `steppe.noise._blocks` has the same in passes of torch, says what the formulas are and why, and
+   `steppe.noise._pairs` has the same in passes of torch, says what the formulas are and why, and
    goes on without this file where no C compiler was found. Loops like the one below are turned into
    vector instructions by the compiler, so it has no branch and calls no function of the library. */
 
