@@ -1,9 +1,16 @@
 """Norms from Gram matrices against float64: with too small a norm a record says too much."""
 
+import itertools
+
 import pytest
 import torch
 
 from steppe.clipping.grams import paired_, paired_rows
+
+
+def whole(x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+    """By whole Gram matrices."""
+    return paired_(torch.bmm(x, x.mT), torch.bmm(g, g.mT), max(x.shape[2], g.shape[2]))
 
 
 @pytest.mark.parametrize("positions", [1, 5, 31, 32, 33, 65])
@@ -13,7 +20,7 @@ def test_both_ways_give_the_norm_of_the_sum(positions: int, dtype: torch.dtype) 
     x = torch.randn(4, positions, 50, dtype=dtype)
     g = torch.randn(4, positions, 30, dtype=dtype)
     truth = torch.einsum("btp,btd->bpd", g.double(), x.double()).square().sum((1, 2))
-    for found in (paired_rows(x, g), paired_(torch.bmm(x, x.mT), torch.bmm(g, g.mT))):
+    for found in (paired_rows(x, g), whole(x, g)):
         assert found.dtype == torch.float64
         assert torch.allclose(found, truth, rtol=1e-4)
         assert bool((found >= truth * (1 - 1e-6)).all())
@@ -29,10 +36,52 @@ def test_halves_of_gram_matrices_cancel_as_safely_as_whole_ones(positions: int) 
     grads = torch.cat([g, -g], 1)[:, order]
     truth = torch.einsum("btp,btd->bpd", grads.double(), rows.double()).square().sum((1, 2))
     found = paired_rows(rows, grads)
-    whole = paired_(torch.bmm(rows, rows.mT), torch.bmm(grads, grads.mT))
+    of_whole = whole(rows, grads)
     assert (found >= truth * (1 - 1e-6)).all(), (found / truth).min()
     traces = rows.double().square().sum((1, 2)) * grads.double().square().sum((1, 2))
-    assert ((found - whole).abs() <= 1e-6 * traces).all()
+    assert ((found - of_whole).abs() <= 1e-6 * traces).all()
+
+
+@pytest.mark.parametrize(
+    ("positions", "copies", "features"),
+    [
+        *itertools.product([2, 6, 16], [1], [16, 96, 192, 784, 4608]),
+        *itertools.product([16, 40], [8], [96, 192, 4608]),
+        *[(2, 1, 2**18), (6, 1, 2**18)],
+    ],
+)
+def test_two_positions_that_cancel_are_no_short_norms(
+    positions: int, copies: int, features: int
+) -> None:
+    """All features add up with one sign, which rounds most, and hardly a gradient is left."""
+    torch.manual_seed(features + positions)
+    records = max(2**21 // (positions * features), 8)
+    for around in (torch.ones, lambda *shape: torch.randn(*shape).abs()):
+        one = around(records, 1, features) + 0.01 * torch.randn(records, 1, features)
+        other = one + 10.0 ** (-2 - 3 * torch.rand(records, 1, 1)) * torch.randn_like(one)
+        x, g = torch.zeros(records, positions, features), torch.zeros(records, positions, 8)
+        x[:, :copies], x[:, copies : 2 * copies] = one, other
+        g[:, :copies] = torch.randn(records, 1, 8)
+        g[:, copies : 2 * copies] = -g[:, :copies]
+        truth = torch.bmm(g.double().mT, x.double()).square().sum((1, 2))
+        for found in (paired_rows(x, g), whole(x, g)):
+            assert bool((found >= truth * (1 - 1e-6)).all()), (found / truth).min()
+
+
+@pytest.mark.parametrize(
+    ("positions", "features", "outputs"),
+    [(20, 96, 670), (64, 64, 64), (64, 192, 768), (65, 192, 192), (128, 1152, 128)],
+)
+def test_norms_of_positions_that_differ_are_right_to_1e_5(
+    positions: int, features: int, outputs: int
+) -> None:
+    """The guard is there for what cancels, and leaves alone what does not."""
+    torch.manual_seed(positions)
+    x, g = torch.randn(6, positions, features), torch.randn(6, positions, outputs)
+    truth = torch.bmm(g.double().mT, x.double()).square().sum((1, 2)).sqrt()
+    for found in (paired_rows(x, g), whole(x, g)):
+        assert bool((found.sqrt() >= truth * (1 - 1e-6)).all())
+        assert bool((found.sqrt() <= truth * (1 + 1e-5)).all()), (found.sqrt() / truth).max()
 
 
 @pytest.mark.parametrize("positions", [2, 31, 32, 64])
@@ -58,7 +107,7 @@ def test_sums_that_leave_float32_on_their_way_are_no_short_norms(positions: int)
         x = kept.expand(-1, -1, 128) * 10.0 ** (power / 2)
         g = (g - g.mean(1, keepdim=True)) * 10.0 ** (power / 2)
         truth = torch.bmm(g.double().mT, x.double()).square().sum((1, 2))
-        for found in (paired_rows(x, g), paired_(torch.bmm(x, x.mT), torch.bmm(g, g.mT))):
+        for found in (paired_rows(x, g), whole(x, g)):
             assert bool((found >= truth * (1 - 1e-6)).all()), power
             left += int(torch.isinf(found).sum())
     assert left, "none was tried that left float32"

@@ -1,4 +1,15 @@
-"""Norms of sums of outer products, from inner products of their factors."""
+"""Norms of sums of outer products, from inner products of their factors.
+
+A float32 inner product of xₛ and xₜ is off by a few units in the last place of ‖xₛ‖‖xₜ‖, however
+small it is itself. So of the squared norm Σₛₜ ⟨xₛ,xₜ⟩⟨gₛ,gₜ⟩ rounding may take a few units of
+
+    Σₛₜ ‖xₛ‖‖xₜ‖ |⟨gₛ,gₜ⟩| + |⟨xₛ,xₜ⟩| ‖gₛ‖‖gₜ‖
+
+Where the terms cancel that is more than the norm itself: it would come out too small and the record
+would be clipped too little. The bound is added to the squared norm, so that it is never below the
+truth. Where positions have little to do with each other, the entries beside the diagonals are small
+and so is the bound.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +18,29 @@ import math
 import torch
 from torch import Tensor
 
-# A float32 sum of products carries an error of a few units in the last place *of its terms*.
-# Where the terms cancel, the norm would come out too small and the record would be clipped too
-# little; adding the error bound to the squared norm keeps the bound on the safe side.
-GUARD = 4.0
+GUARD = 6.0
+"""How many such units: records made to cancel lost less than half of them."""
+
+_LONG = 20.0  # the same of vectors so long that √length / 20 is more: 14,400 numbers and up
 
 
-def paired_(gram_x: Tensor, gram_g: Tensor) -> Tensor:
+def paired_(gram_x: Tensor, gram_g: Tensor, length: int) -> Tensor:
     """‖Σₜ gₜxₜᵀ‖² from the two Gram matrices `(B, T, T)`; overwrites the first.
+
+    Args:
+        gram_x, gram_g: inner products of all pairs of positions.
+        length: of the vectors, the longer ones.
 
     Guarantees:
         Not below the true value by more than rounding, however much the terms cancel or underflow;
         infinite where their sum leaves float32.
     """
-    trace_x, trace_g = (_trace(gram) for gram in (gram_x, gram_g))
+    squares_x, squares_g = (gram.diagonal(dim1=1, dim2=2) for gram in (gram_x, gram_g))
+    traces = _sum(squares_x) + _sum(squares_g)
+    of_x, of_g = squares_x.sqrt(), squares_g.sqrt()
+    sizes = _sizes(gram_g, of_x, of_x) + _sizes(gram_x, of_g, of_g)
     total = gram_x.mul_(gram_g).sum((1, 2)).double()
-    return _guarded(total, trace_x, trace_g, gram_x)
+    return _guarded(total, sizes, traces, gram_x, length)
 
 
 def paired_rows(x: Tensor, g: Tensor) -> Tensor:
@@ -32,38 +50,51 @@ def paired_rows(x: Tensor, g: Tensor) -> Tensor:
     Guarantees:
         As for `paired_`.
     """
-    positions = x.shape[1]
-    half = positions // 2 // 16 * 16  # products like multiples of 16
+    half = x.shape[1] // 2 // 16 * 16  # products like multiples of 16
+    length = max(x.shape[2], g.shape[2])
     if not half:
-        return paired_(torch.bmm(x, x.mT), torch.bmm(g, g.mT))
+        return paired_(torch.bmm(x, x.mT), torch.bmm(g, g.mT), length)
     upper_x, upper_g = (torch.bmm(t[:, :half], t[:, :half].mT) for t in (x, g))
     lower_x, lower_g = (torch.bmm(t[:, half:], t.mT) for t in (x, g))
-    trace_x = _trace(upper_x) + _trace(lower_x, half)
-    trace_g = _trace(upper_g) + _trace(lower_g, half)
+    sizes = traces = torch.zeros((), dtype=torch.float64, device=x.device)
+    halves = (upper_x, lower_x), (upper_g, lower_g)
+    for of, others in (halves, halves[::-1]):
+        first, last = of[0].diagonal(dim1=1, dim2=2), of[1].diagonal(half, dim1=1, dim2=2)
+        traces = traces + _sum(first) + _sum(last)
+        first, last = first.sqrt(), last.sqrt()
+        sizes = sizes + _sizes(others[0], first, first)
+        sizes = sizes + _sizes(others[1], last, torch.cat([2.0 * first, last], 1))
     total = upper_x.mul_(upper_g).sum((1, 2)).double()
     lower_x.mul_(lower_g)[:, :, :half].mul_(2.0)  # for what lies right of the diagonal
     total += lower_x.sum((1, 2))
-    return _guarded(total, trace_x, trace_g, x)
+    return _guarded(total, sizes, traces, x, length)
 
 
-def _trace(gram: Tensor, first: int = 0) -> Tensor:
-    """Sum of the diagonal, which begins in column `first`: a squared norm."""
-    return gram.diagonal(first, dim1=1, dim2=2).sum(1, dtype=torch.float64)
+def _sum(rows: Tensor) -> Tensor:
+    return rows.sum(1, dtype=torch.float64)
 
 
-def _guarded(total: Tensor, trace_x: Tensor, trace_g: Tensor, like: Tensor) -> Tensor:
+def _sizes(gram: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """Σₛₜ leftₛ |gramₛₜ| rightₜ for every record."""
+    return _sum(torch.bmm(left.unsqueeze(1), gram.abs()).squeeze(1) * right)
+
+
+def _guarded(total: Tensor, sizes: Tensor, traces: Tensor, like: Tensor, length: int) -> Tensor:
     """A sum over all pairs of positions, with what rounding and underflow may have taken from it.
 
     Args:
-        total: the sum, in float64; overwritten.
-        trace_x, trace_g: squared norms of x and g. Their product bounds the sum of all terms.
+        total: the sum, in float64.
+        sizes: what its rounding is in proportion to.
+        traces: squared norms of x and of g, added up.
         like: a `(B, T, ...)` tensor of the type in which the terms were computed.
+        length: how many numbers an inner product adds up.
     """
     limits, positions = torch.finfo(like.dtype), like.shape[1]
     lost = 1e6 * limits.tiny  # by underflow, in one entry of a Gram matrix of up to 1e6 columns
-    trace_x, trace_g = trace_x + positions * lost, trace_g + positions * lost
+    traces = traces + 2 * positions * lost
+    units = max(GUARD, math.sqrt(length) / _LONG)
+    found = total.clamp(min=0.0).add_(sizes, alpha=units * limits.eps)
+    found.add_(traces, alpha=positions * lost)
+    found.add_(positions**2 * limits.tiny)  # a product of two entries may underflow too
     # Terms of either sign may leave float32 on their way: minus infinity is no short gradient.
-    total.masked_fill_(~torch.isfinite(total), math.inf)
-    total.clamp_(min=0.0).add_(trace_x * trace_g, alpha=GUARD * limits.eps)
-    total.add_(trace_x.add_(trace_g), alpha=positions * lost)
-    return total.add_(positions**2 * limits.tiny)  # a product of two entries may underflow too
+    return found.masked_fill_(~torch.isfinite(total), math.inf)

@@ -29,7 +29,8 @@ class PixelGram(ConvolutionWeight):
         found = []
         for x, g in self.chunks(CHUNK // (3 * pairs)):
             gram_x = self._patch_gram(x, g.shape[2:], room)
-            found.append(paired_(gram_x, room.gram("g", columns_of(g, geometry, rows))))
+            gram_g = room.gram("g", columns_of(g, geometry, rows))
+            found.append(paired_(gram_x, gram_g, self.features))
         return torch.cat(found).view(self.records, -1).sum(1)
 
     def _patch_gram(self, x: Tensor, positions: torch.Size, room: _Room) -> Tensor:

@@ -49,6 +49,12 @@ class ConvolutionWeight(Slot):
         return self.x.shape[0] // max(self.records, 1)
 
     @property
+    def features(self) -> int:
+        """Numbers in a patch or in an output, whichever has more, of one group of channels."""
+        inputs, outputs = self.x.shape[1] * self.geometry.taps, self.g.shape[1]
+        return max(inputs, outputs) // self.geometry.groups
+
+    @property
     def patched(self) -> int:
         """Records whose patches fit in cache."""
         numbers = self.x.shape[1] * self.geometry.taps * self.g[0, 0].numel() * self.rows
@@ -175,5 +181,5 @@ class PatchGram(ConvolutionWeight):
         found = []
         for x, g in self.chunks(self.patched):
             columns, grads = (columns_of(t, geometry, rows) for t in (patches.of(x), g))
-            found.append(paired_(columns.mT @ columns, grads.mT @ grads))
+            found.append(paired_(columns.mT @ columns, grads.mT @ grads, self.features))
         return torch.cat(found).view(self.records, -1).sum(1)

@@ -43,7 +43,8 @@ class InTime(Outer):
         self.gram = gram
 
     def squared_norms(self) -> Tensor:
-        return paired_(torch.bmm(self.x, self.x.mT), self.gram.matrix)
+        length = max(self.x.shape[2], self.g.shape[2])
+        return paired_(torch.bmm(self.x, self.x.mT), self.gram.matrix, length)
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
         x, g = blank(self.x, bad), blank(self.g, bad)
