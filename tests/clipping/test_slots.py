@@ -91,6 +91,26 @@ def test_cancelling_terms_never_give_a_norm_that_is_too_small(scale: float, widt
     assert (found >= truth * (1 - 1e-6)).all(), (found / truth).min()
 
 
+@pytest.mark.parametrize(("positions", "inputs", "outputs"), [(1, 3072, 1000), (64, 192, 384)])
+@pytest.mark.parametrize("written_out", [True, False])
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_no_pull_makes_a_norm_too_small(
+    positions: int, inputs: int, outputs: int, written_out: bool, sign: float
+) -> None:
+    """θ is all but g/λ or −g/λ, and ⟨g, θ⟩ a sum of millions of numbers of one sign."""
+    torch.manual_seed(positions)
+    for power in (-3.0, -3.5, -4.0, -4.5, -5.0):
+        x, g = torch.randn(1, positions, inputs), torch.randn(1, positions, outputs)
+        slot = Outer(x, g) if positions > 1 else Single(x[:, 0], g[:, 0])
+        gradient = slot.written_out()
+        left = 10.0**power * torch.randn_like(gradient)
+        weight = torch.nn.Parameter((sign * gradient * (1 + left))[0])
+        truth = torch.bmm(g.double().mT, x.double()).add_(weight.detach()).square().sum()
+        kept = Kept(gradient) if written_out else slot
+        found = Captured([(weight, kept)], 1, 1.0, Packing({"weight": weight}, 1.0))
+        assert found.squared_norms().item() >= truth.item() * (1 - 1e-6), power
+
+
 @pytest.mark.parametrize("changed", ["x", "g"])
 def test_norms_taken_early_are_taken_again_where_a_tensor_was_changed(changed: str) -> None:
     x, g = torch.randn(3, 4, 5), torch.randn(3, 4, 2)

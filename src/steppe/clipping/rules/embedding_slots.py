@@ -140,7 +140,7 @@ class Rows(Slot):
     def dots(self, weight: Tensor) -> Tensor:
         # From the sums, like the norms: the rounding of terms that cancel in them would stay here.
         owners, rows, sums = self._gradients
-        products = (wide(F.embedding(rows, weight)) * sums).sum(1)
+        products = (wide(F.embedding(rows, weight)) * sums).sum(1, dtype=torch.float64)
         return products.new_zeros(self.records).index_add_(0, owners, products)
 
 
