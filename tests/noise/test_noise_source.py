@@ -10,7 +10,7 @@ import pickle
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -491,11 +491,38 @@ def test_bad_std_is_refused(std: object) -> None:
         SecureSource().fill_normal_(torch.empty(3), std)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("std", [1e-40, 1e38])
+@pytest.mark.parametrize("std", [1e-40, 1.2e-38, 1e-32, 1e38])
 def test_std_outside_the_precision_is_refused(std: float) -> None:
     with pytest.raises(ConfigurationError, match=r"range of torch.float32; use float64"):
         SecureSource().fill_normal_(torch.empty(3), std)
     assert torch.isfinite(normals(SecureSource(), 100, torch.float64, std)).all()
+
+
+@pytest.mark.parametrize("std", [1e-310, 1e-300, 1e308])
+def test_std_outside_double_precision_is_refused(std: float) -> None:
+    with pytest.raises(ConfigurationError, match=r"range of torch.float64; choose a clip nearer"):
+        normals(SecureSource(), 3, torch.float64, std)
+
+
+@pytest.fixture
+def flushed() -> Iterator[None]:
+    """Numbers below the smallest normal one count as 0."""
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor always keeps them")
+    yield
+    torch.set_flush_denormal(False)
+
+
+@pytest.mark.usefixtures("flushed")
+@pytest.mark.parametrize("count", [100, LARGE])
+def test_the_smallest_std_is_noise_where_small_numbers_are_flushed(
+    dtype: torch.dtype, count: int
+) -> None:
+    limits = torch.finfo(dtype)
+    source, std = SeededSource(32), limits.tiny / limits.eps
+    draws = torch.cat([normals(source, count, dtype, std) for _ in range(LARGE // count)]) / std
+    assert (draws == 0).sum() <= 5
+    assert stats.kstest(draws.double().numpy(), "norm").pvalue > 1e-3
 
 
 def test_small_and_large_std_lose_no_noise() -> None:
