@@ -111,7 +111,7 @@ def _releases(private: Private, steps: int) -> Iterator[Tensor]:
     batches = private.take(steps)
     for batch in batches:
         private.step(batch)
-        yield released(private)
+        yield released(private, padding=False)
 
 
 def _repeats(values: Tensor) -> float:
