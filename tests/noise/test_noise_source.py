@@ -24,6 +24,7 @@ from steppe.errors import ConfigurationError, MisuseError
 from steppe.noise import SecureSource, SeededSource, Source, _pairs, as_source
 from steppe.noise import source as noise_source
 from steppe.noise._pairs import GROUP
+from steppe.noise.limits import require_noise_std
 
 SIZE = 8 * GROUP
 LARGE = 50 * GROUP  # more than torch makes at once
@@ -523,6 +524,19 @@ def test_the_smallest_std_is_noise_where_small_numbers_are_flushed(
     draws = torch.cat([normals(source, count, dtype, std) for _ in range(LARGE // count)]) / std
     assert (draws == 0).sum() <= 5
     assert stats.kstest(draws.double().numpy(), "norm").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("std", [0.1, 0.3, 1.3, 2e-30, 1 + 1e-9, 1e37])
+@pytest.mark.parametrize("count", [3, GROUP])
+def test_std_is_rounded_up(dtype: torch.dtype, std: float, count: int) -> None:
+    """The same draws at a power of two, which is exact, give the factor that was used."""
+    found = normals(SeededSource(33), count, dtype, std).double()
+    factor = (found / normals(SeededSource(33), count, dtype, 1.0).double()).median().item()
+    eps = torch.finfo(dtype).eps
+    held = require_noise_std(std, dtype)
+    assert std <= held <= std * (1 + eps)
+    assert held == torch.tensor(held, dtype=dtype).item()
+    assert factor == pytest.approx(held, rel=eps)
 
 
 def test_small_and_large_std_lose_no_noise() -> None:
