@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 import steppe
 from global_generators import states
 from steppe._dice import Dice, SecretWorker
-from steppe._global_seeds import seed_everything
+from steppe._global_seeds import global_seeds_kept, seed_everything
 from steppe.errors import MisuseError
 from steppe.noise import SecureSource, SeededSource
 
@@ -198,20 +198,22 @@ def test_another_generator_of_numpys_is_refused_in_words() -> None:
 
 
 def test_a_workers_numbers_come_from_all_bits_of_its_seed() -> None:
-    asked = []
+    asked: list[tuple[int, int]] = []
+
+    def own(worker: int) -> None:
+        asked.append((worker, torch.initial_seed()))
+        seed_everything(0)
+
     seeds = [5, 5 + 2**32, 5 + 2**40]
     numbers = []
-    before = torch.get_rng_state()
-    try:
+    with global_seeds_kept():
         for seed in seeds:
             torch.manual_seed(seed)
-            SecretWorker(asked.append)(3)
-            assert torch.initial_seed() == seed, "users' own worker_init_fn read it"
-            numbers.append(torch.rand(()).item())
-    finally:
-        torch.set_rng_state(before)
-    assert len(set(numbers)) == 3
-    assert asked == [3, 3, 3]
+            SecretWorker(own)(3)
+            assert torch.initial_seed() == seed
+            numbers += [draw() for draw in DRAWS.values()]
+    assert len(set(numbers)) == 3 * len(DRAWS), "a seed of 32 bits, or the user's own"
+    assert asked == [(3, seed) for seed in seeds], "users' own worker_init_fn read it"
 
 
 class Noted(nn.Module):
@@ -338,7 +340,13 @@ def test_what_a_data_set_draws_does_not_follow_the_seed(workers: int) -> None:
     for _ in range(2):
         seed_everything(0)
         generator = torch.Generator().manual_seed(0)
-        loader = DataLoader(Jittered(), num_workers=workers, collate_fn=noted, generator=generator)
+        loader = DataLoader(
+            Jittered(),
+            num_workers=workers,
+            collate_fn=noted,
+            generator=generator,
+            worker_init_fn=seed_everything if workers else None,
+        )
         model = nn.Linear(4, 2)
         plan = steppe.Plan(noise_multiplier=1.0, delta=1e-3, population=60, batch_size=60, steps=2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -97,8 +97,7 @@ class Dice:
     def _of_python_and_numpy(self) -> Iterator[None]:
         of_python, of_numpy = random.getstate(), _numpys_state()
         try:
-            random.setstate((of_python[0], (*_twister(self._source).tolist(), _WORDS), None))
-            np.random.set_state(("MT19937", _twister(self._source), _WORDS, 0, 0.0))
+            _hide_python_and_numpy(self._source)
             yield
         finally:
             random.setstate(of_python)
@@ -125,21 +124,32 @@ class SecretWorker:
     """What a worker process of a `DataLoader` does first.
 
     Its seed has 64 bits and is secret, since the loader draws it in a block of `Dice`. Torch keeps
-    32 of them, which can all be tried; here its numbers come from all 64.
+    32 of them, which can all be tried; here its numbers come from all 64, and so do Python's and
+    NumPy's.
 
     Args:
-        then: the user's own `worker_init_fn`.
+        own: the user's `worker_init_fn`. It runs before, since it may set seeds, as torch's page on
+            reproducibility advises, and those are of 32 bits or known to whoever reads the script.
     """
 
-    def __init__(self, then: Callable[[int], Any] | None) -> None:
-        self._then = then
+    def __init__(self, own: Callable[[int], Any] | None) -> None:
+        self._own = own
 
     def __call__(self, worker: int) -> None:
         """Called by torch in the new process."""
         seed = torch.initial_seed()
-        torch.default_generator.set_state(secret_state(SeededSource(seed, "worker"), seed))
-        if self._then is not None:
-            self._then(worker)
+        if self._own is not None:
+            self._own(worker)
+        source = SeededSource(seed, "worker")
+        torch.default_generator.set_state(secret_state(source, seed))
+        _hide_python_and_numpy(source)
+
+
+def _hide_python_and_numpy(source: Source) -> None:
+    """Put Python's generator and NumPy's in a state from a source."""
+    version = random.getstate()[0]
+    random.setstate((version, (*_twister(source).tolist(), _WORDS), None))
+    np.random.set_state(("MT19937", _twister(source), _WORDS, 0, 0.0))
 
 
 def _twister(source: Source) -> np.ndarray[Any, np.dtype[np.uint32]]:

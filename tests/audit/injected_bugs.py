@@ -280,6 +280,15 @@ class _EmptySkipsNoise(PrivateStep):
             self._hand_over(torch.zeros_like(self._buffer()))
 
 
+class _SumOverNoise(ClippedSum):
+    """The sum of several records takes the place of the noise it should be added to."""
+
+    def add_(self, out: Buffer, batch: Any, row: Any = None) -> Tensor:
+        if count(batch) > 1:
+            in_hand(out).zero_()
+        return super().add_(out, batch, row)
+
+
 # --- place 1: the sample ---------------------------------------------------------------------
 
 
@@ -417,6 +426,7 @@ BUGS: dict[str, tuple[Sabotage, list[Check]]] = {
     "noise in half precision": (place(noise=_HalfPrecision()), REPEATS),
     "a fork shares the key": (_shared_key, REPEATS),
     "an empty batch gets no noise": (step(_EmptySkipsNoise), [control_flow, release, *NOISE]),
+    "several records get no noise": (engine(_SumOverNoise), [control_flow]),
     "batches of fixed size": (place(sampling=_FixedSize()), SAMPLE),
     "10 % too many participants": (place(sampling=_OverSampled()), SAMPLE),
     "two runs toss the same coins": (place(sampling=_SameCoins()), SAMPLE),

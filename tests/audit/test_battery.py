@@ -19,6 +19,7 @@ from steppe.audit import (
     Subject,
     battery,
     control_flow,
+    noise_independence,
     noise_law,
     sampler_law,
     sensitivity,
@@ -71,6 +72,26 @@ def test_double_precision_passes() -> None:
     model = nn.Linear(20, 30).double()
     data = (torch.randn(64, 20).double(), torch.randint(30, (64,)))
     assert failures(battery(subject_of(model, data), trials=2, draws=20_000, steps=40)) == []
+
+
+@pytest.mark.usefixtures("probed_once")
+def test_half_precision_passes() -> None:
+    """Weights are rounded after the noise, which takes nothing from it."""
+    torch.manual_seed(0)
+    model = nn.Linear(20, 30).to(torch.bfloat16)
+    data = (torch.randn(64, 20).to(torch.bfloat16), torch.randint(30, (64,)))
+    assert failures(battery(subject_of(model, data), trials=2, draws=20_000, steps=40)) == []
+
+
+@pytest.mark.usefixtures("probed_once")
+@pytest.mark.parametrize("clip", [steppe.Flat(CLIP), steppe.Quantile(start=CLIP)])
+def test_a_row_for_padding_needs_no_noise(clip: steppe.Flat | steppe.Quantile) -> None:
+    torch.manual_seed(0)
+    table = nn.Embedding(7, 40, padding_idx=0)
+    model = nn.Sequential(table, nn.Flatten(), nn.Linear(120, 4))
+    data = (torch.randint(7, (64, 3)), torch.randint(4, (64,)))
+    subject = subject_of(model, data, clip=clip)
+    assert failures([*noise_law(subject, 20_000), *noise_independence(subject)]) == []
 
 
 def test_decoded_gradients_may_be_rounded_and_padded_and_nothing_else() -> None:

@@ -10,7 +10,7 @@ import pickle
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -24,6 +24,7 @@ from steppe.errors import ConfigurationError, MisuseError
 from steppe.noise import SecureSource, SeededSource, Source, _pairs, as_source
 from steppe.noise import source as noise_source
 from steppe.noise._pairs import GROUP
+from steppe.noise.limits import require_noise_std
 
 SIZE = 8 * GROUP
 LARGE = 50 * GROUP  # more than torch makes at once
@@ -491,11 +492,51 @@ def test_bad_std_is_refused(std: object) -> None:
         SecureSource().fill_normal_(torch.empty(3), std)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("std", [1e-40, 1e38])
+@pytest.mark.parametrize("std", [1e-40, 1.2e-38, 1e-32, 1e38])
 def test_std_outside_the_precision_is_refused(std: float) -> None:
     with pytest.raises(ConfigurationError, match=r"range of torch.float32; use float64"):
         SecureSource().fill_normal_(torch.empty(3), std)
     assert torch.isfinite(normals(SecureSource(), 100, torch.float64, std)).all()
+
+
+@pytest.mark.parametrize("std", [1e-310, 1e-300, 1e308])
+def test_std_outside_double_precision_is_refused(std: float) -> None:
+    with pytest.raises(ConfigurationError, match=r"range of torch.float64; choose a clip nearer"):
+        normals(SecureSource(), 3, torch.float64, std)
+
+
+@pytest.fixture
+def flushed() -> Iterator[None]:
+    """Numbers below the smallest normal one count as 0."""
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor always keeps them")
+    yield
+    torch.set_flush_denormal(False)
+
+
+@pytest.mark.usefixtures("flushed")
+@pytest.mark.parametrize("count", [100, LARGE])
+def test_the_smallest_std_is_noise_where_small_numbers_are_flushed(
+    dtype: torch.dtype, count: int
+) -> None:
+    limits = torch.finfo(dtype)
+    source, std = SeededSource(32), limits.tiny / limits.eps
+    draws = torch.cat([normals(source, count, dtype, std) for _ in range(LARGE // count)]) / std
+    assert (draws == 0).sum() <= 5
+    assert stats.kstest(draws.double().numpy(), "norm").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("std", [0.1, 0.3, 1.3, 2e-30, 1 + 1e-9, 1e37])
+@pytest.mark.parametrize("count", [3, GROUP])
+def test_std_is_rounded_up(dtype: torch.dtype, std: float, count: int) -> None:
+    """The same draws at a power of two, which is exact, give the factor that was used."""
+    found = normals(SeededSource(33), count, dtype, std).double()
+    factor = (found / normals(SeededSource(33), count, dtype, 1.0).double()).median().item()
+    eps = torch.finfo(dtype).eps
+    held = require_noise_std(std, dtype)
+    assert std <= held <= std * (1 + eps)
+    assert held == torch.tensor(held, dtype=dtype).item()
+    assert factor == pytest.approx(held, rel=eps)
 
 
 def test_small_and_large_std_lose_no_noise() -> None:

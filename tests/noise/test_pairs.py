@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sysconfig
 from pathlib import Path
 
@@ -110,9 +111,28 @@ def test_the_kernel_refuses_what_does_not_fit() -> None:
         box_muller(words, turns, out, 1.0)
 
 
+@pytest.fixture
+def compiler() -> str:
+    found, header = shutil.which("cc"), Path(sysconfig.get_paths()["include"]) / "Python.h"
+    if found is None or not header.exists():
+        pytest.skip("no C compiler, or no headers of Python, on this machine")
+    return found
+
+
+@pytest.mark.usefixtures("compiler")
 def test_the_kernel_is_built_where_it_can_be() -> None:
     """An optional part that fails to build is left out without a word; here is the word."""
-    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
-    if not (shutil.which("cc") and header.exists()):
-        pytest.skip("no C compiler, or no headers of Python, on this machine")
     assert _pairs.COMPILED
+
+
+@pytest.mark.parametrize("macros", [["-D__GLIBC__=2", "-D__GNUC__=11"], ["-U__GLIBC__"]])
+def test_older_compilers_and_other_loaders_get_one_version(
+    compiler: str, macros: list[str]
+) -> None:
+    """GCC 11 has no clones for x86-64-v3, and musl's loader could not choose among them."""
+    source = Path(_pairs.__file__).with_name("_box_muller.c").read_text()
+    alone = "".join(line for line in source.splitlines(True) if not line.startswith("#include"))
+    command = [compiler, "-E", "-w", *macros, "-x", "c", "-"]
+    found = subprocess.run(command, input=alone, capture_output=True, text=True, check=True)
+    assert "static void normals" in found.stdout
+    assert "target_clones" not in found.stdout

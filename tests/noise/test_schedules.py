@@ -55,6 +55,13 @@ def test_every_step_has_the_noise_of_its_level(
         assert run.noise_std_at(step) == pytest.approx(20.0 * formula(step // 7), rel=1e-12)
 
 
+@pytest.mark.parametrize(("steps", "every"), [(5, 10**400), (10**17 + 1, 2 * 10**14)])
+def test_levels_are_counted_in_whole_numbers(steps: int, every: int) -> None:
+    """Floats make 0 of 5/10⁴⁰⁰, and forget the one step at the end."""
+    levels = StepSchedule(0.999, every=every).relative(steps)
+    assert sum(count for count, _ in levels) == steps
+
+
 @pytest.mark.parametrize(("schedule", "formula"), FORMULAS)
 def test_schedules_cover_any_number_of_steps(schedule: Schedule, formula: object) -> None:
     for steps in (1, 6, 7, 8, 40):

@@ -35,7 +35,7 @@ def control_flow(subject: Subject) -> Result:
 
     Every record's loss is made non-finite, so the sum is zero whoever takes part. What is left of
     a release is noise over divisor, which must be the same to the last bit with one record less in
-    the data set and in every batch.
+    the data set and in every batch, and for many records as for none.
 
     Args:
         subject: what to audit.
@@ -47,8 +47,9 @@ def control_flow(subject: Subject) -> Result:
     """
     length = len(subject.records)
     batch = subject.records.take(torch.arange(min(_BATCH, length)))
-    script = [batch, rows(batch, slice(0, 1)), rows(batch, slice(0, 0))]
-    neighbour = [rows(batch, slice(1, None)), rows(batch, slice(0, 0)), rows(batch, slice(0, 0))]
+    nobody = rows(batch, slice(0, 0))
+    script = [batch, rows(batch, slice(0, 1)), nobody, batch]
+    neighbour = [rows(batch, slice(1, None)), nobody, nobody, nobody]
     here = _run(subject, script, length, math.nan)
     gone = _run(subject, neighbour, _length_without(subject), math.nan)
     differing = [name for name in here.public if here.public[name] != gone.public[name]]

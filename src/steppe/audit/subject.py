@@ -169,24 +169,40 @@ class _Overheard:
         return gradient
 
 
-def released(private: Private) -> Tensor:
+def released(private: Private, padding: bool = True) -> Tensor:
     """What the last step released, flat and in float64.
 
     That is the private gradient as the optimizer saw it, where clips hand the noised mean on as it
-    is. Others decode it: then it is the vector before, and the optimizer must have seen exactly
-    what was decoded from it.
+    is; before it was rounded, if weights are of half precision. Others decode it: then it is the
+    vector before, and the optimizer must have seen exactly what was decoded from it.
+
+    Args:
+        private: the run.
+        padding: with the rows of embedding tables that stand for padding, where they are seen.
+            They are zero for everybody and need no noise.
     """
     engine, clipper = private.engine, private.engine.clipper
     seen = {name: p.grad for name, p in engine.parameters.items() if p.grad is not None}
-    if not isinstance(clipper, _Overheard) or torch.equal(clipper.answer, clipper.gradient):
-        pieces = [gradient.flatten().double() for gradient in seen.values()]
-        return torch.cat(pieces) if pieces else torch.zeros(0, dtype=torch.float64)
+    # A broken step may have decoded nothing.
+    heard = clipper if isinstance(clipper, _Overheard) and len(clipper.gradient) > 0 else None
+    if heard is not None and not torch.equal(heard.answer, heard.gradient):
+        for name, gradient in seen.items():
+            decoded = engine.part_of(heard.gradient, name).to(gradient.dtype)
+            # Rows that stand for padding are zero for everybody.
+            if bool(((gradient != decoded) & (gradient != 0)).any()):
+                raise MisuseError(
+                    f"gradient of {name!r}=changed: the optimizer must get what was decoded from "
+                    "the released vector; take out what happens to it in between."
+                )
+        return heard.answer
+    left_out = {} if padding else private._probed.padding_rows()
+    pieces = [torch.zeros(0, dtype=torch.float64)]
     for name, gradient in seen.items():
-        decoded = engine.part_of(clipper.gradient, name).to(gradient.dtype)
-        # Rows that stand for padding are zero for everybody.
-        if bool(((gradient != decoded) & (gradient != 0)).any()):
-            raise MisuseError(
-                f"gradient of {name!r}=changed: the optimizer must get what was decoded from the "
-                "released vector; take out what happens to it in between."
-            )
-    return clipper.answer
+        piece = gradient.double()
+        if heard is not None:
+            exact = engine.part_of(heard.gradient, name)
+            piece = torch.where(exact.to(gradient.dtype) == gradient, exact, piece)
+        if (row := left_out.get(name)) is not None:
+            piece = torch.cat((piece[:row], piece[row + 1 :]))
+        pieces.append(piece.flatten())
+    return torch.cat(pieces)

@@ -29,17 +29,18 @@ class NormalBlocks:
         with torch.inference_mode(False):  # it outlives the call, and so a mode of the caller
             self._spare = torch.empty(GROUP, dtype=dtype, device="cpu")
         self._used = GROUP
-        self._std = 1.0, number(1.0, dtype)  # asked for last, checked, and the same as a tensor
+        # What was asked for last, the same in this precision, and that as a tensor.
+        self._std = 1.0, 1.0, number(1.0, dtype)
 
     def fill_(self, flat: torch.Tensor, std: float) -> None:
         """Overwrite a contiguous one-dimensional CPU tensor with N(0, std²) values."""
         if type(std) is not float or std != self._std[0]:
-            checked = require_noise_std(std, self._dtype)
-            self._std = checked, number(checked, self._dtype)
+            held = require_noise_std(std, self._dtype)
+            self._std = float(std), held, number(held, self._dtype)
         total = flat.numel()
         filled = total - total % GROUP
         if filled:
-            self._pairs.fill_(flat[:filled].view(-1, GROUP), self._std[0])
+            self._pairs.fill_(flat[:filled].view(-1, GROUP), self._std[1])
         while filled < total:
             if self._used == GROUP:
                 self._pairs.fill_(self._spare.view(1, GROUP), 1.0)
@@ -49,5 +50,5 @@ class NormalBlocks:
             # Counted as used before they leave: see Guarantees.
             self._used = first + count
             into = flat if count == total else flat[filled : filled + count]
-            torch.mul(self._spare[first : first + count], self._std[1], out=into)
+            torch.mul(self._spare[first : first + count], self._std[2], out=into)
             filled += count

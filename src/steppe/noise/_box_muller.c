@@ -11,8 +11,10 @@
 #include <stdint.h>
 #include <string.h>
 
-/* One version for each generation of processors; the loader chooses. */
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
+/* One version for each generation of processors; the loader chooses. GCC knows these generations by
+   name since 12, and of the loaders on Linux glibc's can choose; elsewhere one version does it, since
+   an error here would leave the kernel out without a word. */
+#if defined(__x86_64__) && defined(__GLIBC__) && __GNUC__ >= 12 && !defined(__clang__)
 #define EVERY_PROCESSOR \
     __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from steppe._validate import fail, positive
@@ -20,9 +21,16 @@ def require_noise_dtype(dtype: torch.dtype) -> None:
 
 
 def require_noise_std(std: float, dtype: torch.dtype) -> float:
-    """Refuse noise that a precision cannot hold."""
+    """The standard deviation in a precision, rounded up: noise is never weaker than what was asked.
+
+    Refuses noise that a precision cannot hold. A process may be told to take numbers below `tiny`
+    for 0 (`torch.set_flush_denormal`), and noise of about that size would then be 0 for the most
+    part. From tiny/eps on, such a number is less than the rounding of the noise.
+    """
     std = positive("std", std)
     limits = torch.finfo(dtype)
-    if not limits.tiny <= std <= limits.max / 16:
-        raise fail("std", std, f"must lie in the range of {dtype}", "use float64")
-    return std
+    if not limits.tiny / limits.eps <= std <= limits.max / 16:
+        remedy = "use float64" if dtype == torch.float32 else "choose a clip nearer to 1"
+        raise fail("std", std, f"must lie in the range of {dtype}", remedy)
+    held = np.float32(std) if dtype == torch.float32 else np.float64(std)
+    return float(held if float(held) >= std else np.nextafter(held, type(held)(np.inf)))

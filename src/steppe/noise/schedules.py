@@ -55,13 +55,13 @@ class Schedule(Gaussian, ABC):
 
     def relative(self, steps: int) -> tuple[tuple[int, float], ...]:
         """The schedule as (number of steps, factor on the plan's noise multiplier)."""
-        levels = math.ceil(steps / self.every)
+        levels = -(-steps // self.every)  # whole numbers of any size
         if levels > _MOST_LEVELS:
             raise fail(
                 "every",
                 self.every,
                 f"cuts {steps} steps into {levels} levels of noise, and {_MOST_LEVELS} are enough",
-                f"use every={math.ceil(steps / _MOST_LEVELS)} or more",
+                f"use every={-(-steps // _MOST_LEVELS)} or more",
             )
         schedule: list[tuple[int, float]] = []
         for level in range(levels):

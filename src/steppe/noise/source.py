@@ -126,10 +126,11 @@ class Source:
             The same tensor.
 
         Guarantees:
-            The law is normal up to floating-point rounding and up to its far tail: values reach
-            9.49 std in both precisions, and 2.3e-21 of the normal law lies beyond. An exception
-            in the middle can lose values, never repeat them. Floating-point values carry traces
-            of how they were made; `Gaussian(grid=True)` removes them.
+            The law is normal up to floating-point rounding, of which that of std is upwards, and
+            up to its far tail: values reach 9.49 std in both precisions, and 2.3e-21 of the normal
+            law lies beyond. An exception in the middle can lose values, never repeat them.
+            Floating-point values carry traces of how they were made; `Gaussian(grid=True)` removes
+            them.
 
         Examples:
             >>> noise = SecureSource().fill_normal_(torch.empty(2, 3), std=0.5)

@@ -16,6 +16,8 @@ from steppe.sampling._exact import Words
 from steppe.sampling.poisson import Poisson
 from steppe.sampling.sampler import Draw, Rates, Sampler, members
 
+_LONGEST = 2**53  # the largest number of steps that a plan can have
+
 
 @dataclass(frozen=True)
 class Periodic(Sampler):
@@ -51,8 +53,10 @@ class Periodic(Sampler):
 
     def __post_init__(self) -> None:
         period = positive_integer("period", self.period)
-        if period < 2:
-            raise fail("period", period, "must be at least 2 steps", "one step cannot go and come")
+        if not 2 <= period <= _LONGEST:
+            rule = "must be at least 2 steps and at most 2⁵³"
+            remedy = "one step cannot go and come, and no run is longer"
+            raise fail("period", period, rule, remedy)
         object.__setattr__(self, "period", period)
         object.__setattr__(self, "first", open_unit("first", self.first))
 
