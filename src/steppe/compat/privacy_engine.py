@@ -18,11 +18,12 @@ from steppe.compat.accountant import Accountant
 from steppe.compat.arguments import RecordAxis
 from steppe.compat.bounds import Bounds, bounds_of
 from steppe.compat.budget import Budget
+from steppe.compat.constants import Constants
 from steppe.compat.hooks import Hook
 from steppe.compat.keywords import check_options, refuse_unknown
 from steppe.compat.loader import Draws, PoissonLoader
 from steppe.compat.noise_multiplier import TARGETS, get_noise_multiplier
-from steppe.compat.run import Constants, Run
+from steppe.compat.run import Run
 from steppe.errors import MisuseError
 from steppe.plan import Plan
 
