@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from steppe import _validate
 from steppe._around_step import (
     OwnSteps,
+    refuse_coarse_products,
     refuse_modes,
     require_movement,
     require_untouched,
@@ -179,6 +180,7 @@ class Private:
         self._parts: list[Any] = []
         self._offered = (-1, 0)  # the step of the batch that was handed out last, and its records
         self._probed.expect(())
+        refuse_coarse_products(engine)  # of layers that the probe has found
         found = self._probed.report()
         warn_of_unused(found.unused, found.detached)
         engine.rehearse()
