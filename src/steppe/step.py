@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from steppe import _validate
-from steppe._dice import Dice
+from steppe._dice import AS_THEY_ARE, Dice
 from steppe.clipping import ClippedSum
 from steppe.clipping.row import Row
 from steppe.errors import BudgetExhausted, MisuseError
@@ -29,8 +29,6 @@ from steppe.noise.limits import require_noise_std
 from steppe.plan import Plan
 from steppe.points import Point, Remembering, Weights
 from steppe.updates import DPAdam
-
-_AS_IT_IS = nullcontext()
 
 
 class PrivateStep:
@@ -195,7 +193,7 @@ class PrivateStep:
     def _secret_numbers(self, row: Row | None) -> AbstractContextManager[None]:
         """Where model and loss may draw random numbers, those are secret."""
         if row is not None:
-            return _AS_IT_IS
+            return AS_THEY_ARE
         return self._dice.rolled(self.engine.runs_users_code)
 
     def _clear(self) -> None:
