@@ -193,11 +193,11 @@ class Private:
         """ε at the plan's δ for the steps taken so far, by PLD; infinite where noise was seeded."""
         if self._not_private_reason is not None and self.steps_done:
             return math.inf
-        return self.plan.epsilon_spent(self.steps_done)
+        return self._step.settled_plan().epsilon_spent(self.steps_done)
 
     def statement(self) -> Statement:
         """What the whole plan promises; NOT PRIVATE where the randomness was seeded."""
-        promised = self.plan.statement(self._not_private_reason)
+        promised = self._step.settled_plan().statement(self._not_private_reason)
         public = self.engine.public_records
         return replace(promised, also_read=self._rows.also_read, public_records=public)
 
