@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import steppe
-from steppe.errors import IsolationError, MisuseError
+from steppe.errors import DataError, IsolationError, MisuseError
 
 N = 60
 
@@ -91,3 +91,24 @@ def test_another_objective_takes_another_run() -> None:
         run.engine.objective = lambda batch: batch[0].mean(0)  # type: ignore[misc]
     for batch in run:
         run.step(batch)
+
+
+@pytest.mark.parametrize("number", [lambda x: float(x.abs().max()), lambda x: [7] * len(x)])
+def test_a_batch_holds_tensors_alone(number: Callable[[Tensor], Any]) -> None:
+    """The scale of a batch, taken in the loop: one record moved the sum by 4.2 where 2 is most."""
+
+    def losses(model: nn.Module, batch: Any) -> Tensor:
+        x, y, *scale = batch
+        return F.cross_entropy(model(x), y, reduction="none") / (scale[0] if scale else 1.0)
+
+    torch.manual_seed(0)
+    model, data = nn.Linear(4, 2), (torch.randn(N, 4), torch.randint(2, (N,)))
+    plan = steppe.Plan(noise_multiplier=1.0, delta=1e-4, population=N, batch_size=20, steps=2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = steppe.make_private(model, optimizer, data, plan, objective=losses)
+    x, y = next(iter(run))
+    with pytest.raises(DataError, match=r"^batch=with (float|int): must hold tensors alone, each "):
+        run.step((x, y, number(x)))
+    assert run.steps_done == 0
+    run.step((x, y, torch.full((len(x),), 7.0), None))
+    assert run.steps_done == 1

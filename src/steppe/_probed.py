@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from steppe.clipping import ClippedSum
-from steppe.clipping.batches import each
+from steppe.clipping.batches import each, require_tensors
 from steppe.clipping.of_torch import HOOKS_EVERYWHERE, hooks_of
 from steppe.clipping.physical import fitting_physical_batch
 from steppe.clipping.pieces import require_zeros_taken
@@ -71,6 +71,7 @@ class Probed:
                 f"batch=another shape: must come in at most {_MOST_FORMS} shapes and types in "
                 "a run, each of which is checked once; crop or pad to a few fixed sizes."
             )
+        require_tensors(batch)
         self._engine.packing.require_sizes()
         # Without its rows: the probe looks at shapes and types alone.
         self._batches[form] = each(lambda tensor: tensor[:0], batch)
