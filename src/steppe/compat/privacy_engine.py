@@ -83,8 +83,13 @@ class PrivacyEngine:
     ) -> None:
         refuse_unknown(PrivacyEngine.__init__, unknown)
         del secure_mode
-        self.accountant = Accountant(accountant)
+        self._accountant = Accountant(accountant)
         self._runs: list[Run] = []
+
+    @property
+    def accountant(self) -> Accountant:
+        """Counts the steps of every run of this engine, which all know it: it stays the same."""
+        return self._accountant
 
     def make_private(
         self,

@@ -133,7 +133,7 @@ class Run:
             )
         budget = self.constants.budget
         if piece.first and budget is not None:
-            budget.require_another(self._accountant, self.steps_done)
+            budget.require_another(self._accountant)
         if piece.first:
             self.unstepped = piece.rows
         self._piece, self._draw = piece, piece.draw
