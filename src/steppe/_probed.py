@@ -165,8 +165,8 @@ def second_look(known: Report, look: Callable[[], Report]) -> Report:
 def state_of(model: nn.Module) -> object:
     """Everything about a model that code of its own could change between two steps, but its values.
 
-    Modules, weights and functions themselves are in it, which keeps them: the place of one that is
-    gone could be taken by another.
+    Modules and weights themselves are in it, which keeps them: the place of one that is gone could
+    be taken by another.
     """
     return (*map(tuple, HOOKS_EVERYWHERE), *map(_module_state, model.modules()))
 
@@ -178,7 +178,12 @@ def _module_state(module: nn.Module) -> object:
         module,
         kind.forward,
         kept.get("forward"),
-        *[value for value in kept.values() if type(value) in options],  # its mode among them
+        # Its mode among them. Of functions their code: a pass may make one anew every time.
+        *[
+            value.__code__ if type(value) is FunctionType else value
+            for value in kept.values()
+            if type(value) in options
+        ],
         *[name for name, buffer in kept["_buffers"].items() if buffer is not None],
         *[
             (weight, weight.dtype, weight.device, weight.shape)
@@ -191,9 +196,7 @@ def _module_state(module: nn.Module) -> object:
 
 # Attributes that say what a module does. Those with numbers may be counted up in every pass, or
 # follow a schedule, and be nothing that a probe must see; the whole ones of torch's layers stay.
-_SWITCHES: frozenset[type] = frozenset(
-    (bool, str, FunctionType, MethodType, BuiltinFunctionType, functools.partial)
-)
+_SWITCHES: frozenset[type] = frozenset((bool, str, FunctionType, MethodType, BuiltinFunctionType))
 _OPTIONS = _SWITCHES | {int}
 
 
