@@ -1296,3 +1296,26 @@ def test_seeded_noise_promises_no_epsilon() -> None:
     assert loop.epsilon() == 0.0, "nothing was asked yet"
     loop.step(next(iter(loop)))
     assert loop.epsilon() == math.inf
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "value"),
+    [
+        (lambda plan: plan, "clip", Flat(1e-3)),
+        (lambda plan: plan, "batch_size", 2.0),
+        (lambda plan: plan, "steps", 1000),
+        (lambda plan: plan.clip, "bound", 50.0),
+        (lambda plan: plan, "sigma", 0.1),
+    ],
+)
+def test_a_plan_that_was_written_to_promises_nothing(where: Any, name: str, value: Any) -> None:
+    """Another clip in the plan was noise for that one, and the records went on as before."""
+    loop = private()
+    loop.step(next(iter(loop)))
+    before = getattr(where(loop.plan), name)
+    object.__setattr__(where(loop.plan), name, value)
+    for question in (loop.epsilon, loop.statement, loop.state_dict):
+        with pytest.raises(MisuseError, match=r"^plan=changed since the loop was made private: mu"):
+            question()
+    object.__setattr__(where(loop.plan), name, before)
+    assert loop.epsilon() > 0

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from steppe.clipping import fix as fix
     from steppe.clipping import inspect as inspect
     from steppe.ledger import Ledger as Ledger
+    from steppe.make import make_private as make_private
     from steppe.noise import ExponentialSchedule as ExponentialSchedule
     from steppe.noise import Gaussian as Gaussian
     from steppe.noise import PolynomialSchedule as PolynomialSchedule
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from steppe.points import Here as Here
     from steppe.points import SATMomentum as SATMomentum
     from steppe.private import Private as Private
-    from steppe.private import make_private as make_private
     from steppe.sampling import CappedPoisson as CappedPoisson
     from steppe.sampling import Periodic as Periodic
     from steppe.sampling import Poisson as Poisson
@@ -82,7 +82,7 @@ _HOMES = {
     "Here": "steppe.points",
     "SATMomentum": "steppe.points",
     "Private": "steppe.private",
-    "make_private": "steppe.private",
+    "make_private": "steppe.make",
     "CappedPoisson": "steppe.sampling",
     "Periodic": "steppe.sampling",
     "Poisson": "steppe.sampling",

@@ -23,6 +23,9 @@ _PRODUCTS = {
     "cpu": (("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn")),
     "cuda": (("cuda", "matmul"),),
 }
+# The same where weights meet records in convolutions. Elsewhere the setting has no effect, and on
+# CUDA it is coarse until somebody says otherwise. Recurrent layers are products of matrices here.
+_CONVOLUTIONS = {"cuda": (("cuda", "conv"),)}
 
 
 def refuse_modes(engine: ClippedSum) -> None:
@@ -48,15 +51,19 @@ def refuse_modes(engine: ClippedSum) -> None:
 
 def refuse_coarse_products(engine: ClippedSum) -> None:
     """Settings of torch with which float32 is rounded on its way into a product."""
-    for backend, operation in _PRODUCTS.get(engine.device.type, ()):
+    device = engine.device.type
+    products = _PRODUCTS.get(device, ())
+    if device in _CONVOLUTIONS and engine.passes.convolve:
+        products += _CONVOLUTIONS[device]
+    for backend, operation in products:
         # As `torch.backends.mkldnn.matmul.fp32_precision`, in a quarter of the time.
         precision = torch._C._get_fp32_precision_getter(backend, operation)
         if precision not in ("none", "ieee"):
             raise MisuseError(
                 f"fp32_precision of {backend}.{operation}={precision!r}: must be 'ieee' around "
                 "make_private and its steps, since products of rounded numbers are too coarse to "
-                "clip by; call torch.set_float32_matmul_precision('highest'), or set "
-                "torch.backends.fp32_precision = 'ieee'."
+                "clip by; call torch.set_float32_matmul_precision('highest') for products of "
+                "matrices, or set torch.backends.fp32_precision = 'ieee' for all."
             )
 
 

@@ -25,7 +25,8 @@ from steppe.noise import SeededSource, Source
 # The Mersenne twister's state, in torch's generator, in NumPy's and in Python's.
 _WORDS = 624
 _BEGIN = 24  # where it lies among the bytes of torch's, in words of 64 bits that hold 32
-_AS_THEY_ARE = nullcontext()
+AS_THEY_ARE = nullcontext()
+"""A block in which the generators are left alone."""
 
 
 class Dice:
@@ -78,8 +79,8 @@ class Dice:
                 generator.set_state(state)
                 name = generator.initial_seed()
                 with (
-                    self._of_accelerators() if torch.cuda.is_available() else _AS_THEY_ARE,
-                    self._of_python_and_numpy() if users_code else _AS_THEY_ARE,
+                    self._of_accelerators() if torch.cuda.is_available() else AS_THEY_ARE,
+                    self._of_python_and_numpy() if users_code else AS_THEY_ARE,
                 ):
                     yield
                 if generator.initial_seed() == name:  # else the numbers are no longer ours

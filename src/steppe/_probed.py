@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from itertools import chain
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.modules import module as all_modules
 
 from steppe.clipping import ClippedSum
-from steppe.clipping.batches import each
+from steppe.clipping.batches import each, require_tensors
+from steppe.clipping.of_torch import HOOKS_EVERYWHERE, hooks_of
 from steppe.clipping.physical import fitting_physical_batch
 from steppe.clipping.pieces import require_zeros_taken
 from steppe.clipping.probing import Report, probe
@@ -60,17 +62,22 @@ class Probed:
         """
         batch = self._example if batch is None else batch
         state, form = state_of(self._model), form_of(batch)
-        if (state, form) not in self._reports:
-            if len({known for _, known in self._reports} | {form}) > _MOST_FORMS:
-                raise MisuseError(
-                    f"batch=another shape: must come in at most {_MOST_FORMS} shapes and types in "
-                    "a run, each of which is checked once; crop or pad to a few fixed sizes."
-                )
-            # Without its rows: the probe looks at shapes and types alone.
-            self._batches[form] = each(lambda tensor: tensor[:0], batch)
-            self._reports[state, form] = self._probe(self._batches[form], self._crowd)
-            if self._engine.padded_to is not None:
-                require_zeros_taken(self._engine.objective, self._batches[form])
+        known = self._reports.get((state, form))
+        return self._first_report(state, form, batch) if known is None else known
+
+    def _first_report(self, state: object, form: object, batch: Any) -> Report:
+        if len({known for _, known in self._reports} | {form}) > _MOST_FORMS:
+            raise MisuseError(
+                f"batch=another shape: must come in at most {_MOST_FORMS} shapes and types in "
+                "a run, each of which is checked once; crop or pad to a few fixed sizes."
+            )
+        require_tensors(batch)
+        self._engine.packing.require_sizes()
+        # Without its rows: the probe looks at shapes and types alone.
+        self._batches[form] = each(lambda tensor: tensor[:0], batch)
+        self._reports[state, form] = self._probe(self._batches[form], self._crowd)
+        if self._engine.padded_to is not None:
+            require_zeros_taken(self._engine.objective, self._batches[form])
         return self._reports[state, form]
 
     def look_again(self) -> None:
@@ -161,31 +168,36 @@ def state_of(model: nn.Module) -> object:
     Modules and weights themselves are in it, which keeps them: the place of one that is gone could
     be taken by another.
     """
-    everywhere = (
-        all_modules._global_forward_hooks,
-        all_modules._global_forward_pre_hooks,
-        all_modules._global_backward_hooks,
-        all_modules._global_backward_pre_hooks,
-    )
-    return (
-        *(tuple(hooks) for hooks in everywhere),
-        *(_module_state(module) for module in model.modules()),
-        *((p, p.dtype, p.device, p.shape) for p in model.parameters() if p.requires_grad),
-    )
+    return (*map(tuple, HOOKS_EVERYWHERE), *map(_module_state, model.modules()))
 
 
 def _module_state(module: nn.Module) -> object:
+    kind, kept = type(module), vars(module)
+    options = _OPTIONS if kind.__module__.startswith("torch.nn.") else _SWITCHES
     return (
         module,
-        module.training,
-        type(module).forward,
-        vars(module).get("forward"),
-        tuple(name for name, buffer in module._buffers.items() if buffer is not None),
-        *module._forward_hooks,
-        *module._forward_pre_hooks,
-        *module._backward_hooks,
-        *module._backward_pre_hooks,
+        kind.forward,
+        kept.get("forward"),
+        # Its mode among them. Of functions their code: a pass may make one anew every time.
+        *[
+            value.__code__ if type(value) is FunctionType else value
+            for value in kept.values()
+            if type(value) in options
+        ],
+        *[name for name, buffer in kept["_buffers"].items() if buffer is not None],
+        *[
+            (weight, weight.dtype, weight.device, weight.shape)
+            for weight in kept["_parameters"].values()
+            if weight is not None and weight.requires_grad
+        ],
+        *chain(*hooks_of(module)),
     )
+
+
+# Attributes that say what a module does. Those with numbers may be counted up in every pass, or
+# follow a schedule, and be nothing that a probe must see; the whole ones of torch's layers stay.
+_SWITCHES: frozenset[type] = frozenset((bool, str, FunctionType, MethodType, BuiltinFunctionType))
+_OPTIONS = _SWITCHES | {int}
 
 
 def form_of(batch: Any) -> object:

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from steppe import _validate
-from steppe._dice import Dice
+from steppe._dice import AS_THEY_ARE, Dice
 from steppe.clipping import ClippedSum
 from steppe.clipping.row import Row
 from steppe.errors import BudgetExhausted, MisuseError
@@ -29,8 +29,6 @@ from steppe.noise.limits import require_noise_std
 from steppe.plan import Plan
 from steppe.points import Point, Remembering, Weights
 from steppe.updates import DPAdam
-
-_AS_IT_IS = nullcontext()
 
 
 class PrivateStep:
@@ -86,10 +84,25 @@ class PrivateStep:
         for steps, _ in plan.noise.relative(plan.total_steps):  # calibrates and refuses beforehand
             require_noise_std(plan.noise_std_at(start), self._dtype)
             start += steps
+        self._digest = plan.digest()
 
     @property
     def plan(self) -> Plan:
         """Every public constant; another plan takes another `PrivateStep`."""
+        return self._plan
+
+    def settled_plan(self) -> Plan:
+        """The plan, if its constants are those that the run began with.
+
+        A frozen plan can be written to by `object.__setattr__`. Steps would go by some of the new
+        numbers, and sampler and clip by the old ones, so that no account holds for both.
+        """
+        if self._plan.digest() != self._digest:
+            raise MisuseError(
+                "plan=changed since the loop was made private: must stay as it was, what is spent "
+                "is not known otherwise; do not publish this model, and make another plan with "
+                "dataclasses.replace for another run."
+            )
         return self._plan
 
     def take(self, parts: Sequence[Any]) -> None:
@@ -133,9 +146,10 @@ class PrivateStep:
         Guarantees:
             All of it is public, made from what earlier steps released.
         """
+        self.settled_plan()
         memory = _memory(self._walk)
         return {
-            "plan": self.plan.digest(),
+            "plan": self._digest,
             "steps_done": self.steps_done,
             "clip": self.engine.clipper.state(),
             "walk": {} if memory is None else memory.state(),
@@ -195,7 +209,7 @@ class PrivateStep:
     def _secret_numbers(self, row: Row | None) -> AbstractContextManager[None]:
         """Where model and loss may draw random numbers, those are secret."""
         if row is not None:
-            return _AS_IT_IS
+            return AS_THEY_ARE
         return self._dice.rolled(self.engine.runs_users_code)
 
     def _clear(self) -> None:

@@ -43,7 +43,7 @@ def test_gradients_of_a_mean_loss_are_scaled_back(clip: Clip) -> None:
     plain = added(engine, case.batch)
     mean = case.engine(clip, l2=0.1)
     mean.clipper = engine.clipper
-    mean.objective = lambda batch: case.objective(batch) / 12
+    mean.exchange_objective_(lambda batch: case.objective(batch) / 12)
     out = torch.zeros(mean.width, dtype=torch.float64)
     with torch.no_grad():
         mean.add_slots_(out, mean.slots(case.batch), 12, scale=12.0)

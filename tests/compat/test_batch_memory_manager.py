@@ -4,6 +4,7 @@ import pytest
 import torch
 from compat_loop import assert_gradients, classification_truth, images, small_cnn, start, vectors
 from torch import nn, optim
+from torch.utils.data import TensorDataset
 
 from steppe.compat import BatchMemoryManager
 from steppe.errors import ConfigurationError, MisuseError
@@ -172,3 +173,26 @@ def test_a_part_does_not_go_without_those_before_it() -> None:
         next(left)
     loop.run()
     assert len(loop.engine.accountant) == 1
+
+
+def test_a_draw_that_was_left_half_way_comes_again_whole() -> None:
+    data = TensorDataset(torch.arange(60.0)[:, None], torch.zeros(60, dtype=torch.long))
+    loop = start(nn.Linear(1, 2), data, 30)
+    manager = BatchMemoryManager(
+        data_loader=loop.loader, max_physical_batch_size=4, optimizer=loop.optimizer
+    )
+    with manager as pieces:
+        x, y = next(iter(pieces))
+        loop.backward(x, y)
+        loop.optimizer.step()
+    again, _ = loop.batch()
+    assert torch.equal(again[: len(x)], x)
+    with manager as pieces:
+        found = []
+        for part, y in pieces:
+            loop.backward(part, y)
+            loop.optimizer.step()
+            found.append(part)
+            if len(loop.engine.accountant):
+                break
+    assert torch.equal(torch.cat(found), again)

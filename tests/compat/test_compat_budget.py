@@ -11,7 +11,7 @@ from torch import nn, optim
 from torch.utils.data import DataLoader
 
 from steppe.compat import PrivacyEngine
-from steppe.errors import BudgetExhausted, ConfigurationError
+from steppe.errors import BudgetExhausted, ConfigurationError, MisuseError
 
 DELTA, PASS = 1e-3, 7
 
@@ -89,12 +89,30 @@ def test_another_run_of_the_engine_counts() -> None:
     assert loop.engine.get_epsilon(DELTA) <= 2.0
 
 
-def test_steps_taken_out_of_the_history_still_count() -> None:
+def test_steps_cannot_be_taken_out_of_the_history() -> None:
+    """Without them the next ε was that of fewer steps, after a return to an old checkpoint say."""
     loop = budgeted()
+    early = loop.engine.accountant.state_dict()
     loop.run(PASS)
-    loop.engine.accountant.history = []
-    with pytest.raises(BudgetExhausted, match="steps=15: the budget pays for 14"):
-        loop.run(2 * PASS)
+    accountant = loop.engine.accountant
+    spent, text = loop.engine.get_epsilon(DELTA), "^history=0 steps: must hold the 7 that were coun"
+    with pytest.raises(MisuseError, match=text):
+        accountant.history = []
+    with pytest.raises(MisuseError, match=text):
+        accountant.load_state_dict(early)
+    assert loop.engine.get_epsilon(DELTA) == spent
+    accountant.history.append((5.0, 0.1, 3))
+    assert loop.engine.get_epsilon(DELTA) > spent
+    accountant.history.clear()
+    for question in (lambda: loop.engine.get_epsilon(DELTA), accountant.state_dict, loop.run):
+        with pytest.raises(MisuseError, match=text):
+            question()
+
+
+def test_the_accountant_of_an_engine_stays() -> None:
+    """Runs count with the one they began with, so another would say that nothing was spent."""
+    with pytest.raises(AttributeError, match="accountant"):
+        start().engine.accountant = PrivacyEngine().accountant  # type: ignore[misc]
 
 
 def test_history_is_a_copy_of_what_was_given() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+from typing import Any
 
 import pytest
 import torch
@@ -221,10 +222,36 @@ def test_each_pass_draws_anew() -> None:
     loop = start(nn.Linear(1, 2), data, 500)
     seen = []
     for _ in range(2):
-        x, _ = loop.batch()
+        x, y = loop.batch()
         seen.append(set(x.flatten().tolist()))
+        loop.backward(x, y)
+        loop.optimizer.step()
     assert seen[0] != seen[1]
     assert 400 < len(seen[0]) < 600
+
+
+def test_a_batch_that_was_seen_and_not_stepped_is_drawn_again() -> None:
+    """Whoever could draw until a batch suits him would sample by another law than the account's."""
+    data = TensorDataset(torch.arange(1000.0)[:, None], torch.zeros(1000, dtype=torch.long))
+    loop = start(nn.Linear(1, 2), data, 500)
+    first = loop.batch()[0]
+    for _ in range(3):
+        assert torch.equal(loop.batch()[0], first)
+    batches = list_of_stepped(loop)
+    assert torch.equal(batches[0], first)
+    assert len(batches) == len(loop.loader) == 2
+    assert not torch.equal(batches[1], first)
+    assert not torch.equal(loop.batch()[0], first)
+
+
+def list_of_stepped(loop: Any) -> list[torch.Tensor]:
+    """One pass with a step for each batch; the inputs."""
+    found = []
+    for x, y in loop.loader:
+        loop.backward(x, y)
+        loop.optimizer.step()
+        found.append(x)
+    return found
 
 
 def test_workers_keep_the_account_of_the_batches() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -316,3 +317,96 @@ def test_a_step_that_failed_lets_no_plain_one_through() -> None:
     assert torch.equal(before, loop.model.weight)
     loop.run()
     assert len(loop.engine.accountant) == 2
+
+
+class _FailsOnce(optim.SGD):
+    """Raises in its first step, and is plain afterwards."""
+
+    failed = False
+
+    def step(self, closure: Any = None) -> Any:
+        if not self.failed:
+            self.failed = True
+            raise RuntimeError("half way")
+        return super().step(closure)
+
+
+def _after_a_failed_step() -> Any:
+    optim.SGD([torch.zeros(1)], lr=0.1)  # the parent's step gets its hooks from the first instance
+    model = nn.Linear(5, 2)
+    loop = start(model, optimizer=_FailsOnce(model.parameters(), lr=0.1))
+    loop.backward(*loop.batch())
+    with pytest.raises(RuntimeError, match="half way"):
+        loop.optimizer.step()
+    return loop
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda weight, raw: setattr(weight, "grad", raw),
+        lambda weight, raw: weight.grad.copy_(raw),
+    ],
+)
+def test_a_gradient_written_by_hand_after_a_step_that_failed(change) -> None:
+    """It looked like a step inside the one that failed, and the raw gradient was the step."""
+    loop = _after_a_failed_step()
+    loop.model.eval()
+    x, y = vectors(12).tensors
+    (raw,) = torch.autograd.grad(F.cross_entropy(loop.model(x), y), loop.model.weight)
+    before = loop.model.weight.detach().clone()
+    change(loop.model.weight, raw)
+    with pytest.raises(MisuseError, match="no drawn batch waits for a step"):
+        loop.optimizer.step()
+    assert torch.equal(before, loop.model.weight)
+
+
+def test_a_frozen_weight_gets_no_gradient_by_hand_either() -> None:
+    loop = _after_a_failed_step()
+    loop.model.bias.requires_grad_(False).grad = torch.ones(2)
+    with pytest.raises(MisuseError, match="no drawn batch waits for a step"):
+        loop.optimizer.step()
+
+
+def test_a_step_that_failed_may_be_called_again() -> None:
+    loop = _after_a_failed_step()
+    before, gradient = loop.model.weight.detach().clone(), loop.model.weight.grad.clone()
+    loop.optimizer.step()
+    torch.testing.assert_close(loop.model.weight.detach(), before - 0.1 * gradient)
+    loop.run()
+    assert len(loop.engine.accountant) == 2
+
+
+def test_an_optimizer_may_put_another_gradient_in_the_place_of_the_private_one() -> None:
+    class Signs(optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            for weight in self.param_groups[0]["params"]:
+                weight.grad = weight.grad.sign()
+            return super().step(closure)
+
+    optim.SGD([torch.zeros(1)], lr=0.1)
+    model = nn.Linear(5, 2)
+    loop = start(model, optimizer=Signs(model.parameters(), lr=0.5))
+    before = model.weight.detach().clone()
+    loop.run()
+    torch.testing.assert_close((model.weight - before).abs(), torch.full((2, 5), 0.5))
+    loop.run()
+    assert len(loop.engine.accountant) == 2
+
+
+def test_a_step_inside_the_closure_is_no_step_inside_the_private_one() -> None:
+    """It comes before the private gradient is made."""
+    loop = start()
+    x, y = loop.batch()
+    before = loop.model.weight.detach().clone()
+
+    def closure() -> None:
+        loop.backward(x, y)
+        loop.model.weight.grad = torch.ones(2, 5)
+        loop.optimizer.step()
+
+    with pytest.raises(MisuseError, match="no drawn batch waits for a step"):
+        loop.optimizer.step(closure)
+    moved = loop.model.weight.detach() - before
+    assert not torch.equal(moved, torch.full((2, 5), -0.1))
+    assert len(loop.engine.accountant) == 1

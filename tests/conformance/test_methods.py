@@ -477,7 +477,7 @@ def test_a_step_that_fails_leaves_the_weights_as_they_were(method: Method) -> No
             raise RuntimeError("half way")
         return plain(piece)
 
-    private.engine.objective = failing
+    private.engine.exchange_objective_(failing)
     with pytest.raises(RuntimeError, match="half way"):
         private.step(batch)
     assert stood_at[-1].equal(before) == (method.plain is PlainHere)
@@ -485,7 +485,7 @@ def test_a_step_that_fails_leaves_the_weights_as_they_were(method: Method) -> No
     assert all(weight.grad is None for weight in private.model.parameters())
     assert private.steps_done == 4
     assert private.engine.clipper.state() == clip
-    private.engine.objective = plain
+    private.engine.exchange_objective_(plain)
     finish(private)
     assert private.steps_done == STEPS
 

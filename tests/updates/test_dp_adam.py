@@ -133,11 +133,11 @@ def scheduled(lost: int = 0) -> tuple[steppe.Private, DPAdam]:
         raise RuntimeError("half way")
 
     batches = iter(private)
-    private.engine.objective = failing
+    private.engine.exchange_objective_(failing)
     for _ in range(lost):
         with pytest.raises(RuntimeError, match="half way"):
             private.step(next(batches))
-    private.engine.objective = plain
+    private.engine.exchange_objective_(plain)
     for batch in batches:
         private.step(batch)
     return private, optimizer

@@ -110,7 +110,7 @@ def _run(subject: Subject, script: Sequence[Any], length: int, scale: float) -> 
         Scripted(subject.records, length, script), SeededSource(_SEED), steps=len(script)
     )
     engine, plain, plan = private.engine, private.engine.objective, private.plan
-    engine.objective = lambda batch: plain(batch) * scale
+    engine.exchange_objective_(lambda batch: plain(batch) * scale)
     releases: list[Tensor] = []
     learnt: list[dict[str, float]] = []
     outcome = "finished"

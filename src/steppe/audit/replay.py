@@ -124,7 +124,7 @@ def _engine(subject: Subject) -> Iterator[ClippedSum]:
     private = subject.private()
     engine = copy.copy(private.engine)
     plain = engine.objective
-    engine.objective = lambda pair: plain(pair[0]) * pair[1]
+    engine.exchange_objective_(lambda pair: plain(pair[0]) * pair[1])
     with without_dropout(private.model):
         yield engine
 

@@ -14,8 +14,8 @@ import torch
 
 from steppe.clipping.probing.synthetic import synthetic
 from steppe.errors import PrivacyWarning
+from steppe.make import make_private
 from steppe.plan import Plan
-from steppe.private import make_private
 from steppe.sampling import Poisson, records
 from steppe.training.assembly import Assembly
 from steppe.training.loading import as_columns, features

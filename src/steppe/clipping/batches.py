@@ -35,6 +35,25 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
             yield from tensors_in(item)
 
 
+def require_tensors(batch: Any) -> None:
+    """Refuse a batch in which something is no tensor.
+
+    A number that the loop put there may have been made from several records. No probe could tell,
+    since a made-up batch would hold the same one, and it would not be cut with the records.
+    """
+    if isinstance(batch, dict):
+        batch = list(batch.values())
+    if isinstance(batch, (tuple, list)):
+        for item in batch:
+            require_tensors(item)
+    elif batch is not None and not isinstance(batch, Tensor):
+        raise DataError(
+            f"batch=with {type(batch).__name__}: must hold tensors alone, each with a row for "
+            "every record, because a number made from several records would not be clipped; make "
+            "it a tensor, and write constants into the objective."
+        )
+
+
 def rows(batch: Any, which: slice) -> Any:
     """Some of the records, as views."""
     return each(lambda tensor: tensor[which], batch)

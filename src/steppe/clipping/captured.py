@@ -17,6 +17,7 @@ from steppe import _validate
 from steppe.clipping import prefixes
 from steppe.clipping.grams import GUARD
 from steppe.clipping.slots import NOBODY, Slot, matrix_of, squared_rows, wide, wide_dtype
+from steppe.errors import MisuseError
 
 Found = list[tuple[Tensor, Slot]]
 """Trained weights that a batch used, each with its records' gradients."""
@@ -64,6 +65,16 @@ class Packing:
         pieces = flat.unsafe_split_with_sizes(self._sizes)
         for parameter, piece in zip(self.parameters.values(), pieces, strict=True):
             yield parameter, piece.view(parameter.shape)
+
+    def require_sizes(self) -> None:
+        """Refuse weights that have more or fewer numbers than when their places were given out."""
+        for (name, weight), size in zip(self.parameters.items(), self._sizes, strict=True):
+            if weight.numel() != size:
+                raise MisuseError(
+                    f"weight {name!r}={weight.numel()} numbers: must keep the {size} that it had "
+                    "when the loop was made private; make it private after the model has its final "
+                    "weights."
+                )
 
     def part_of(self, flat: Tensor, name: str) -> Tensor:
         """The piece of a flat vector that belongs to a weight, in its shape."""

@@ -72,7 +72,7 @@ class ClippedSum:
     ) -> None:
         self.packing = Packing(parameters, l2)
         self.parameters = self.packing.parameters
-        self.objective = objective
+        self._objective = objective
         self.clip = clip
         self.l2 = l2
         self.physical_batch = physical_batch
@@ -82,6 +82,15 @@ class ClippedSum:
         self.public_records = 0 if public is None else count(public)
         anchors = None if public is None else Anchors(self.public_records, self._anchors(public))
         self.clipper = clip.begin(self.parameters, anchors)
+
+    @property
+    def objective(self) -> Objective:
+        """What each record says. A run was probed with it, so another takes another run."""
+        return self._objective
+
+    def exchange_objective_(self, objective: Objective) -> None:
+        """Ask something else from now on, which no probe has seen: for measurements of a run."""
+        self._objective = objective
 
     @property
     def numel(self) -> int:
@@ -96,12 +105,12 @@ class ClippedSum:
     @property
     def runs_users_code(self) -> bool:
         """Whether a pass may run Python that is not torch's own, as the model is now."""
-        objective = self.objective
+        objective = self._objective
         return not isinstance(objective, RecordLosses) or objective.runs_users_code
 
     def row(self) -> Row | None:
         """The model as a row of layers that needs no tracer, where it is one as it is now."""
-        return None if self.in_mixed_precision else row_of(self.objective)
+        return None if self.in_mixed_precision else row_of(self._objective)
 
     def part_of(self, flat: Tensor, name: str) -> Tensor:
         """The piece of a flat vector that belongs to a weight, in its shape."""
@@ -212,7 +221,7 @@ class ClippedSum:
 
     def _anchors(self, public: Any) -> Callable[[], Iterator[Tensor]]:
         """Gradients of public records, a physical batch at a time, by the objective given now."""
-        objective = self.objective
+        objective = self._objective
 
         def gradients() -> Iterator[Tensor]:
             for piece, size, _ in pieces(public, self.physical_batch):
@@ -226,7 +235,7 @@ class ClippedSum:
         records = count(batch) if records is None else records
         found = None if row is None else row.slots(batch, records, bool(self.packing.pulls))
         if found is None:
-            return self.passes.slots(self.objective, batch, records)
+            return self.passes.slots(self._objective, batch, records)
         self.passes.require_known(found)
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ def of_torch(code: Any) -> bool:
 
 def hooked_everywhere() -> bool:
     """Whether something is hooked to all modules there are."""
-    return any(_EVERYWHERE)
+    return any(HOOKS_EVERYWHERE)
 
 
 def _module_of_torch(module: nn.Module) -> bool:
@@ -55,19 +56,25 @@ def _module_of_torch(module: nn.Module) -> bool:
 
 def hooked(module: nn.Module) -> bool:
     """Whether something is hooked to the passes of a module."""
+    return any(hooks_of(module))
+
+
+def hooks_of(module: nn.Module) -> tuple[Mapping[int, Any], ...]:
+    """What is hooked to the passes of a module, by torch's number for each hook."""
     kept = vars(module)
-    return bool(
-        kept["_forward_hooks"]
-        or kept["_forward_pre_hooks"]
-        or kept["_backward_hooks"]
-        or kept["_backward_pre_hooks"]
+    return (
+        kept["_forward_hooks"],
+        kept["_forward_pre_hooks"],
+        kept["_backward_hooks"],
+        kept["_backward_pre_hooks"],
     )
 
 
 _OF_TORCH = {nn.Parameter, nn.UninitializedParameter, torch.Tensor, type(None)}
-_EVERYWHERE: tuple[dict[int, Any], ...] = (
+HOOKS_EVERYWHERE: tuple[Mapping[int, Any], ...] = (
     all_modules._global_forward_hooks,
     all_modules._global_forward_pre_hooks,
     all_modules._global_backward_hooks,
     all_modules._global_backward_pre_hooks,
 )
+"""What is hooked to the passes of all modules there are, as `hooks_of` has it for one."""

@@ -49,6 +49,11 @@ class Passes:
         if layouts is not self._layouts:
             self._layouts, self._writes_batch = layouts, None
 
+    @property
+    def convolve(self) -> bool:
+        """Whether trained weights meet records in convolutions, as far as the probe has seen."""
+        return any(known.operation.startswith("conv") for known in self._layouts or ())
+
     def slots(self, objective: Objective, batch: Any, records: int) -> Found:
         """One slot for each trained weight that a physical batch used."""
         return self.collected(self.trace(objective, batch, records).uses)

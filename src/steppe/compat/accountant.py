@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from steppe import _validate, accounting
 from steppe.accounting import Segment
+from steppe.errors import MisuseError
 
 # Noise multiplier, sample rate and number of equal steps, in the order of Opacus.
 Entry: TypeAlias = tuple[float, float, int]
@@ -47,6 +49,10 @@ class Accountant:
         history: (noise multiplier, sample rate, number of steps) of what was spent. Set it to go on
             where an earlier process stopped; its steps count against the budget of a run.
 
+    Guarantees:
+        Steps that were counted here stay counted: a history without them is refused, whenever it
+        is set or asked about.
+
     Examples:
         >>> accountant = Accountant("prv")
         >>> for _ in range(3):
@@ -58,6 +64,7 @@ class Accountant:
     def __init__(self, accountant: str) -> None:
         self._method = method_of(accountant)
         self._history: list[Entry] = []
+        self._counted: Counter[tuple[float, float]] = Counter()  # steps by noise and rate
 
     @property
     def history(self) -> list[Entry]:
@@ -66,11 +73,24 @@ class Accountant:
 
     @history.setter
     def history(self, history: Iterable[Any]) -> None:
-        self._history = [_entry(found) for found in history]
+        self._history = list(self._checked(history))
 
     def entries(self) -> tuple[Entry, ...]:
         """The history as it is now, checked: its list is open to everybody."""
-        return tuple(_entry(found) for found in self._history)
+        return self._checked(self._history)
+
+    def _checked(self, history: Iterable[Any]) -> tuple[Entry, ...]:
+        entries = tuple(map(_entry, history))
+        held: Counter[tuple[float, float]] = Counter()
+        for sigma, rate, steps in entries:
+            held[sigma, rate] += steps
+        if not self._counted <= held:
+            raise MisuseError(
+                f"history={held.total()} steps: must hold the {self._counted.total()} that were "
+                "counted here, since what was released stays released; load an earlier history "
+                "before the first step, and add to it afterwards."
+            )
+        return entries
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Count one step; the optimizer does this by itself."""
@@ -78,6 +98,7 @@ class Accountant:
         if self._history and self._history[-1][:2] == (noise_multiplier, sample_rate):
             steps += self._history.pop()[2]
         self._history.append((noise_multiplier, sample_rate, steps))
+        self._counted[noise_multiplier, sample_rate] += 1
 
     def get_epsilon(self, delta: float) -> float:
         """The ε that all steps so far cost at δ.
@@ -91,11 +112,11 @@ class Accountant:
         Guarantees:
             An upper bound for add/remove-one adjacency. Asking changes nothing.
         """
-        return epsilon_of(self._history, delta, self._method)
+        return epsilon_of(self.entries(), delta, self._method)
 
     def state_dict(self) -> dict[str, Any]:
         """What was spent, for a checkpoint: numbers, text and lists only."""
-        return {"mechanism": self._method, "history": [list(entry) for entry in self._history]}
+        return {"mechanism": self._method, "history": [list(entry) for entry in self.entries()]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` returned.

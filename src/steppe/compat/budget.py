@@ -27,16 +27,16 @@ class Budget:
     sample_rate: float
     steps: int
 
-    def require_another(self, accountant: Accountant, steps_done: int) -> None:
+    def require_another(self, accountant: Accountant) -> None:
         """Refuse a step that the budget does not pay for.
 
         Args:
-            accountant: its history may come from earlier processes and from other mechanisms.
-            steps_done: of this run; they count even if they were taken out of the history.
+            accountant: its history may come from earlier processes and from other mechanisms, and
+                holds the steps that were taken here.
         """
         history = accountant.entries()
         others = tuple(entry for entry in history if not self._pays_for(entry))
-        done = max(steps_done, sum(entry[2] for entry in history if self._pays_for(entry)))
+        done = sum(entry[2] for entry in history if self._pays_for(entry))
         paid = _paid_beside(self, others, accountant.mechanism()) if others else self.steps
         if done >= paid:
             beside = " of this run beside the others that the accountant holds" if others else ""

@@ -134,6 +134,7 @@ class TracedForward:
         setting = state_of(self._module), form_of(example)
         look = functools.partial(self._probe, example)
         if setting not in self._reports:
+            self._engine.packing.require_sizes()
             found = self._reports[setting] = look()
             unused, detached = (
                 [name for name in names if name not in self._warned]

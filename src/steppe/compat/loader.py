@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-import torch
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from steppe import _validate
@@ -48,8 +48,9 @@ class PoissonLoader:
     """What `make_private` returns in place of the user's loader.
 
     Each pass draws new batches, every record with its own coin, so their sizes vary around
-    `batch_size` and may be 0. A pass that is left early is not resumed; a batch of which no step
-    was taken is forgotten then.
+    `batch_size` and may be 0. A pass that is left early is not resumed, but the next one begins
+    with the batch that was drawn and not stepped, if there is one: whoever sees a batch cannot have
+    another one in its place.
 
     Args:
         draws: the data and the rate.
@@ -79,12 +80,17 @@ class PoissonLoader:
         threshold = Poisson().threshold(len(draws.rows), draws.batch_size)
         waiting: deque[Piece] = deque()  # worker processes fetch ahead of what is handed out
 
-        def indices() -> Iterator[torch.Tensor]:
+        def indices() -> Iterator[Tensor]:
+            left = run.unstepped
             for _ in range(draws.pass_length):
-                parts = Poisson().draw(len(draws.rows), threshold, run.source).split(largest)
+                if left is None:
+                    rows = Poisson().draw(len(draws.rows), threshold, run.source)
+                else:
+                    rows, left = left, None
+                parts = rows.split(largest)
                 draw, last = object(), len(parts) - 1
                 for place, part in enumerate(parts):
-                    waiting.append(Piece(len(part), place == 0, place == last, draw))
+                    waiting.append(Piece(len(part), place == 0, place == last, rows, draw))
                     yield part
 
         run.abandon()

@@ -24,7 +24,8 @@ class BatchMemoryManager:
 
     Guarantees:
         A drawn batch is one step of the account however many pieces it has. If the block is left
-        inside a drawn batch, what was added up so far is thrown away.
+        inside a drawn batch, what was added up so far is thrown away, and the next pass begins with
+        that batch.
     """
 
     def __init__(

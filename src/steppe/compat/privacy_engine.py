@@ -18,11 +18,12 @@ from steppe.compat.accountant import Accountant
 from steppe.compat.arguments import RecordAxis
 from steppe.compat.bounds import Bounds, bounds_of
 from steppe.compat.budget import Budget
+from steppe.compat.constants import Constants
 from steppe.compat.hooks import Hook
 from steppe.compat.keywords import check_options, refuse_unknown
 from steppe.compat.loader import Draws, PoissonLoader
 from steppe.compat.noise_multiplier import TARGETS, get_noise_multiplier
-from steppe.compat.run import Constants, Run
+from steppe.compat.run import Run
 from steppe.errors import MisuseError
 from steppe.plan import Plan
 
@@ -82,8 +83,13 @@ class PrivacyEngine:
     ) -> None:
         refuse_unknown(PrivacyEngine.__init__, unknown)
         del secure_mode
-        self.accountant = Accountant(accountant)
+        self._accountant = Accountant(accountant)
         self._runs: list[Run] = []
+
+    @property
+    def accountant(self) -> Accountant:
+        """Counts the steps of every run of this engine, which all know it: it stays the same."""
+        return self._accountant
 
     def make_private(
         self,

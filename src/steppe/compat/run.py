@@ -8,6 +8,7 @@ user's own backward leaves per-record gradients (3), and just before the optimiz
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,42 +22,11 @@ from steppe.clipping import ClippedSum
 from steppe.clipping.slots import Slot
 from steppe.compat.accountant import Accountant
 from steppe.compat.arguments import RecordAxis, stand_in_objective
-from steppe.compat.bounds import Bounds
-from steppe.compat.budget import Budget
+from steppe.compat.constants import Constants
 from steppe.compat.forward import TracedForward
+from steppe.compat.handed_over import HandedOver
 from steppe.errors import MisuseError
 from steppe.noise import Gaussian, SecureSource
-
-
-@dataclass(frozen=True)
-class Constants:
-    """The public constants of a run.
-
-    Attributes:
-        noise_multiplier: σ, the noise on the sum in units of the clipping bound.
-        bounds: the clipping bound, or one for each weight.
-        expected_batch_size: what the noised sum is divided by.
-        sample_rate: the probability that a record takes part in a step, exactly as it is drawn.
-        averaged: whether the user's loss is the mean over the batch, not the sum.
-        budget: what the steps may cost, with all that the accountant holds; None without one.
-    """
-
-    noise_multiplier: float
-    bounds: Bounds
-    expected_batch_size: float
-    sample_rate: float
-    averaged: bool
-    budget: Budget | None
-
-    @property
-    def max_grad_norm(self) -> float:
-        """C, the largest norm of what a record adds."""
-        return self.bounds.total
-
-    def visible(self) -> dict[str, float]:
-        """What Opacus shows as attributes of the optimizer."""
-        names = ("noise_multiplier", "max_grad_norm", "expected_batch_size")
-        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -66,12 +36,14 @@ class Piece:
     Attributes:
         records: how many it has.
         first, last: its place in the drawn batch.
-        draw: stands for that batch, and for no other.
+        rows: those of the whole drawn batch.
+        draw: stands for that batch in one pass, and for no other.
     """
 
     records: int
     first: bool
     last: bool
+    rows: Tensor
     draw: object
 
 
@@ -84,6 +56,9 @@ class Run:
         constants: what was agreed.
         axis: where the module expects the records.
         accountant: is told about every step before its result is handed over.
+
+    Attributes:
+        unstepped: the rows of the batch that was handed out last, until its step is charged.
 
     Guarantees:
         `.grad` is only ever set to (clipped sum + noise of std σC) / expected batch. During a
@@ -104,6 +79,7 @@ class Run:
         self.module, self.optimizer, self.constants = module, optimizer, constants
         self.source = SecureSource()
         self.steps_done = 0
+        self.unstepped: Tensor | None = None
         clip = constants.bounds.clip(parameters, optimizer)
         self._engine = ClippedSum(parameters, stand_in_objective(module, axis), clip)
         self._noise = Gaussian()
@@ -117,7 +93,7 @@ class Run:
         self._piece: Piece | None = None
         self._total: Tensor | None = None
         self._draw: object = None  # the drawn batch that the parts in `_total` belong to
-        self._depth = 0  # of step in step: that of a subclass calls that of its parent
+        self._handed_over = HandedOver(optimizer)
         self._before: dict[str, Tensor] = {}  # the weights before the first step
         first = optimizer.register_step_pre_hook(self._before_step)
         # Before the hooks of others, which may look at `.grad`: there is none until ours has run.
@@ -157,8 +133,11 @@ class Run:
             )
         budget = self.constants.budget
         if piece.first and budget is not None:
-            budget.require_another(self._accountant, self.steps_done)
-        self._piece, self._draw, self._depth = piece, piece.draw, 0
+            budget.require_another(self._accountant)
+        if piece.first:
+            self.unstepped = piece.rows
+        self._piece, self._draw = piece, piece.draw
+        self._handed_over.forget()
         self._forward.expect(piece.records)
 
     def require_stepped(self) -> None:
@@ -171,15 +150,14 @@ class Run:
             )
 
     def abandon(self) -> None:
-        """Forget a batch of which nothing was released."""
+        """Forget what was made of a batch so far, of which nothing was released."""
         self._piece = self._total = self._draw = None
         self._forward.expect(None)
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-        # A step that failed has not come back up; with another gradient this is none inside it.
-        if self._depth and not self._forward.saw_raw:
-            self._depth += 1
+        if self._handed_over.is_in_use and not self._forward.saw_raw:
             return None
+        self._handed_over.forget()
         _, *rest = args
         named = dict(kwargs)
         closure = rest.pop(0) if rest else named.pop("closure", None)
@@ -188,14 +166,14 @@ class Run:
             with torch.enable_grad():
                 loss = closure()
         self._take()
-        self._depth = 1
+        self._handed_over.note(self._engine.parameters.values())
         # The optimizer gets its loss, and no second pass that would replace the gradient.
         return None if closure is None else ((optimizer, lambda: loss, *rest), named)
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         del optimizer, args, kwargs
-        self._depth = max(0, self._depth - 1)
-        if self._depth == 0:
+        if not self._handed_over.is_inside(sys._getframe()):
+            self._handed_over.forget()
             before, self._before = self._before, {}
             require_movement(before, self._engine.parameters, self.optimizer)
 
@@ -218,6 +196,7 @@ class Run:
         if self.steps_done == 0:
             self._before = {n: p.detach().clone() for n, p in self._engine.parameters.items()}
         self.steps_done += 1
+        self.unstepped = None
         self._accountant.step(
             noise_multiplier=self.constants.noise_multiplier,
             sample_rate=self.constants.sample_rate,

@@ -16,9 +16,10 @@ from tqdm import tqdm
 from steppe import data, models
 from steppe._modes import evaluating
 from steppe.clipping import Kernels
+from steppe.make import make_private
 from steppe.noise import SeededSource
 from steppe.plan import Plan
-from steppe.private import Private, make_private
+from steppe.private import Private
 
 # Public constants that the papers' code uses for MNIST and for Fashion-MNIST alike.
 _GREY = ((0.1307,), (0.3081,))

@@ -16,9 +16,10 @@ from torch.optim.lr_scheduler import LRScheduler
 from steppe import _validate
 from steppe.averaging import CheckpointStore, Keep
 from steppe.ledger import Account, Anchor, Ledger, Run
+from steppe.make import make_private
 from steppe.noise import Source
 from steppe.plan import Plan
-from steppe.private import Private, make_private
+from steppe.private import Private
 from steppe.sampling import records
 from steppe.training import arguments, publishing, recipes, resuming, settings
 from steppe.training.evaluation import Evaluation, refuse_training_data
