@@ -53,6 +53,12 @@ def test_the_worse_group_is_reported() -> None:
     assert run.epsilon_spent(5) == pytest.approx(by_hand(0, steps=5), rel=1e-6)
 
 
+def test_the_rate_that_is_told_is_the_largest() -> None:
+    run = plan()
+    assert run.rate == pytest.approx(50 / 400, rel=1e-12)
+    assert run.to_dict()["rate"] == run.rate
+
+
 def test_the_average_rate_would_understate() -> None:
     """Rates that vary cost more than the same participation spread evenly."""
     assert plan().epsilon_spent() > 1.1 * plan(sampling=Poisson()).epsilon_spent()

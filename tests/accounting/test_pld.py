@@ -7,6 +7,7 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from opacus.accountants import PRVAccountant
 
 from steppe.accounting import Segment, delta, epsilon, epsilon_curve, event, pld, rdp_epsilon
 from steppe.accounting.segment import merged, relation
@@ -38,6 +39,27 @@ def test_known_values(sigma: float, steps: int, expected: float) -> None:
 def test_equals_the_accountant_of_the_library() -> None:
     run = [Segment(RATE, 2.0, 1171)]
     assert epsilon(run, 1e-5) == pytest.approx(peer(run, "add-remove", 1e-4), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("rate", "sigma", "steps", "delta"),
+    [
+        (0.2, 0.6, 40, 1e-5),  # ε = 23
+        (RATE, 0.8, 292, 1e-6),
+        (0.01, 1.1, 2000, 1e-5),
+        (0.001, 0.7, 5000, 1e-7),
+        (0.5, 8.0, 100, 1e-5),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha:UserWarning")
+def test_lies_within_what_another_accountant_allows(
+    rate: float, sigma: float, steps: int, delta: float
+) -> None:
+    """Opacus' own discretisation, whose answer is at most twice its error above the truth."""
+    accountant = PRVAccountant()
+    accountant.history = [(sigma, rate, steps)]
+    bound = accountant.get_epsilon(delta, eps_error=0.01)
+    assert bound - 0.02 <= epsilon([Segment(rate, sigma, steps)], delta) <= bound
 
 
 def test_a_schedule_equals_the_accountant_of_the_library() -> None:
