@@ -160,6 +160,25 @@ def test_a_hundred_million_steps_fit_into_memory() -> None:
     assert exact * 0.999 <= epsilon(run, 1e-6) <= exact * 1.03
 
 
+class Counted:
+    """In place of a distribution: how many steps it stands for."""
+
+    def __init__(self, steps: int = 1) -> None:
+        self.steps = steps
+
+    def self_compose(self, times: int) -> "Counted":
+        return Counted(self.steps * times)
+
+    def compose(self, other: "Counted") -> "Counted":
+        return Counted(self.steps + other.steps)
+
+
+@pytest.mark.parametrize("steps", [1, 2**16, 2**16 + 1, 2**16 + 255, 100_000, 10**6 + 7, 10**8 - 1])
+def test_no_step_of_a_long_run_is_left_out(steps: int) -> None:
+    """The few that are left after a square of them change ε too little for the other tests."""
+    assert pld._repeated(Counted(), steps).steps == steps
+
+
 def test_very_many_rare_steps_are_not_drowned_by_the_grid() -> None:
     run = [Segment(1e-3, 1.0, 10**7)]
     assert 0.9 * rdp_epsilon(run, 1e-7) <= epsilon(run, 1e-7) <= rdp_epsilon(run, 1e-7)

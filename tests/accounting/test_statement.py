@@ -26,6 +26,8 @@ def test_a_void_statement_promises_no_number(statement: Statement) -> None:
     assert "recompute" not in void.items["verification"]
     assert "no ε follows from these numbers" in void.items["verification"]
     assert data["epsilon"] is None
+    assert statement.rdp_epsilon is not None
+    assert data["rdp_epsilon"] is None
     assert all(pair["epsilon"] is None for pair in data["curve"])
 
 
