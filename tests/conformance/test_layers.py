@@ -335,6 +335,18 @@ def norms_of(case: Case, dtype: torch.dtype) -> Tensor:
     return record_gradients(objective, list(parameters.values()), batch).double().norm(dim=1)
 
 
+def clip_of(case: Case, dtype: torch.dtype) -> Flat:
+    """A bound that some records reach and others do not."""
+    return Flat(0.7 * float(norms_of(case, dtype).median()))
+
+
+@functools.cache
+def sum_of(case: Case, dtype: torch.dtype, l2: float) -> Tensor:
+    """The clipped sum by the reference."""
+    parameters, objective, batch = build(case, dtype)
+    return clipped_sum(objective, list(parameters.values()), batch, clip_of(case, dtype), l2)
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("physical", [None, 2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
@@ -343,24 +355,22 @@ def test_clipped_sum_equals_the_reference(
     case: Case, physical: int | None, dtype: torch.dtype, l2: float
 ) -> None:
     parameters, objective, batch = build(case, dtype)
-    truth = norms_of(case, dtype)
-    clip = Flat(0.7 * float(truth.median()))
     engine = ClippedSum(
         parameters,
         objective,
-        clip,
+        clip_of(case, dtype),
         l2=l2,
         physical_batch=physical,
         layouts=layouts_of(case, dtype),
     )
     out = torch.zeros(engine.numel, dtype=dtype)
     norms = engine.add_(out, batch)
-    wanted = clipped_sum(objective, list(parameters.values()), batch, clip, l2)
+    wanted = sum_of(case, dtype, l2)
     error = float((out - wanted).norm() / wanted.norm())
     assert error < (1e-4 if dtype == torch.float32 else 1e-6), error
     assert norms.shape == (B,)
     if not l2:
-        assert torch.allclose(norms.double(), truth, rtol=2e-5)
+        assert torch.allclose(norms.double(), norms_of(case, dtype), rtol=2e-5)
 
 
 # Layers that have a rule of their own, by how the names of their rows begin.
