@@ -476,6 +476,7 @@ def test_statement_carries_the_numbers_of_the_plan() -> None:
     assert data["rdp_epsilon"] > data["epsilon"]
     assert data["digest"] == run.digest()
     assert data["rounded_noise"] is True
+    assert plan().statement().rounded_noise is False
     assert "patient" in data["items"]["unit"]
     assert run.statement("seeded noise").to_dict()["epsilon"] is None
 

@@ -137,6 +137,7 @@ def test_delta_covers_the_rounding_too() -> None:
         math.erfc((budget + 0.5) / math.sqrt(2)) / 2
     )
     assert exact <= delta(run, budget) <= exact + 3e-10
+    assert delta(run, 60.0) >= 2.0**-52 * 10**6, "what the transforms may lose"
 
 
 def test_a_delta_below_the_rounding_of_the_run_is_refused() -> None:

@@ -47,7 +47,7 @@ def test_the_mnist_example_runs_after_changing_the_import(
     assert text.count(theirs) == 1
     for name, module in torchvision().items():
         monkeypatch.setitem(sys.modules, name, module)
-    arguments = "--device cpu --batch-size 100 --epochs 6 --lr 0.5 --sigma 0.3 --delta 1e-3"
+    arguments = "--device cpu --batch-size 100 --epochs 6 --lr 0.5 --sigma 0.6 --delta 1e-3"
     monkeypatch.setattr(sys, "argv", [str(path), *arguments.split(), "--save-model"])
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)

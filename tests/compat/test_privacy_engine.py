@@ -50,10 +50,12 @@ def test_gradient_is_the_clipped_mean(mode: str) -> None:
     assert_gradients(model, truth)
 
 
-def test_sum_reduction() -> None:
+@pytest.mark.parametrize("clip", [0.5, 50.0], ids=["clipped", "whole"])
+def test_sum_reduction(clip: float) -> None:
+    """Nothing is multiplied by the batch, which a clip that every record reaches would hide."""
     model, data = small_cnn(), images(9)
-    truth = classification_truth(model, data, clip=0.5)
-    loop = start(model, data, loss_reduction="sum")
+    truth = classification_truth(model, data, clip=clip)
+    loop = start(model, data, clip=clip, loss_reduction="sum")
     x, y = loop.batch()
     F.cross_entropy(model(x), y, reduction="sum").backward()
     loop.optimizer.step()
