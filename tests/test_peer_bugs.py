@@ -1,6 +1,12 @@
 """Bugs that users of other libraries met, each as a test of the native interface.
 
-Part a: fixed in the peer's history. Part b: live in its present release. Part c: seeds.
+Part a: fixed in the peer's history. Part b: live in its present release. Part c: seeds, b19 too.
+
+Some are measured elsewhere: several processes, which are refused (a, b2), in `test_set_up.py`;
+batch normalisation that passed validation (b4) in `test_bad_input.py`, rows 20 and 21; noise for a
+bound of each layer (a) in `compat/test_compat_bounds.py`; an adaptive bound that sees one piece of
+a batch (b10) and its share of the noise (a) in `conformance/test_methods.py`; states that come back
+(a, b17) there, in `compat/test_compat_accountant.py` and in `training/`.
 """
 
 from __future__ import annotations
@@ -373,15 +379,18 @@ def test_a_convolutions_with_uneven_arguments(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(), F.cross_entropy], ids=["mean", "function"])
-def test_b1_a_mean_loss_is_still_clipped_by_record(loss: Any) -> None:
+@pytest.mark.parametrize("clip", [steppe.Flat(0.5), steppe.Quantile(start=0.5)], ids=str)
+def test_b1_a_mean_loss_is_still_clipped_by_record(loss: Any, clip: Any) -> None:
+    """It was the adaptive bound that let an outlier through."""
     x, y = vectors()
     x[5] *= 1e6
-    run = private(data=(x, y), loss=loss)
-    total, without = (torch.zeros(run.engine.numel) for _ in range(2))
+    run = private(data=(x, y), loss=loss, constants={"clip": clip})
+    total, without = (torch.zeros(run.engine.width) for _ in range(2))
     run.engine.add_(total, (x, y))
     rest = torch.arange(N) != 5
     run.engine.add_(without, (x[rest], y[rest]))
-    assert float((total - without).norm()) <= 0.5 * (1 + 1e-5)
+    moved = float((total - without).norm())
+    assert 0.99 * clip.sensitivity < moved <= clip.sensitivity * (1 + 1e-5)
     assert getattr(loss, "reduction", "mean") == "mean", "the caller's loss was changed"
 
 
@@ -503,6 +512,20 @@ def test_b15_accountant_at_its_edges() -> None:
     assert accounting.epsilon([Segment(0.1, 0.01, 10)], 1e-5) > 100
     with pytest.raises(ConfigurationError, match="shows beyond the largest noise"):
         plan(noise_multiplier=0.01)
+
+
+def test_b16_an_adaptive_bound_counts_nobody_in_an_empty_batch() -> None:
+    """Neither a crash nor a division by the records there are: the noise alone moves the bound."""
+    clip = steppe.Quantile(count_share=0.5)
+    run = private(constants={"clip": clip, "batch_size": 1e-6, "steps": 3})
+    bounds = [run.engine.clipper.state()["bound"]]
+    for batch in run:
+        assert len(batch[0]) == 0
+        run.step(batch)
+        assert bool((gradient(run) != 0).all())
+        bounds.append(run.engine.clipper.state()["bound"])
+    assert bounds[0] == clip.start
+    assert set(bounds[1:]) <= {clip.low, clip.high}, "noise of a million expected batches"
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy], ids=["copy", "deepcopy"])

@@ -53,6 +53,12 @@ def test_the_worse_group_is_reported() -> None:
     assert run.epsilon_spent(5) == pytest.approx(by_hand(0, steps=5), rel=1e-6)
 
 
+def test_the_rate_that_is_told_is_the_largest() -> None:
+    run = plan()
+    assert run.rate == pytest.approx(50 / 400, rel=1e-12)
+    assert run.to_dict()["rate"] == run.rate
+
+
 def test_the_average_rate_would_understate() -> None:
     """Rates that vary cost more than the same participation spread evenly."""
     assert plan().epsilon_spent() > 1.1 * plan(sampling=Poisson()).epsilon_spent()
@@ -121,6 +127,11 @@ def test_the_statement_says_so() -> None:
     assert "own coin of rate 0.125 at most, which changes with the step and differs between" in text
     assert "in the group that pays most" in text
     assert statement.epsilon == plan().epsilon_spent()
+    groups = plan().segments_by_group()
+    assert statement.rdp_epsilon == max(accounting.rdp_epsilon(one, 1e-5) for one in groups)
+    assert statement.curve == tuple(
+        (delta, max(accounting.epsilon(one, delta) for one in groups)) for delta in (1e-6, 1e-7)
+    )
     assert statement.steps == 60
     found = statement.to_dict()
     assert len(found["groups"]) == 2
@@ -137,9 +148,14 @@ def test_replace_one_is_refused() -> None:
         plan(adjacency="replace-one")
 
 
-def private_of(run: steppe.Plan, data: Any, source: Any = None, **options: Any) -> steppe.Private:
+WIDE = 99  # so many inputs that a step draws hundreds of numbers, and the noise law needs few steps
+
+
+def private_of(
+    run: steppe.Plan, data: Any, source: Any = None, *, inputs: int = 3, **options: Any
+) -> steppe.Private:
     torch.manual_seed(0)
-    model = nn.Linear(3, 2)
+    model = nn.Linear(inputs, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     return steppe.make_private(
         model, optimizer, data, run, loss=F.cross_entropy, source=source, **options
@@ -176,10 +192,10 @@ def test_groups_are_asked_for_and_refused() -> None:
 
 def subject(sampling: Periodic, **changes: Any) -> Subject:
     torch.manual_seed(0)
-    data = (torch.randn(64, 3), torch.randint(2, (64,)))
+    data = (torch.randn(64, WIDE), torch.randint(2, (64,)))
 
     def build(run: steppe.Plan, rows: Any, source: Any) -> steppe.Private:
-        return private_of(run, rows, source, groups=halves(len(rows)))
+        return private_of(run, rows, source, inputs=WIDE, groups=halves(len(rows)))
 
     run = plan(population=64, batch_size=16, steps=8, sampling=sampling, delta=1e-3, **changes)
     return Subject(build, run, data)
@@ -228,7 +244,7 @@ def test_the_audit_accepts_unequal_groups() -> None:
 
     def build(run: steppe.Plan, rows: Any, source: Any) -> steppe.Private:
         members = (torch.arange(16), torch.arange(16, len(rows)))
-        return private_of(run, rows, source, groups=members)
+        return private_of(run, rows, source, inputs=WIDE, groups=members)
 
     results = sampler_law(replace(data, build=build), steps=60)
     assert [str(result) for result in results if not result.passed] == []

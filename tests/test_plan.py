@@ -98,10 +98,12 @@ class Tight:
 
 @dataclass(frozen=True)
 class Short(Gaussian):
-    """A schedule that leaves the last step unpaid."""
+    """A schedule that leaves the last steps unpaid, or pays for some that are not taken."""
+
+    missing: int = 1
 
     def relative(self, steps: int) -> tuple[tuple[int, float], ...]:
-        return ((steps - 1, 1.0),)
+        return ((steps - self.missing, 1.0),)
 
 
 @pytest.mark.parametrize(
@@ -190,6 +192,8 @@ def test_bad_clips_are_refused(bound: float) -> None:
 def test_delta_of_one_over_the_population_warns() -> None:
     with pytest.warns(PrivacyWarning, match=r"delta=0\.001: is not below 1/population"):
         plan(delta=1e-3)
+    with pytest.warns(PrivacyWarning, match=r"delta=0\.001: is not below 1/population=0\.001"):
+        plan(delta=1e-3, population=1000, batch_size=10)
 
 
 def test_unknown_names_are_refused() -> None:
@@ -290,8 +294,9 @@ def test_a_schedule_is_accounted_step_by_step() -> None:
     for outside in (-1, 101):
         with pytest.raises(ConfigurationError, match=f"^step={outside}: lies outside the 101"):
             run.noise_std_at(outside)
-    with pytest.raises(ConfigurationError, match=r"^noise=Short.*does not cover the 101 steps"):
-        plan(noise=Short(), steps=101).segments()
+    for missing in (1, -1):
+        with pytest.raises(ConfigurationError, match=r"^noise=Short.*does not cover the 101 steps"):
+            plan(noise=Short(missing=missing), steps=101).segments()
 
 
 def test_spending_grows_from_nothing_to_the_whole() -> None:
@@ -471,6 +476,7 @@ def test_statement_carries_the_numbers_of_the_plan() -> None:
     assert data["rdp_epsilon"] > data["epsilon"]
     assert data["digest"] == run.digest()
     assert data["rounded_noise"] is True
+    assert plan().statement().rounded_noise is False
     assert "patient" in data["items"]["unit"]
     assert run.statement("seeded noise").to_dict()["epsilon"] is None
 

@@ -486,12 +486,21 @@ def test_double_precision_stays_double() -> None:
     assert all(p.grad.dtype == torch.float64 for p in model.parameters())
 
 
-def test_grid_noise_runs_through_the_same_step() -> None:
-    loop = private(noise=steppe.Gaussian(grid=True), epsilon=2.0)
+def test_grid_noise_runs_through_the_same_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    finish, asked = steppe.Gaussian.finish_, []
+
+    def noted(self: Any, buffer: Tensor, std: float, sensitivity: float, source: Any) -> Tensor:
+        asked.append((buffer.dtype, std, sensitivity))
+        return finish(self, buffer, std, sensitivity, source)
+
+    monkeypatch.setattr(steppe.Gaussian, "finish_", noted)
+    loop = private(noise=steppe.Gaussian(grid=True), epsilon=2.0, clip=Flat(0.02))
     for batch in loop:
         loop.step(batch)
     assert loop.epsilon() <= 2.0
     assert "defence on" in str(loop.statement()).lower()
+    # How much more noise the rounding takes depends on what one record may say.
+    assert asked == [(torch.float64, 0.02 * loop.plan.sigma, 0.02)] * 6
 
 
 def test_the_padding_row_stays_as_it_is() -> None:
@@ -546,6 +555,14 @@ def test_a_step_that_fails_leaves_no_gradient_behind(grid: bool) -> None:
     assert loop.steps_done == 2  # charged before it was taken
     loop.engine.add_ = add  # type: ignore[method-assign]
     loop.step(next(batches))
+
+    def stops(closure: Any = None) -> None:
+        raise RuntimeError("no such state")
+
+    loop.optimizer.step = stops  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="no such state"):
+        loop.step(next(batches))
+    assert all(p.grad is None for p in loop.model.parameters())
 
 
 def test_a_read_error_offers_the_same_draw_again() -> None:

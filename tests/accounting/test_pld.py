@@ -7,6 +7,7 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from opacus.accountants import PRVAccountant
 
 from steppe.accounting import Segment, delta, epsilon, epsilon_curve, event, pld, rdp_epsilon
 from steppe.accounting.segment import merged, relation
@@ -38,6 +39,27 @@ def test_known_values(sigma: float, steps: int, expected: float) -> None:
 def test_equals_the_accountant_of_the_library() -> None:
     run = [Segment(RATE, 2.0, 1171)]
     assert epsilon(run, 1e-5) == pytest.approx(peer(run, "add-remove", 1e-4), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("rate", "sigma", "steps", "delta"),
+    [
+        (0.2, 0.6, 40, 1e-5),  # ε = 23
+        (RATE, 0.8, 292, 1e-6),
+        (0.01, 1.1, 2000, 1e-5),
+        (0.001, 0.7, 5000, 1e-7),
+        (0.5, 8.0, 100, 1e-5),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha:UserWarning")
+def test_lies_within_what_another_accountant_allows(
+    rate: float, sigma: float, steps: int, delta: float
+) -> None:
+    """Opacus' own discretisation, whose answer is at most twice its error above the truth."""
+    accountant = PRVAccountant()
+    accountant.history = [(sigma, rate, steps)]
+    bound = accountant.get_epsilon(delta, eps_error=0.01)
+    assert bound - 0.02 <= epsilon([Segment(rate, sigma, steps)], delta) <= bound
 
 
 def test_a_schedule_equals_the_accountant_of_the_library() -> None:
@@ -115,6 +137,7 @@ def test_delta_covers_the_rounding_too() -> None:
         math.erfc((budget + 0.5) / math.sqrt(2)) / 2
     )
     assert exact <= delta(run, budget) <= exact + 3e-10
+    assert delta(run, 60.0) >= 2.0**-52 * 10**6, "what the transforms may lose"
 
 
 def test_a_delta_below_the_rounding_of_the_run_is_refused() -> None:
@@ -136,6 +159,25 @@ def test_a_hundred_million_steps_fit_into_memory() -> None:
     assert composed._pmf_remove.size < 2**23
     exact = dpa.get_epsilon_gaussian(1 / 0.999, 1e-6)
     assert exact * 0.999 <= epsilon(run, 1e-6) <= exact * 1.03
+
+
+class Counted:
+    """In place of a distribution: how many steps it stands for."""
+
+    def __init__(self, steps: int = 1) -> None:
+        self.steps = steps
+
+    def self_compose(self, times: int) -> "Counted":
+        return Counted(self.steps * times)
+
+    def compose(self, other: "Counted") -> "Counted":
+        return Counted(self.steps + other.steps)
+
+
+@pytest.mark.parametrize("steps", [1, 2**16, 2**16 + 1, 2**16 + 255, 100_000, 10**6 + 7, 10**8 - 1])
+def test_no_step_of_a_long_run_is_left_out(steps: int) -> None:
+    """The few that are left after a square of them change ε too little for the other tests."""
+    assert pld._repeated(Counted(), steps).steps == steps
 
 
 def test_very_many_rare_steps_are_not_drowned_by_the_grid() -> None:

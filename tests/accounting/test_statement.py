@@ -26,6 +26,8 @@ def test_a_void_statement_promises_no_number(statement: Statement) -> None:
     assert "recompute" not in void.items["verification"]
     assert "no ε follows from these numbers" in void.items["verification"]
     assert data["epsilon"] is None
+    assert statement.rdp_epsilon is not None
+    assert data["rdp_epsilon"] is None
     assert all(pair["epsilon"] is None for pair in data["curve"])
 
 
@@ -46,5 +48,5 @@ def test_the_curve_stops_where_rounding_begins() -> None:
         "rounded_noise": False,
         "digest": "ab12",
     }
-    long = Statement.of(((Segment(1e-4, 1.0, 100_000),),), 1e-9, "add-remove", **facts)
+    long = Statement.of(((Segment(0.01, 20.0, 40_000),),), 1e-9, "add-remove", **facts)
     assert [delta for delta, _ in long.curve] == [1e-10]

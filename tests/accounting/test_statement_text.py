@@ -27,6 +27,7 @@ def test_nine_items(statement: Statement) -> None:
     [
         "all checkpoints",
         "Not covered: choosing hyper-parameters",
+        "Not covered: losses, accuracies or batch sizes measured on the private data.",
         "outside the account: the structure (shapes, types) of one record; a few records at set-up",
         "the labels where classes were declared; the size of the first batch and the time that",
         "dp-accounting 0.6",

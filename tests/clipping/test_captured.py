@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from steppe.clipping import GEP, Automatic, Clip, ClippedSum, Flat, PerLayer, Quantile
-from steppe.clipping.captured import Packing, _usable, representable
+from steppe.clipping.captured import Captured, Packing, _usable, representable
+from steppe.clipping.slots import Kept
 
 CLIPS: list[Clip] = [Flat(1.0), Quantile(), Automatic(1.0, gamma=0.0), PerLayer(1.0)]
 
@@ -158,3 +159,15 @@ def test_mixed_precision_inside_the_model_does_not_reach_the_inner_products() ->
         out = torch.zeros(engine.width)
         engine.add_(out, 2 * torch.randn(1, 6))
         assert float(out.double().norm()) <= 0.01 * (1 + 1e-6)
+
+
+def test_weights_of_two_precisions_are_scaled_alike() -> None:
+    """After a mean over three records a captured gradient is a third of the record's own."""
+    torch.manual_seed(0)
+    weights = {"narrow": torch.zeros(4), "wide": torch.zeros(4, dtype=torch.float64)}
+    found = [(w, Kept(torch.randn(3, 4).to(w.dtype))) for w in weights.values()]
+    factors = torch.tensor([0.5, 1.0, 0.25])
+    wanted = torch.cat([3 * factors @ slot.gradients.float() for _, slot in found])
+    out = torch.zeros(8)
+    Captured(found, 3, 3.0, Packing(weights, 0.0)).add_(out, factors)
+    torch.testing.assert_close(out, wanted)

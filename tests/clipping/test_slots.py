@@ -20,15 +20,25 @@ def test_squared_rows_are_accurate_for_long_rows(length: int) -> None:
     assert torch.allclose(squared_rows(rows).double(), truth, rtol=2e-6)
 
 
-@pytest.mark.parametrize("length", [1, 16, 17])
+@pytest.mark.parametrize("length", [1, 16, 17, 2049])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("share", [0.5, 1e-4, 1e-9], ids=["few digits", "fewer", "none"])
 def test_squares_that_underflow_never_make_a_norm_too_small(
-    length: int, dtype: torch.dtype
+    length: int, dtype: torch.dtype, share: float
 ) -> None:
-    entry = 0.5 * torch.finfo(dtype).tiny ** 0.5
-    rows = torch.full((3, length), entry, dtype=dtype)
-    found = squared_rows(rows).sqrt() / entry
-    assert bool((found >= length**0.5 * (1 - 1e-6)).all())
+    """The squares are subnormal, or zero."""
+    rows = torch.full((3, length), share * torch.finfo(dtype).tiny ** 0.5, dtype=dtype)
+    exact = float(rows[0, 0]) * length**0.5
+    assert bool((squared_rows(rows).sqrt() / exact >= 1 - 1e-6).all())
+
+
+@pytest.mark.parametrize("width", [3, 40, 3000])
+def test_one_tiny_side_and_one_huge_say_no_more_than_the_bound(width: int) -> None:
+    """Squares of 1e-25 are zero in float32; the product with 1e18 is not."""
+    x, g = torch.full((1, width), 1e-25), torch.full((1, 2), 1e18)
+    out, slot = torch.zeros(2 * width), Single(x, g)
+    Scaled(out.numel(), Flat(1e-9).factors).add_(out, captured(slot, 2, width))
+    assert float(out.double().norm()) <= 1e-9 * (1 + 1e-6)
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(12, 3), (3, 12), (16, 16), (17, 3), (3, 17)])

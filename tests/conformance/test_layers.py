@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
 from steppe.clipping import ClippedSum, Flat, Kernels, probe
+from steppe.clipping.probing import Report
 from steppe.clipping.reference import clipped_sum, record_gradients
 
 B = 5
@@ -220,25 +221,27 @@ CASES = [
     Case("linear 3-d", lambda: nn.Linear(6, 4), (3, 6)),
     Case("linear 3-d wide", lambda: nn.Linear(2, 2), (9, 2)),
     Case("linear 5-d", lambda: nn.Linear(3, 4), (2, 3, 2, 3)),
+    Case("linear 4-d", lambda: nn.Linear(3, 4), (2, 3, 3)),
     Case("conv1d", lambda: nn.Conv1d(4, 6, 3, stride=2, padding=1, groups=2), (4, 9)),
+    Case("conv1d dilated", lambda: nn.Conv1d(2, 3, 3, padding=2, dilation=2), (2, 7)),
     Case("conv2d", lambda: nn.Conv2d(3, 4, 3), (3, 6, 5)),
     Case("conv2d 1x1", lambda: nn.Conv2d(3, 4, 1), (3, 4, 4)),
     Case("conv2d stride", lambda: nn.Conv2d(3, 4, (3, 2), (2, 3), (1, 2)), (3, 8, 9)),
     Case("conv2d dilated", lambda: nn.Conv2d(2, 4, 3, padding="same", dilation=2), (2, 6, 6)),
     Case("conv2d depthwise", lambda: nn.Conv2d(4, 8, 3, groups=4, padding=1), (4, 5, 5)),
-    Case(
-        "conv2d circular", lambda: nn.Conv2d(2, 3, 3, padding=1, padding_mode="circular"), (2, 5, 5)
-    ),
-    Case(
-        "conv2d reflect", lambda: nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect"), (2, 5, 5)
-    ),
-    Case(
-        "conv2d replicate",
-        lambda: nn.Conv2d(2, 3, 3, padding=1, padding_mode="replicate"),
-        (2, 5, 5),
-    ),
+    Case("conv2d all at once", lambda: nn.Conv2d(4, 6, 3, 2, 2, 2, groups=2), (4, 7, 6)),
     Case("conv2d frozen bias", lambda: frozen(nn.Conv2d(2, 3, 3), "bias"), (2, 5, 5)),
     Case("conv3d", lambda: nn.Conv3d(2, 3, 2, stride=(1, 2, 1)), (2, 3, 4, 3)),
+    Case("conv3d all at once", lambda: nn.Conv3d(2, 4, 2, (1, 2, 1), 1, 2, 2), (2, 3, 4, 3)),
+    *(
+        Case(
+            f"conv{len(shape) - 1}d {mode}",
+            lambda layer=layer, mode=mode: layer(2, 3, 2, padding=1, padding_mode=mode),  # type: ignore[misc]
+            shape,
+        )
+        for layer, shape in ((nn.Conv1d, (2, 6)), (nn.Conv2d, (2, 5, 5)), (nn.Conv3d, (2, 3, 3, 2)))
+        for mode in ("circular", "reflect", "replicate")
+    ),
     Case("transposed conv", lambda: nn.ConvTranspose2d(3, 2, 3, stride=2), (3, 4, 4)),
     Case("standardised conv", standardised_conv, (3, 5, 5)),
     Case("weight norm", lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)), (4,)),
@@ -246,6 +249,7 @@ CASES = [
     Case("layer norm", lambda: nn.LayerNorm((3, 4)), (2, 3, 4)),
     Case("layer norm no bias", lambda: nn.LayerNorm(4, bias=False), (2, 3, 4)),
     Case("instance norm", lambda: nn.InstanceNorm2d(3, affine=True), (3, 4, 4)),
+    Case("instance norm 1-d", lambda: nn.InstanceNorm1d(3, affine=True), (3, 5)),
     Case("rms norm", lambda: nn.RMSNorm(4), (3, 4)),
     Case("batch norm, eval", lambda: evaluated(nn.BatchNorm2d(3)), (3, 4, 4)),
     Case("prelu", lambda: nn.PReLU(3), (3, 4)),
@@ -253,16 +257,25 @@ CASES = [
     Case("embedding padded", lambda: nn.Embedding(7, 4, padding_idx=1), (6,), tokens=7),
     Case("embedding bag", lambda: nn.EmbeddingBag(5, 4, mode="sum"), (6,), tokens=5),
     Case("embedding bag mean", lambda: nn.EmbeddingBag(5, 4, mode="mean"), (6,), tokens=5),
+    Case("embedding bag max", lambda: nn.EmbeddingBag(5, 4, mode="max"), (6,), tokens=5),
+    Case("embedding bag padded", lambda: nn.EmbeddingBag(5, 4, padding_idx=1), (6,), tokens=5),
     Case("lstm", lambda: Sequence(nn.LSTM(4, 3, batch_first=True)), (6, 4)),
     Case("lstm deep", lambda: Sequence(nn.LSTM(4, 3, 2, bidirectional=True), False), (5, 4)),
     Case("gru", lambda: Sequence(nn.GRU(4, 3, 2, batch_first=True)), (6, 4)),
+    Case("gru deep", lambda: Sequence(nn.GRU(4, 3, 2, bidirectional=True), False), (5, 4)),
     Case("rnn", lambda: Sequence(nn.RNN(4, 3, nonlinearity="relu"), False), (6, 4)),
+    Case("rnn deep", lambda: Sequence(nn.RNN(4, 3, 2, bidirectional=True), False), (5, 4)),
     Case("attention", Attention, (4, 6)),
     Case("attention cross", lambda: Attention(cross=True), (4, 6)),
     Case("attention bias kv", lambda: Attention(add_bias_kv=True, add_zero_attn=True), (4, 6)),
     Case(
         "transformer layer",
         lambda: nn.TransformerEncoderLayer(6, 2, 8, 0.0, batch_first=True, norm_first=True),
+        (4, 6),
+    ),
+    Case(
+        "transformer layer, norm last",
+        lambda: nn.TransformerEncoderLayer(6, 2, 8, 0.0, "gelu", batch_first=True),
         (4, 6),
     ),
     Case("bare parameters", Bare, (4, 6)),
@@ -303,11 +316,16 @@ def build(case: Case, dtype: torch.dtype) -> tuple[dict[str, Tensor], Any, Any]:
 
 
 @functools.cache
-def layouts_of(case: Case, dtype: torch.dtype, device: str = "cpu") -> Any:
+def report_of(case: Case, dtype: torch.dtype, device: str = "cpu") -> Report:
     """What the probe finds, with this default device."""
     parameters, objective, batch = build(case, dtype)
     with torch.device(device):
-        return probe(nn.Module(), parameters, objective, batch).layouts
+        return probe(nn.Module(), parameters, objective, batch)
+
+
+def layouts_of(case: Case, dtype: torch.dtype, device: str = "cpu") -> Any:
+    """Where the probe finds the records, with this default device."""
+    return report_of(case, dtype, device).layouts
 
 
 @functools.cache
@@ -315,6 +333,18 @@ def norms_of(case: Case, dtype: torch.dtype) -> Tensor:
     """The norm of every record's gradient by the reference."""
     parameters, objective, batch = build(case, dtype)
     return record_gradients(objective, list(parameters.values()), batch).double().norm(dim=1)
+
+
+def clip_of(case: Case, dtype: torch.dtype) -> Flat:
+    """A bound that some records reach and others do not."""
+    return Flat(0.7 * float(norms_of(case, dtype).median()))
+
+
+@functools.cache
+def sum_of(case: Case, dtype: torch.dtype, l2: float) -> Tensor:
+    """The clipped sum by the reference."""
+    parameters, objective, batch = build(case, dtype)
+    return clipped_sum(objective, list(parameters.values()), batch, clip_of(case, dtype), l2)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -325,24 +355,59 @@ def test_clipped_sum_equals_the_reference(
     case: Case, physical: int | None, dtype: torch.dtype, l2: float
 ) -> None:
     parameters, objective, batch = build(case, dtype)
-    truth = norms_of(case, dtype)
-    clip = Flat(0.7 * float(truth.median()))
     engine = ClippedSum(
         parameters,
         objective,
-        clip,
+        clip_of(case, dtype),
         l2=l2,
         physical_batch=physical,
         layouts=layouts_of(case, dtype),
     )
     out = torch.zeros(engine.numel, dtype=dtype)
     norms = engine.add_(out, batch)
-    wanted = clipped_sum(objective, list(parameters.values()), batch, clip, l2)
+    wanted = sum_of(case, dtype, l2)
     error = float((out - wanted).norm() / wanted.norm())
     assert error < (1e-4 if dtype == torch.float32 else 1e-6), error
     assert norms.shape == (B,)
     if not l2:
-        assert torch.allclose(norms.double(), truth, rtol=2e-5)
+        assert torch.allclose(norms.double(), norms_of(case, dtype), rtol=2e-5)
+
+
+# Layers that have a rule of their own, by how the names of their rows begin.
+RULES = {
+    "linear": "linear",
+    "conv": "convolution",
+    "standardised": "convolution",
+    "group norm": "group norm",
+    "layer norm": "layer norm",
+    "instance norm": "channel norm",
+    "rms norm": "layer norm",
+    "batch norm": "channel norm",
+    "embedding": "embedding",
+    "embedding bag": "embedding bag",
+    "lstm": "recurrent",
+    "gru": "recurrent",
+    "rnn": "recurrent",
+    "attention": "linear",
+    "attention cross": "projections",
+    "transformer": "linear",
+    "tied": "linear",
+    "prelu": "torch.func",
+    "bare": "torch.func",
+    "bilinear": "torch.func",
+}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_layer_table_says_which_path_is_taken_and_why(case: Case) -> None:
+    """A rule that declines would be as right as it is slow, so the sums would not show it."""
+    report = report_of(case, torch.float32)
+    named = {weight for row in report.rows for weight in row.weights}
+    assert named | set(report.unused) == set(build(case, torch.float32)[0])
+    assert all(row.why for row in report.rows)
+    families = [name for name in RULES if case.name.startswith(name)]
+    if families:
+        assert RULES[max(families, key=len)] in [row.path for row in report.rows]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -368,7 +433,7 @@ def test_half_precision_is_clipped_in_float32(case: Case) -> None:
         engine = ClippedSum(parameters, objective, clip, layouts=layouts)
         out = torch.zeros(engine.numel)
         engine.add_(out, (batch[0][i : i + 1],))
-        assert float(out.double().norm()) <= 1e-3 * (1 + 2e-5)
+        assert 1e-3 * (1 - 1e-2) <= float(out.double().norm()) <= 1e-3 * (1 + 2e-5)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if not c.tokens], ids=lambda case: case.name)
@@ -397,7 +462,7 @@ def test_rows_that_fill_a_batch_up_add_nothing(case: Case, hostile: bool) -> Non
         return losses / batch[1] if hostile else losses
 
     batch = (x, torch.ones(B, dtype=torch.float64))
-    layouts = probe(nn.Module(), parameters, objective, batch).layouts
+    layouts = layouts_of(case, torch.float64)  # a division meets no weight
     for l2, records, physical in ((0.0, B, None), (0.3, B - 2, 3), (0.3, 0, None)):
         drawn = x[:records], batch[1][:records]
         options: dict[str, Any] = {"l2": l2, "layouts": layouts, "physical_batch": physical}
