@@ -76,7 +76,7 @@ def measure_case(case: Case, names: Sequence[str], effort: Effort, report: Repor
             report.notes += [remark(n, text) for n in steps if n.startswith("opacus")]
 
     # Only the way that users get has bars on its speed.
-    beside = {"steppe-whole", "steppe-micro"} & steps.keys() if effort.quick else ()
+    beside = ("steppe-micro",) if effort.quick else ()
     timings = timing.interleave(steps, effort.rounds, effort.slow_rounds, beside=beside)
     milliseconds = round(timings["plain"].seconds * 1e3, 3)
     report.plain_ms.append({"model": case.model, "batch": case.batch, "ms": milliseconds})
@@ -89,7 +89,7 @@ def measure_case(case: Case, names: Sequence[str], effort: Effort, report: Repor
             return None
         try:
             ways = getattr(steps[name], "kernels", None)
-            return memory.measure(case.model, case.batch, name, chunk, ways)
+            return memory.measure(case, name, chunk, ways)
         except memory.PeakMemoryUnavailable as error:
             return remark(name, f"peak memory: {error}")
 
@@ -121,7 +121,8 @@ def run(
         report = Report(command)
         applying = [name for name in names if engines.applies(name, case)]
         if effort.quick:
-            applying = [n for n in applying if not _is_peer(n) or n in case.rivals]
+            nearest = ("plain", "steppe", "steppe-micro", *case.rivals)
+            applying = [name for name in applying if name in nearest]
         measure_case(case, applying, effort, report)
         report.bars = _judged([case], report)
         print(row_table(report.rows, report.physical_batches))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,7 +15,6 @@ from steppe import Flat, Gaussian, Plan, SecureSource
 from steppe.clipping import ClippedSum, Kernels, objective_of, probe
 from steppe.clipping.contact import Layouts
 from steppe.clipping.physical import fitting_physical_batch
-from steppe.clipping.probing import Report
 from steppe.step import PrivateStep
 
 Pinned = Mapping[str, str] | None
@@ -46,7 +45,7 @@ def default(case: Case, batch: tuple[Tensor, Tensor], pinned: Pinned = None) -> 
 def chosen(case: Case) -> int:
     """How many records the engine takes at once where nobody says."""
     weights = _size(dict(case.new_model().named_parameters()))
-    return min(case.batch, fitting_physical_batch(_probed(case)[0].bytes_per_record, weights))
+    return min(case.batch, fitting_physical_batch(probed(case).bytes_per_record, weights))
 
 
 def whole(case: Case, batch: tuple[Tensor, Tensor], pinned: Pinned = None) -> Engine:
@@ -64,25 +63,48 @@ def noise() -> Gaussian:
     return Gaussian()
 
 
-@functools.cache
-def _probed(case: Case) -> tuple[Report, dict[int, str]]:
-    """What the probe says of a model, for all copies of it, and the names of the weights it saw."""
-    model = case.new_model()
-    parameters = dict(model.named_parameters())
-    found = probe(model, parameters, objective_of(model, case.losses), case.new_batch(1))
-    return found, {id(weight): name for name, weight in parameters.items()}
+@dataclass(frozen=True)
+class Found:
+    """What the probe says of a model, for all copies of it, in other processes too.
+
+    Args:
+        bytes_per_record: as the probe reports it.
+        layouts: where it found the records; weights by their place among the model's.
+    """
+
+    bytes_per_record: int
+    layouts: tuple[Layouts, ...]
+
+    def of(self, parameters: Mapping[str, Tensor]) -> list[Layouts]:
+        """The layouts for a copy of the model with these weights."""
+        return _renamed(self.layouts, [id(weight) for weight in parameters.values()])
 
 
-def _layouts(case: Case, parameters: Mapping[str, Tensor]) -> list[Layouts]:
-    """Where the probe found the records, for a copy of the model with these weights."""
-    found, names = _probed(case)
+_known: dict[str, Found] = {}
 
+
+def probed(case: Case) -> Found:
+    """What the probe says of a case's model; it looks once, whatever the size of the batch."""
+    if case.model not in _known:
+        model = case.new_model()
+        parameters = dict(model.named_parameters())
+        report = probe(model, parameters, objective_of(model, case.losses), case.new_batch(1))
+        places = {id(weight): place for place, weight in enumerate(parameters.values())}
+        _known[case.model] = Found(report.bytes_per_record, tuple(_renamed(report.layouts, places)))
+    return _known[case.model]
+
+
+def remember(case: Case, found: Found) -> None:
+    """Take over what the probe said in another process."""
+    _known[case.model] = found
+
+
+def _renamed(layouts: Iterable[Layouts], names: Mapping[int, int] | Sequence[int]) -> list[Layouts]:
     def own(weight: int | None) -> int | None:
-        return None if weight is None else id(parameters[names[weight]])
+        return None if weight is None else names[weight]
 
     return [
-        replace(layouts, weights=layouts.weights and tuple(map(own, layouts.weights)))
-        for layouts in found.layouts
+        replace(each, weights=each.weights and tuple(map(own, each.weights))) for each in layouts
     ]
 
 
@@ -99,7 +121,7 @@ def _setup(
     model = case.new_model()
     parameters = dict(model.named_parameters())
     objective = objective_of(model, case.losses)
-    size = len(batch[1])
+    size, found = len(batch[1]), probed(case)
     plan = Plan(
         noise_multiplier=settings.NOISE_MULTIPLIER,
         noise=noise(),
@@ -113,8 +135,8 @@ def _setup(
         parameters,
         objective,
         plan.clip,
-        physical_batch=physical_batch(_probed(case)[0].bytes_per_record, _size(parameters)),
-        layouts=_layouts(case, parameters),
+        physical_batch=physical_batch(found.bytes_per_record, _size(parameters)),
+        layouts=found.of(parameters),
         kernels=Kernels(pinned),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=settings.LEARNING_RATE)

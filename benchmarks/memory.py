@@ -11,7 +11,8 @@ The child runs with glibc's mmap threshold held at its starting value. Left alon
 grows with use, freed tensors stay in a fragmented heap, and the same plain step peaks anywhere from
 190 to 300 MB; held still, freed tensors leave at once and the peak repeats to 1 MB. It also makes
 every large tensor fresh memory, which slows down some ways to clip more than others. So our own
-engine takes the ways here that it chose in the process that timed it, which is as users have it.
+engine takes the ways here that it chose in the process that timed it, which is as users have it,
+and what that process found out about the model.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import json
 import multiprocessing
 import os
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -30,6 +32,11 @@ from multiprocessing import forkserver
 from multiprocessing.context import BaseContext
 from pathlib import Path
 from unittest import mock
+
+import torch
+
+from benchmarks import engine_steppe, engines, settings
+from benchmarks.cases import CASES, Case
 
 STATUS = Path("/proc/self/status")
 CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -51,19 +58,20 @@ class Peak:
 
 
 def measure(
-    model: str, batch: int, engine: str, vmap_chunk: int, kernels: Mapping[str, str] | None = None
+    case: Case, engine: str, vmap_chunk: int, kernels: Mapping[str, str] | None = None
 ) -> Peak:
     """Peaks of an engine, measured in a process of their own.
 
     Args:
-        model, batch: the case.
+        case: model and batch.
         engine: one of `engines.NAMES`.
         vmap_chunk: records at a time, for "vmap".
         kernels: the ways that our own engine takes; None lets it choose.
     """
+    found = engine_steppe.probed(case) if engine.startswith("steppe") else None
     with ProcessPoolExecutor(1, mp_context=_server()) as pool:
         try:
-            return pool.submit(_peaks, model, batch, engine, vmap_chunk, kernels).result()
+            return pool.submit(_peaks, case, engine, vmap_chunk, kernels, found).result()
         except Exception as error:  # whatever the child ended with
             raise PeakMemoryUnavailable(f"{type(error).__name__}: {error}") from error
 
@@ -144,18 +152,17 @@ def _sampled_peak(work: Callable[[], None]) -> float:
 
 
 def _peaks(
-    model: str, batch: int, engine: str, vmap_chunk: int, kernels: Mapping[str, str] | None
+    case: Case,
+    engine: str,
+    vmap_chunk: int,
+    kernels: Mapping[str, str] | None,
+    found: engine_steppe.Found | None,
 ) -> Peak:
     """The peaks in this process, which must have done nothing else."""
-    import warnings
-
-    import torch
-
-    from benchmarks import cases, engines, settings
-
     warnings.simplefilter("ignore")
     torch.set_num_threads(settings.THREADS)
-    [case] = [c for c in cases.select([model], False) if c.batch == batch]
+    if found is not None:
+        engine_steppe.remember(case, found)
 
     records = case.new_batch()
     # Two records through a throw-away engine load the code, which is no part of a step.
@@ -186,7 +193,8 @@ def main() -> None:
     parser.add_argument("--vmap-chunk", type=int, default=32)
     parser.add_argument("--kernels", type=json.loads, help="the ways our engine takes, as JSON")
     asked = parser.parse_args()
-    found = measure(asked.model, asked.batch, asked.engine, asked.vmap_chunk, asked.kernels)
+    [case] = [case for case in CASES if (case.model, case.batch) == (asked.model, asked.batch)]
+    found = measure(case, asked.engine, asked.vmap_chunk, asked.kernels)
     print(json.dumps(asdict(found)))
 
 
