@@ -925,6 +925,25 @@ def test_a_model_in_another_precision_is_refused_before_the_charge() -> None:
     assert run.steps_done == 0
 
 
+def test_a_step_inside_a_step_is_refused() -> None:
+    """It used to wait for itself."""
+    running: list[steppe.Private] = []
+
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        for loop in running:
+            loop.step((torch.zeros(20, 6), target))
+        return F.cross_entropy(output, target, reduction="none")
+
+    loop = private(loss=loss)
+    batch = next(iter(loop))
+    before = [p.detach().clone() for p in loop.model.parameters()]
+    running.append(loop)
+    with pytest.raises(MisuseError, match="must be the batch just drawn"):
+        loop.step(batch)
+    assert loop.steps_done == 1, "the batch was read, so it is charged"
+    assert all(map(torch.equal, before, loop.model.parameters()))
+
+
 def test_of_two_threads_with_one_batch_one_is_refused() -> None:
     run = private()
     batch, wait, refused = next(iter(run)), threading.Barrier(4), []

@@ -74,7 +74,7 @@ class Private:
         self._rows = rows
         self._offers = Offers(draw_of(plan, len(rows), groups), rows, source, plan.total_steps)
         self._own_steps = OwnSteps(engine.parameters)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a step inside a step is refused, not waited for
 
     @property
     def plan(self) -> Plan:
