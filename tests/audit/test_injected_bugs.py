@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from audit_subjects import alternating, mlp
 from injected_bugs import BUGS
@@ -54,6 +56,7 @@ def test_every_check_notices_the_bugs_of_clips(bug: str, monkeypatch: pytest.Mon
 def test_a_gram_norm_that_cancels_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sensitivity(alternating(), trials=4).passed
     monkeypatch.setattr(grams, "GUARD", 0.0)
+    monkeypatch.setattr(grams, "_LONG", math.inf)
     result = sensitivity(alternating(), trials=4)
     assert not result.passed
     assert "large common offset" in result.text
