@@ -70,7 +70,7 @@ def test_two_positions_that_cancel_are_no_short_norms(
 
 @pytest.mark.parametrize(
     ("positions", "features", "outputs"),
-    [(20, 96, 670), (64, 64, 64), (64, 192, 768), (65, 192, 192), (128, 1152, 128)],
+    [(20, 96, 670), (64, 64, 64), (64, 192, 768), (65, 192, 192), (64, 1152, 128)],
 )
 def test_norms_of_positions_that_differ_are_right_to_1e_5(
     positions: int, features: int, outputs: int
