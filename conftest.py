@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sysconfig
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -22,3 +25,12 @@ def threads_end_with_the_test() -> Iterator[None]:
     yield
     if torch.get_num_threads() != threads:
         torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def compiler() -> str:
+    """The C compiler that the kernels are built with; without one such tests are skipped."""
+    found, header = shutil.which("cc"), Path(sysconfig.get_paths()["include"]) / "Python.h"
+    if found is None or not header.exists():
+        pytest.skip("no C compiler, or no headers of Python, on this machine")
+    return found

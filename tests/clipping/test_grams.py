@@ -1,11 +1,23 @@
 """Norms from Gram matrices against float64: with too small a norm a record says too much."""
 
 import itertools
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from steppe.clipping.grams import paired_, paired_rows
+from steppe.clipping import grams
+from steppe.clipping.grams import paired_, paired_rows, paired_rows_and_sums
+
+needs_kernel = pytest.mark.skipif(not grams.COMPILED, reason="installed without the kernel")
+
+
+@pytest.fixture(params=[pytest.param(True, marks=needs_kernel, id="kernel"), False])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """With the compiled kernel, and without it."""
+    monkeypatch.setattr(grams, "COMPILED", request.param)
+    return request.param
 
 
 def whole(x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
@@ -13,6 +25,7 @@ def whole(x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
     return paired_(torch.bmm(x, x.mT), torch.bmm(g, g.mT), max(x.shape[2], g.shape[2]))
 
 
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("positions", [1, 5, 31, 32, 33, 65])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_both_ways_give_the_norm_of_the_sum(positions: int, dtype: torch.dtype) -> None:
@@ -26,6 +39,7 @@ def test_both_ways_give_the_norm_of_the_sum(positions: int, dtype: torch.dtype) 
         assert bool((found >= truth * (1 - 1e-6)).all())
 
 
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("positions", [32, 47, 65, 200])
 def test_halves_of_gram_matrices_cancel_as_safely_as_whole_ones(positions: int) -> None:
     """Every position comes twice with opposite signs, so that hardly anything is left."""
@@ -42,6 +56,7 @@ def test_halves_of_gram_matrices_cancel_as_safely_as_whole_ones(positions: int) 
     assert ((found - of_whole).abs() <= 1e-6 * traces).all()
 
 
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize(
     ("positions", "copies", "features"),
     [
@@ -68,6 +83,7 @@ def test_two_positions_that_cancel_are_no_short_norms(
             assert bool((found >= truth * (1 - 1e-6)).all()), (found / truth).min()
 
 
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize(
     ("positions", "features", "outputs"),
     [(20, 96, 670), (64, 64, 64), (64, 192, 768), (65, 192, 192), (64, 1152, 128)],
@@ -84,18 +100,20 @@ def test_norms_of_positions_that_differ_are_right_to_1e_5(
         assert bool((found.sqrt() <= truth * (1 + 1e-5)).all()), (found.sqrt() / truth).max()
 
 
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("positions", [2, 31, 32, 64])
 def test_norms_are_not_lost_where_products_underflow(positions: int) -> None:
     """Each Gram matrix is fine, and the product of two of their entries is below float32."""
     torch.manual_seed(positions)
     for of_x in range(-30, 6, 3):
         for of_g in range(-30, 6, 3):
-            x = torch.randn(3, positions, 4) * 10.0**of_x
-            g = torch.randn(3, positions, 4) * 10.0**of_g
+            x = torch.randn(3, positions, 9) * 10.0**of_x
+            g = torch.randn(3, positions, 9) * 10.0**of_g
             truth = torch.bmm(g.double().mT, x.double()).square().sum((1, 2))
             assert bool((paired_rows(x, g) >= truth * (1 - 1e-6)).all()), (of_x, of_g)
 
 
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("positions", [8, 40, 64])
 def test_sums_that_leave_float32_on_their_way_are_no_short_norms(positions: int) -> None:
     """Terms of both signs, the sum of which is small and a part of which is minus infinity."""
@@ -103,7 +121,7 @@ def test_sums_that_leave_float32_on_their_way_are_no_short_norms(positions: int)
     left = 0
     for power in torch.linspace(17.5, 20.0, 60).tolist():
         kept = (torch.rand(20, positions, 1) < 0.6).float()
-        g = torch.randn(20, positions, 4)
+        g = torch.randn(20, positions, 8)
         x = kept.expand(-1, -1, 128) * 10.0 ** (power / 2)
         g = (g - g.mean(1, keepdim=True)) * 10.0 ** (power / 2)
         truth = torch.bmm(g.double().mT, x.double()).square().sum((1, 2))
@@ -111,3 +129,134 @@ def test_sums_that_leave_float32_on_their_way_are_no_short_norms(positions: int)
             assert bool((found >= truth * (1 - 1e-6)).all()), power
             left += int(torch.isinf(found).sum())
     assert left, "none was tried that left float32"
+
+
+SHAPES = [(1, 8, 8), (2, 9, 15), (3, 16, 100), (60, 8, 23), (61, 511, 9), (65, 512, 192)]
+SHAPES += [(73, 519, 520), (121, 1024, 33), (200, 17, 1031)]
+
+
+@needs_kernel
+@pytest.mark.parametrize(("positions", "features", "outputs"), SHAPES)
+def test_the_kernel_gives_what_torch_gives(
+    monkeypatch: pytest.MonkeyPatch, positions: int, features: int, outputs: int
+) -> None:
+    """Around the sizes of its tiles, blocks and chunks, with the guard and without it."""
+    torch.manual_seed(positions)
+    x, g = torch.randn(5, positions, features), torch.randn(5, positions, outputs)
+    norms, sums = paired_rows_and_sums(x, g)
+    assert torch.equal(norms, paired_rows(x, g))
+    assert torch.allclose(norms, whole(x, g), rtol=5e-7)
+    assert torch.allclose(sums.double(), g.double().sum(1), rtol=0, atol=1e-6 * positions)
+    monkeypatch.setattr(grams, "GUARD", 0.0)
+    monkeypatch.setattr(grams, "_LONG", torch.inf)
+    truth = torch.bmm(g.double().mT, x.double()).square().sum((1, 2))
+    assert torch.allclose(paired_rows(x, g), truth, rtol=2e-7)
+
+
+@needs_kernel
+def test_a_record_has_the_same_norm_in_any_company() -> None:
+    torch.manual_seed(0)
+    x, g = torch.randn(7, 65, 100), torch.randn(7, 65, 20)
+    norms, sums = paired_rows_and_sums(x, g)
+    for i in range(7):
+        alone = paired_rows_and_sums(x[i : i + 1], g[i : i + 1])
+        assert torch.equal(alone[0], norms[i : i + 1])
+        assert torch.equal(alone[1], sums[i : i + 1])
+
+
+@needs_kernel
+def test_the_kernel_takes_vectors_however_they_lie() -> None:
+    torch.manual_seed(1)
+    x, g = torch.randn(4, 30, 20), torch.randn(4, 30, 9)
+    want = paired_rows_and_sums(x, g)
+    spread = torch.zeros(4, 60, 40)
+    spread[:, ::2, 3:23] = x
+    backwards = torch.empty(9, 30, 4).permute(2, 1, 0).copy_(g)
+    for found in (
+        paired_rows_and_sums(spread[:, ::2, 3:23], g),
+        paired_rows_and_sums(x, backwards),
+        paired_rows_and_sums(x.clone().requires_grad_(), g),
+        paired_rows_and_sums(x, torch._neg_view(-g)),
+    ):
+        assert all(map(torch.equal, found, want))
+    one = paired_rows(x[:1].expand(4, -1, -1), g[:1].expand(4, -1, -1))
+    assert torch.equal(one, want[0][:1].expand(4))
+
+
+@needs_kernel
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf, 3e38])
+@pytest.mark.parametrize("place", [(0, 0), (31, 5), (64, 19)])
+def test_no_number_that_is_not_finite_is_lost_in_the_kernel(
+    value: float, place: tuple[int, int]
+) -> None:
+    torch.manual_seed(2)
+    x, g = torch.randn(3, 65, 20), torch.randn(3, 65, 20)
+    norms = paired_rows(x, g)
+    changed_x, changed_g = x.clone(), g.clone()
+    changed_x[1][place] = changed_g[1][place] = value
+    for found in (paired_rows(changed_x, g), paired_rows(x, changed_g)):
+        assert not torch.isfinite(found[1])
+        assert torch.equal(found[::2], norms[::2])
+
+
+@needs_kernel
+def test_an_empty_batch_has_no_norms() -> None:
+    norms, sums = paired_rows_and_sums(torch.zeros(0, 5, 8), torch.zeros(0, 5, 9))
+    assert norms.shape == (0,)
+    assert sums.shape == (0, 9)
+
+
+@pytest.mark.usefixtures("compiler")
+def test_the_kernel_is_built_where_it_can_be() -> None:
+    """An optional part that fails to build is left out without a word; here is the word."""
+    try:
+        from steppe.clipping import _gram_norms
+    except ImportError as error:
+        if "no AVX2" not in str(error):
+            raise
+        pytest.skip(str(error))
+    assert grams.COMPILED
+    assert _gram_norms.SHORTEST == 8
+
+
+@needs_kernel
+def test_the_kernel_refuses_what_does_not_fit() -> None:
+    from steppe.clipping._gram_norms import gram_norms
+
+    x, g = np.ones((2, 3, 8), np.float32), np.ones((2, 3, 9), np.float32)
+    norms, sums = np.zeros(2), np.zeros((2, 9), np.float32)
+    for wrong in (
+        (x[:1], g, norms, sums),
+        (x[:, :2], g, norms, sums),
+        (x[:, :, :7], g, norms, sums),
+        (x[0], g, norms, sums),
+        (x, g.astype(np.int32), norms, sums),
+        (x, g.astype(np.float64), norms, sums),
+        (np.ones((2, 3, 16), np.float32)[:, :, ::2], g, norms, sums),
+        (x, g, np.zeros(3), sums),
+        (x, g, np.zeros(2, np.float32), sums),
+        (x, g, norms, np.zeros((2, 8), np.float32)),
+        (
+            np.zeros(2 * 3 * 8 * 4 + 1, np.uint8)[1:].view(np.float32).reshape(2, 3, 8),
+            g,
+            norms,
+            None,
+        ),
+    ):
+        with pytest.raises(ValueError, match="must be"):
+            gram_norms(*wrong, 0.0, 0.0, 1)
+    with pytest.raises(ValueError, match="must be"):
+        gram_norms(x, g, norms, sums, 0.0, 0.0, 0)
+    norms.flags.writeable = False
+    with pytest.raises((TypeError, BufferError, ValueError)):
+        gram_norms(x, g, norms, sums, 0.0, 0.0, 1)
+
+
+@needs_kernel
+def test_kernel_and_torch_share_their_threads() -> None:
+    """A second OpenMP would start threads of its own, which wait for the same processors."""
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        pytest.skip("no list of loaded libraries on this system")
+    loaded = {line.split()[-1] for line in maps.read_text().splitlines() if "libgomp" in line}
+    assert len(loaded) <= 1, loaded

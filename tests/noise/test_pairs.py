@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import sysconfig
 from pathlib import Path
 
 import numpy as np
@@ -109,14 +107,6 @@ def test_the_kernel_refuses_what_does_not_fit() -> None:
     out.flags.writeable = False
     with pytest.raises((TypeError, BufferError)):
         box_muller(words, turns, out, 1.0)
-
-
-@pytest.fixture
-def compiler() -> str:
-    found, header = shutil.which("cc"), Path(sysconfig.get_paths()["include"]) / "Python.h"
-    if found is None or not header.exists():
-        pytest.skip("no C compiler, or no headers of Python, on this machine")
-    return found
 
 
 @pytest.mark.usefixtures("compiler")

@@ -15,13 +15,29 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+try:
+    from steppe.clipping import _gram_norms
+except ImportError:  # installed without a C compiler, or a processor without AVX2
+    COMPILED = False
+else:
+    COMPILED = True
 
 GUARD = 5.0
 """How many such units: records made to cancel lost up to 0.6 of them."""
 
 _LONG = 20.0  # the same of vectors so long that √length / 20 is more: 10,000 numbers and up
+
+
+_LOST = 1e6  # smallest numbers, by underflow, in an entry of a Gram matrix of up to 1e6 columns
+
+
+def _units(length: int) -> float:
+    return max(GUARD, math.sqrt(length) / _LONG)
 
 
 def paired_(gram_x: Tensor, gram_g: Tensor, length: int) -> Tensor:
@@ -47,10 +63,13 @@ def paired_rows(x: Tensor, g: Tensor) -> Tensor:
     matrices.
 
     Guarantees:
-        As for `paired_`.
+        As for `paired_`. By the compiled kernel, a record's norm is the same to the last bit,
+        whoever and however many the others are.
     """
-    half = x.shape[1] // 2 // 16 * 16  # products like multiples of 16
+    if _kernel_takes(x, g):
+        return _in_one_pass(x, g, None)
     length = max(x.shape[2], g.shape[2])
+    half = x.shape[1] // 2 // 16 * 16  # products like multiples of 16
     if not half:
         return paired_(torch.bmm(x, x.mT), torch.bmm(g, g.mT), length)
     upper_x, upper_g = (torch.bmm(t[:, :half], t[:, :half].mT) for t in (x, g))
@@ -65,6 +84,49 @@ def paired_rows(x: Tensor, g: Tensor) -> Tensor:
     lower_x.mul_(lower_g)[:, :, :half].mul_(2.0)  # for what lies right of the diagonal
     total += lower_x.sum((1, 2))
     return _guarded(total, rounding, trace_x + trace_g, x, length)
+
+
+def paired_rows_and_sums(x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """The same, and Σₜ gₜ of every record: one pass where the kernel reads g anyway."""
+    if _kernel_takes(x, g):
+        sums = g.new_empty(len(g), g.shape[2])
+        return _in_one_pass(x, g, sums), sums
+    return paired_rows(x, g), g.sum(1)
+
+
+def _kernel_takes(*vectors: Tensor) -> bool:
+    """Whether there is a compiled kernel, and for such vectors."""
+    return COMPILED and all(
+        some.dtype == torch.float32
+        and some.device.type == "cpu"
+        and some.shape[2] >= _gram_norms.SHORTEST
+        for some in vectors
+    )
+
+
+def _in_one_pass(x: Tensor, g: Tensor, sums: Tensor | None) -> Tensor:
+    """What `paired_rows` returns, by the compiled kernel; overwrites `sums` with Σₜ gₜ."""
+    norms = torch.empty(len(x), dtype=torch.float64, device="cpu")
+    _gram_norms.gram_norms(
+        _array(x),
+        _array(g),
+        norms.numpy(),
+        None if sums is None else sums.numpy(),
+        _units(max(x.shape[2], g.shape[2])) * _SINGLE.eps,
+        _LOST * _SINGLE.tiny,
+        torch.get_num_threads(),
+    )
+    return norms
+
+
+_SINGLE = torch.finfo(torch.float32)
+
+
+def _array(vectors: Tensor) -> NDArray[np.float32]:
+    """The same numbers as the kernel wants them: those of a vector one after another."""
+    if vectors.stride(2) != 1:
+        vectors = vectors.contiguous()
+    return vectors.detach().resolve_neg().numpy()
 
 
 def _trace(gram: Tensor, first: int = 0) -> Tensor:
@@ -94,10 +156,9 @@ def _guarded(total: Tensor, rounding: Tensor, traces: Tensor, like: Tensor, leng
         length: how many numbers an inner product adds up.
     """
     limits, positions = torch.finfo(like.dtype), like.shape[1]
-    lost = 1e6 * limits.tiny  # by underflow, in one entry of a Gram matrix of up to 1e6 columns
+    lost = _LOST * limits.tiny
     traces = traces + 2 * positions * lost
-    units = max(GUARD, math.sqrt(length) / _LONG)
-    found = total.clamp(min=0.0).add_(rounding, alpha=units * limits.eps)
+    found = total.clamp(min=0.0).add_(rounding, alpha=_units(length) * limits.eps)
     found.add_(traces, alpha=positions * lost)
     found.add_(positions**2 * limits.tiny)  # a product of two entries may underflow too
     # Terms of either sign may leave float32 on their way: minus infinity is no short gradient.

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from steppe.clipping.grams import paired_rows
+from steppe.clipping.grams import paired_rows, paired_rows_and_sums
 from steppe.clipping.layout import Layout
 from steppe.errors import UnsupportedModelError
 
@@ -160,17 +160,19 @@ class Outer(Slot):
 
     def __init__(self, x: Tensor, g: Tensor, dots: Tensor | None = None) -> None:
         self.x, self.g, self._dots = x, g, dots
+        self.summed_g: Tensor | None = None  # Σₜ gₜ of every record, where it is known already
         self._norms: Tensor | None = None
         self._seen = (-1, -1)
 
     def measured(self) -> Outer:
-        """The same, with its norms taken now, while `g` is in cache.
+        """The same, with its norms and the sums of `g` taken now, while it is in cache.
 
         Guarantees:
             They are taken again where `x` or `g` was changed in place since: the sum is clipped by
             the norms of what it adds.
         """
-        self._norms, self._seen = paired_rows(wide(self.x), wide(self.g)), self._versions
+        self._norms, self.summed_g = paired_rows_and_sums(wide(self.x), wide(self.g))
+        self._seen = self._versions
         return self
 
     @property
@@ -261,12 +263,19 @@ class Summed(Slot):
 
     Args:
         g: output gradients.
-        beside: the weight's slot at the same place; with one position it knows the norms already.
+        beside: the weight's slot at the same place; it may know the sums already, or, with one
+            position, the norms.
     """
 
     def __init__(self, g: Tensor, beside: Slot | None = None) -> None:
-        self.gradients = wide(g) if g.ndim == 2 else g.sum(1, dtype=wide_dtype(g))
-        self._beside = beside if g.ndim == 2 and type(beside) is Single else None
+        self._beside: Single | None = None
+        if g.ndim == 2:
+            self.gradients = wide(g)
+            self._beside = beside if type(beside) is Single else None
+        elif type(beside) is Outer and beside.summed_g is not None:
+            self.gradients = beside.summed_g
+        else:
+            self.gradients = g.sum(1, dtype=wide_dtype(g))
 
     def squared_norms(self) -> Tensor:
         return squared_rows(self.gradients) if self._beside is None else self._beside.squared_g()
