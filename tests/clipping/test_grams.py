@@ -206,6 +206,13 @@ def test_an_empty_batch_has_no_norms() -> None:
     assert sums.shape == (0, 9)
 
 
+@pytest.mark.usefixtures("kernel")
+def test_records_without_positions_have_norms_of_zero() -> None:
+    norms, sums = paired_rows_and_sums(torch.zeros(3, 0, 8), torch.zeros(3, 0, 9))
+    assert torch.equal(norms, torch.zeros(3, dtype=torch.float64))
+    assert torch.equal(sums, torch.zeros(3, 9))
+
+
 @pytest.mark.usefixtures("compiler")
 def test_the_kernel_is_built_where_it_can_be() -> None:
     """An optional part that fails to build is left out without a word; here is the word."""

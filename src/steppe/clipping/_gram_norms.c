@@ -145,7 +145,7 @@ static double squared_norm(Vectors x, Vectors g, Py_ssize_t positions, Guard gua
 {
     double in_x[BLOCK][BLOCK], in_g[BLOCK][BLOCK];
     /* Blocks of one size, and that of whole tiles, so that little is computed in vain. */
-    Py_ssize_t blocks = (positions + BLOCK - 1) / BLOCK;
+    Py_ssize_t blocks = positions > BLOCK ? (positions + BLOCK - 1) / BLOCK : 1; /* also of none */
     Py_ssize_t size = (positions + blocks - 1) / blocks + TILES - 1;
     size -= size % TILES;
     Sums sums = {0.0, 0.0, 0.0, 0.0, 0.0};
