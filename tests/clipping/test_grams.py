@@ -132,7 +132,7 @@ def test_sums_that_leave_float32_on_their_way_are_no_short_norms(positions: int)
 
 
 SHAPES = [(1, 8, 8), (2, 9, 15), (3, 16, 100), (60, 8, 23), (61, 511, 9), (65, 512, 192)]
-SHAPES += [(73, 519, 520), (121, 1024, 33), (200, 17, 1031)]
+SHAPES += [(73, 519, 520), (121, 1024, 33), (200, 17, 1031), (13, 391, 392), (7, 95, 383)]
 
 
 @needs_kernel
@@ -145,12 +145,45 @@ def test_the_kernel_gives_what_torch_gives(
     x, g = torch.randn(5, positions, features), torch.randn(5, positions, outputs)
     norms, sums = paired_rows_and_sums(x, g)
     assert torch.equal(norms, paired_rows(x, g))
-    assert torch.allclose(norms, whole(x, g), rtol=5e-7)
     assert torch.allclose(sums.double(), g.double().sum(1), rtol=0, atol=1e-6 * positions)
+    truth = torch.bmm(g.double().mT, x.double()).square().sum((1, 2))
+    assert bool((norms >= truth).all())
+    monkeypatch.setattr(grams, "_ROUNDING", 0.0)
     monkeypatch.setattr(grams, "GUARD", 0.0)
     monkeypatch.setattr(grams, "_LONG", torch.inf)
-    truth = torch.bmm(g.double().mT, x.double()).square().sum((1, 2))
+    assert torch.allclose(paired_rows(x, g), whole(x, g), rtol=5e-7)
     assert torch.allclose(paired_rows(x, g), truth, rtol=2e-7)
+
+
+@needs_kernel
+@pytest.mark.parametrize("features", [64, 95, 192, 391, 512, 775, 4608, 2**16])
+@pytest.mark.parametrize("period", [96, 384, 512])
+def test_the_kernel_loses_nothing_that_is_rounded_away(features: int, period: int) -> None:
+    """Now and then eight features are large, the first of every lane. What is added to their
+    squares is too small to count, and is all that the gradient of two such positions consists of.
+    """
+    large = (torch.arange(features) % period < 8).float()
+    power = torch.arange(-14.0, -10.0, 0.125).view(-1, 1)
+    rest = (1 - large) * 2.0**power
+    x = torch.stack([large + rest, large - rest], 1)
+    g = torch.stack([large + rest, rest - large], 1)
+    # The gradient is 2 (large restᵀ + rest largeᵀ).
+    truth = 8 * large.double().square().sum() * rest.double().square().sum(1)
+    found = paired_rows(x, g)
+    assert bool((found >= truth).all()), (found / truth).min()
+
+
+@needs_kernel
+@pytest.mark.parametrize("features", [96, 391, 512, 519])
+def test_the_kernel_loses_nothing_where_all_roundings_are_alike(features: int) -> None:
+    """Features that are all one number are rounded in the same direction at every step of a sum."""
+    torch.manual_seed(features)
+    x = 1 + torch.rand(20_000, 1, 1)
+    x = torch.cat([x, x * (1 + 1e-3 * torch.randn_like(x))], 1)
+    g = x * torch.tensor([[1.0], [-1.0]])
+    truth = (features * (x.double() * g.double()).sum((1, 2))).square()
+    found = paired_rows(x.expand(-1, -1, features), g.expand(-1, -1, features))
+    assert bool((found >= truth).all()), (found / truth).min()
 
 
 @needs_kernel

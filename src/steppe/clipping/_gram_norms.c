@@ -10,6 +10,10 @@
 #include <math.h>
 #include <string.h>
 
+#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
+#error "-ffast-math does not know records that are not finite, nor does it keep the order of sums"
+#endif
+
 #if defined(__x86_64__)
 #define VECTORS __attribute__((target("avx2,fma")))
 #define HAS_VECTORS (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
@@ -28,9 +32,10 @@
 /* Inner products of 3 vectors with 4 others: 12 sums, 3 factors and 1 more fill 16 registers. */
 enum { LANES = 8, ROWS = 3, COLUMNS = 4 };
 /* Positions in a block, and how much of their vectors is looked at before the next: both sides of a
-   block stay in the second-level cache. A sum in single precision has CHUNK / LANES terms, what
-   follows is in double, so that rounding does not grow with the length of the vectors. */
-enum { TILES = ROWS * COLUMNS, BLOCK = 5 * TILES, CHUNK = 512 };
+   block stay in the second-level cache. A lane adds RUN / LANES products in single precision, then
+   CHUNK / RUN such sums, and what follows is in double: so few roundings on the way of a product
+   that the guard can be a bound for all of them, and none more however long the vectors are. */
+enum { TILES = ROWS * COLUMNS, BLOCK = 5 * TILES, RUN = 12 * LANES, CHUNK = 4 * RUN };
 
 typedef float lanes __attribute__((vector_size(4 * LANES)));
 typedef lanes unaligned __attribute__((aligned(4), may_alias));
@@ -40,8 +45,8 @@ typedef int mask __attribute__((vector_size(4 * LANES)));
 
 /* What rounding and underflow may take from a norm, as `steppe.clipping.grams` has it. */
 typedef struct {
-    double units; /* of rounding, as a fraction */
-    double lost;  /* of one entry of a matrix, by underflow */
+    double rounding; /* of one operation in single precision, as a fraction */
+    double lost;     /* of one entry of a matrix, by underflow */
 } Guard;
 
 typedef struct {
@@ -71,34 +76,55 @@ INLINE sums across(lanes a, lanes b, lanes c, lanes d)
 INLINE void multiply(const float *const left[ROWS], const float *const right[COLUMNS],
                      Py_ssize_t count, sums *out, Py_ssize_t row)
 {
-    lanes sum[ROWS][COLUMNS] = {{{0}}};
-    Py_ssize_t at = 0;
-    for (; at + LANES <= count; at += LANES) {
-        lanes l0 = *(const unaligned *)(left[0] + at);
-        lanes l1 = *(const unaligned *)(left[1] + at);
-        lanes l2 = *(const unaligned *)(left[2] + at);
+    lanes total[ROWS][COLUMNS] = {{{0}}};
+    Py_ssize_t whole = count - count % LANES;
+    for (Py_ssize_t at = 0; at < whole;) {
+        lanes sum[ROWS][COLUMNS] = {{{0}}};
+        Py_ssize_t end = whole - at < RUN ? whole : at + RUN;
+#pragma GCC unroll 2
+        for (; at < end; at += LANES) {
+            lanes l0 = *(const unaligned *)(left[0] + at);
+            lanes l1 = *(const unaligned *)(left[1] + at);
+            lanes l2 = *(const unaligned *)(left[2] + at);
 #pragma GCC unroll 4
-        for (int column = 0; column < COLUMNS; column++) {
-            lanes r = *(const unaligned *)(right[column] + at);
-            sum[0][column] += l0 * r;
-            sum[1][column] += l1 * r;
-            sum[2][column] += l2 * r;
+            for (int column = 0; column < COLUMNS; column++) {
+                lanes r = *(const unaligned *)(right[column] + at);
+                sum[0][column] += l0 * r;
+                sum[1][column] += l1 * r;
+                sum[2][column] += l2 * r;
+            }
         }
+#pragma GCC unroll 3
+        for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 4
+            for (int column = 0; column < COLUMNS; column++)
+                total[r][column] += sum[r][column];
     }
-    if (at < count) { /* the last LANES numbers, less those that were counted already */
-        mask fresh = (mask){0, 1, 2, 3, 4, 5, 6, 7} >= (int)(LANES - (count - at));
-        at = count - LANES;
+    if (whole < count) { /* the last LANES numbers, less those that were counted already */
+        mask fresh = (mask){0, 1, 2, 3, 4, 5, 6, 7} >= (int)(LANES - (count - whole));
+        Py_ssize_t at = count - LANES;
 #pragma GCC unroll 3
         for (int r = 0; r < ROWS; r++) {
             lanes l = (lanes)((mask) * (const unaligned *)(left[r] + at) & fresh);
 #pragma GCC unroll 4
             for (int column = 0; column < COLUMNS; column++)
-                sum[r][column] += l * *(const unaligned *)(right[column] + at);
+                total[r][column] += l * *(const unaligned *)(right[column] + at);
         }
     }
 #pragma GCC unroll 3
     for (int r = 0; r < ROWS; r++)
-        out[r * row] += across(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
+        out[r * row] += across(total[r][0], total[r][1], total[r][2], total[r][3]);
+}
+
+/* How often a product is rounded at most before its sum is in double: with the others of its run,
+   with the runs of its chunk, with the last numbers, with the other lanes, and once by itself where a
+   compiler does not fuse it with its sum. That often ‖a‖‖b‖ times the rounding of one operation is
+   a bound on the error of ⟨a,b⟩, whatever the numbers are. */
+static double roundings(Py_ssize_t length)
+{
+    Py_ssize_t whole = (length < CHUNK ? length : CHUNK) / LANES * LANES;
+    Py_ssize_t run = (whole < RUN ? whole : RUN) / LANES, runs = (whole + RUN - 1) / RUN;
+    return (double)(run + (runs - 1) + (length % LANES != 0) + 3 + 1);
 }
 
 /* Inner products of the positions in `down` with those in `along`, up to and with the diagonal.
@@ -174,9 +200,10 @@ static double squared_norm(Vectors x, Vectors g, Py_ssize_t positions, Guard gua
     }
     if (!isfinite(sums.total)) /* minus infinity is no short gradient */
         return INFINITY;
-    double rounding = sums.trace_x * sqrt(sums.squares_g) + sqrt(sums.squares_x) * sums.trace_g;
+    double rounding = roundings(x.length) * sums.trace_x * sqrt(sums.squares_g)
+                      + roundings(g.length) * sqrt(sums.squares_x) * sums.trace_g;
     double lost = (double)positions * guard.lost;
-    return (sums.total > 0.0 ? sums.total : 0.0) + guard.units * rounding
+    return (sums.total > 0.0 ? sums.total : 0.0) + guard.rounding * rounding
            + lost * (sums.trace_x + sums.trace_g + 2.0 * lost);
 }
 
@@ -230,7 +257,7 @@ static PyObject *gram_norms(PyObject *self, PyObject *args)
     int threads, right = 0;
     (void)self;
     if (!PyArg_ParseTuple(args, "OOOOddi", &objects[0], &objects[1], &into[0], &into[1],
-                          &guard.units, &guard.lost, &threads))
+                          &guard.rounding, &guard.lost, &threads))
         return NULL;
     int with_sums = into[1] != Py_None;
     if (PyObject_GetBuffer(objects[0], &x, PyBUF_STRIDES | PyBUF_FORMAT) < 0)
@@ -277,7 +304,7 @@ without_g:
 
 static PyMethodDef methods[] = {
     {"gram_norms", gram_norms, METH_VARARGS,
-     "gram_norms(x, g, norms, sums, units, lost, threads): of every record ‖Σ gₜxₜᵀ‖² and Σ gₜ."},
+     "gram_norms(x, g, norms, sums, rounding, lost, threads): of every record ‖Σ gₜxₜᵀ‖² and Σ gₜ."},
     {NULL, NULL, 0, NULL},
 };
 

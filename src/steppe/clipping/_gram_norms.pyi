@@ -8,7 +8,7 @@ def gram_norms(
     g: NDArray[np.float32],
     norms: NDArray[np.float64],
     sums: NDArray[np.float32] | None,
-    units: float,
+    rounding: float,
     lost: float,
     threads: int,
     /,

@@ -6,9 +6,11 @@ small it is itself. So of the squared norm Σₛₜ ⟨xₛ,xₜ⟩⟨gₛ,gₜ�
     Σₛₜ ‖xₛ‖‖xₜ‖ |⟨gₛ,gₜ⟩| + |⟨xₛ,xₜ⟩| ‖gₛ‖‖gₜ‖  ≤  ‖x‖² ‖K(g)‖ + ‖K(x)‖ ‖g‖²
 
 where K is the matrix of inner products. If the terms cancel, that is more than the norm itself: it
-would come out too small and the record would be clipped too little. The bound on the right is added
-to the squared norm, so that it is never below the truth. Where positions have little to do with
-each other, the entries beside the diagonals are small and so is the bound.
+would come out too small and the record would be clipped too little. So units of the bound on the
+right are added to the squared norm: by the compiled kernel as many as it can lose, so that it is
+never below the truth, and where torch multiplies as many as were seen lost, and some more. Where
+positions have little to do with each other, the entries beside the diagonals are small and so is
+the bound.
 """
 
 from __future__ import annotations
@@ -28,7 +30,11 @@ else:
     COMPILED = True
 
 GUARD = 5.0
-"""How many such units: records made to cancel lost up to 0.6 of them."""
+"""How many such units where torch multiplies: in which order it adds, and so how often it rounds,
+is not known. Features that differ lost up to 0.6 of them. It is no bound: features that are all one
+number, or so small that they vanish beside a larger one, round in one direction and lose more."""
+
+_ROUNDING = 0.505  # units that an operation of the kernel takes: a half, and 1 % for second order
 
 _LONG = 20.0  # the same of vectors so long that √length / 20 is more: 10,000 numbers and up
 
@@ -48,8 +54,8 @@ def paired_(gram_x: Tensor, gram_g: Tensor, length: int) -> Tensor:
         length: of the vectors, the longer ones.
 
     Guarantees:
-        Not below the true value by more than rounding, however much the terms cancel or underflow;
-        infinite where their sum leaves float32.
+        Not below the true value by more than rounding, however much the terms underflow, or cancel
+        as far as `GUARD` goes; infinite where their sum leaves float32.
     """
     trace_x, trace_g = _trace(gram_x), _trace(gram_g)
     size_x, size_g = _size(trace_x, _squares(gram_x)), _size(trace_g, _squares(gram_g))
@@ -63,8 +69,9 @@ def paired_rows(x: Tensor, g: Tensor) -> Tensor:
     matrices.
 
     Guarantees:
-        As for `paired_`. By the compiled kernel, a record's norm is the same to the last bit,
-        whoever and however many the others are.
+        As for `paired_`. By the compiled kernel, not below the true value at all, whatever the
+        numbers are, and a record's norm is the same to the last bit, whoever and however many the
+        others are.
     """
     if _kernel_takes(x, g):
         return _in_one_pass(x, g, None)
@@ -112,7 +119,7 @@ def _in_one_pass(x: Tensor, g: Tensor, sums: Tensor | None) -> Tensor:
         _array(g),
         norms.numpy(),
         None if sums is None else sums.numpy(),
-        _units(max(x.shape[2], g.shape[2])) * _SINGLE.eps,
+        _ROUNDING * _SINGLE.eps,
         _LOST * _SINGLE.tiny,
         torch.get_num_threads(),
     )
