@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
+import torch
 from audit_subjects import alternating, mlp
 from injected_bugs import BUGS
 from injected_clip_bugs import CLIP_BUGS
@@ -13,7 +12,7 @@ from probed_once import ProbedOnce
 from steppe import _probed
 from steppe.audit import Result, battery, sensitivity
 from steppe.audit.battery import checked
-from steppe.clipping import grams
+from steppe.clipping import slots
 
 probed_once = ProbedOnce()  # bugs are injected after it, and it is itself in `test_battery`
 
@@ -55,8 +54,13 @@ def test_every_check_notices_the_bugs_of_clips(bug: str, monkeypatch: pytest.Mon
 
 def test_a_gram_norm_that_cancels_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sensitivity(alternating(), trials=4).passed
-    monkeypatch.setattr(grams, "GUARD", 0.0)
-    monkeypatch.setattr(grams, "_LONG", math.inf)
+
+    def in_float32(x: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        pairs = torch.bmm(x, x.mT) * torch.bmm(g, g.mT)
+        return pairs.sum((1, 2)).clamp(min=0.0), g.sum(1)
+
+    monkeypatch.setattr(slots, "paired_rows_and_sums", in_float32)
+    monkeypatch.setattr(slots, "paired_rows", lambda x, g: in_float32(x, g)[0])
     result = sensitivity(alternating(), trials=4)
     assert not result.passed
     assert "large common offset" in result.text

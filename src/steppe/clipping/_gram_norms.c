@@ -4,165 +4,35 @@
    and goes on without this file where it was not compiled. Here the lower halves of both matrices are
    made block by block; a block is small enough to stay in the cache, and is gone once it is added up. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
-#include <math.h>
-#include <string.h>
-
-#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
-#error "-ffast-math does not know records that are not finite, nor does it keep the order of sums"
-#endif
-
-#if defined(__x86_64__)
-#define VECTORS __attribute__((target("avx2,fma")))
-#define HAS_VECTORS (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-#else
-#define VECTORS
-#define HAS_VECTORS 1
-#endif
-#define INLINE VECTORS static inline __attribute__((always_inline))
-
-#if defined(__clang__)
-#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else /* GCC knows the other name since 12 */
-#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (mask){__VA_ARGS__})
-#endif
-
-/* Inner products of 3 vectors with 4 others: 12 sums, 3 factors and 1 more fill 16 registers. */
-enum { LANES = 8, ROWS = 3, COLUMNS = 4 };
-/* Positions in a block, and how much of their vectors is looked at before the next: both sides of a
-   block stay in the second-level cache. A lane adds RUN / LANES products in single precision, then
-   CHUNK / RUN such sums, and what follows is in double: so few roundings on the way of a product
-   that the guard can be a bound for all of them, and none more however long the vectors are. */
-enum { TILES = ROWS * COLUMNS, BLOCK = 5 * TILES, RUN = 12 * LANES, CHUNK = 4 * RUN };
-
-typedef float lanes __attribute__((vector_size(4 * LANES)));
-typedef lanes unaligned __attribute__((aligned(4), may_alias));
-typedef float four __attribute__((vector_size(16)));
-typedef double sums __attribute__((vector_size(8 * COLUMNS), aligned(8), may_alias));
-typedef int mask __attribute__((vector_size(4 * LANES)));
-
-/* What rounding and underflow may take from a norm, as `steppe.clipping.grams` has it. */
-typedef struct {
-    double rounding; /* of one operation in single precision, as a fraction */
-    double lost;     /* of one entry of a matrix, by underflow */
-} Guard;
-
-typedef struct {
-    const float *first;
-    Py_ssize_t stride; /* between positions, in numbers */
-    Py_ssize_t length;
-} Vectors;
-
-typedef struct {
-    Py_ssize_t start, count;
-} Range;
-
-/* The lanes of four vectors added up. */
-INLINE sums across(lanes a, lanes b, lanes c, lanes d)
-{
-    lanes ab = SHUFFLE(a, b, 0, 8, 2, 10, 4, 12, 6, 14)
-               + SHUFFLE(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
-    lanes cd = SHUFFLE(c, d, 0, 8, 2, 10, 4, 12, 6, 14)
-               + SHUFFLE(c, d, 1, 9, 3, 11, 5, 13, 7, 15);
-    lanes all = SHUFFLE(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13)
-                + SHUFFLE(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15);
-    four total = (four){all[0], all[1], all[2], all[3]} + (four){all[4], all[5], all[6], all[7]};
-    return __builtin_convertvector(total, sums);
-}
-
-/* out += inner products of `count` numbers of each vector, at least LANES. */
-INLINE void multiply(const float *const left[ROWS], const float *const right[COLUMNS],
-                     Py_ssize_t count, sums *out, Py_ssize_t row)
-{
-    lanes total[ROWS][COLUMNS] = {{{0}}};
-    Py_ssize_t whole = count - count % LANES;
-    for (Py_ssize_t at = 0; at < whole;) {
-        lanes sum[ROWS][COLUMNS] = {{{0}}};
-        Py_ssize_t end = whole - at < RUN ? whole : at + RUN;
-#pragma GCC unroll 2
-        for (; at < end; at += LANES) {
-            lanes l0 = *(const unaligned *)(left[0] + at);
-            lanes l1 = *(const unaligned *)(left[1] + at);
-            lanes l2 = *(const unaligned *)(left[2] + at);
-#pragma GCC unroll 4
-            for (int column = 0; column < COLUMNS; column++) {
-                lanes r = *(const unaligned *)(right[column] + at);
-                sum[0][column] += l0 * r;
-                sum[1][column] += l1 * r;
-                sum[2][column] += l2 * r;
-            }
-        }
-#pragma GCC unroll 3
-        for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 4
-            for (int column = 0; column < COLUMNS; column++)
-                total[r][column] += sum[r][column];
-    }
-    if (whole < count) { /* the last LANES numbers, less those that were counted already */
-        mask fresh = (mask){0, 1, 2, 3, 4, 5, 6, 7} >= (int)(LANES - (count - whole));
-        Py_ssize_t at = count - LANES;
-#pragma GCC unroll 3
-        for (int r = 0; r < ROWS; r++) {
-            lanes l = (lanes)((mask) * (const unaligned *)(left[r] + at) & fresh);
-#pragma GCC unroll 4
-            for (int column = 0; column < COLUMNS; column++)
-                total[r][column] += l * *(const unaligned *)(right[column] + at);
-        }
-    }
-#pragma GCC unroll 3
-    for (int r = 0; r < ROWS; r++)
-        out[r * row] += across(total[r][0], total[r][1], total[r][2], total[r][3]);
-}
-
-/* How often a product is rounded at most before its sum is in double: with the others of its run,
-   with the runs of its chunk, with the last numbers, with the other lanes, and once by itself where a
-   compiler does not fuse it with its sum. That often ‖a‖‖b‖ times the rounding of one operation is
-   a bound on the error of ⟨a,b⟩, whatever the numbers are. */
-static double roundings(Py_ssize_t length)
-{
-    Py_ssize_t whole = (length < CHUNK ? length : CHUNK) / LANES * LANES;
-    Py_ssize_t run = (whole < RUN ? whole : RUN) / LANES, runs = (whole + RUN - 1) / RUN;
-    return (double)(run + (runs - 1) + (length % LANES != 0) + 3 + 1);
-}
-
-/* Inner products of the positions in `down` with those in `along`, up to and with the diagonal.
-   Past its last position a block repeats it: what stands there is not looked at. */
-INLINE void gram(Vectors of, Range down, Range along, double block[BLOCK][BLOCK])
-{
-    memset(block, 0, sizeof(double[BLOCK][BLOCK]));
-    for (Py_ssize_t start = 0; start < of.length; start += CHUNK) {
-        Py_ssize_t left_over = of.length - start;
-        /* A chunk of fewer than LANES is none: the one before takes it along. */
-        Py_ssize_t count = left_over < CHUNK + LANES ? left_over : CHUNK;
-        const float *first = of.first + start;
-        for (Py_ssize_t i = 0; i < down.count; i += ROWS) {
-            const float *left[ROWS], *right[COLUMNS];
-            for (Py_ssize_t r = 0; r < ROWS; r++)
-                left[r] = first + (down.start + (i + r < down.count ? i + r : down.count - 1)) * of.stride;
-            Py_ssize_t last = down.start + i + ROWS - along.start; /* behind the diagonal */
-            for (Py_ssize_t j = 0; j < along.count && j < last; j += COLUMNS) {
-                for (Py_ssize_t c = 0; c < COLUMNS; c++)
-                    right[c] = first + (along.start + (j + c < along.count ? j + c : along.count - 1)) * of.stride;
-                multiply(left, right, count, (sums *)&block[i][j], BLOCK / COLUMNS);
-            }
-        }
-        if (count == left_over)
-            break;
-    }
-}
+#include "_gram_block.h"
 
 /* Sums over all pairs of positions of a record: Σ K(x)K(g), both traces, both sums of squares. */
 typedef struct {
     double total, trace_x, trace_g, squares_x, squares_g;
 } Sums;
 
-INLINE void add(Sums *to, double x, double g, double times)
+INLINE void add(Sums *to, double x, double g)
 {
-    to->total += times * x * g;
-    to->squares_x += times * x * x;
-    to->squares_g += times * g * g;
+    to->total += x * g;
+    to->squares_x += x * x;
+    to->squares_g += g * g;
+}
+
+/* What rounding and underflow may take from a norm, as `steppe.clipping.grams` has it. */
+typedef struct {
+    double rounding_x, rounding_g; /* of an entry of K(x) and of K(g), as a fraction of ‖a‖‖b‖ */
+    double lost;                   /* of an entry of either, by underflow */
+} Guard;
+
+static double guarded(Sums sums, Py_ssize_t positions, Guard guard)
+{
+    if (!isfinite(sums.total)) /* minus infinity is no short gradient */
+        return INFINITY;
+    double rounding = guard.rounding_x * sums.trace_x * sqrt(sums.squares_g)
+                      + guard.rounding_g * sqrt(sums.squares_x) * sums.trace_g;
+    double lost = (double)positions * guard.lost;
+    return (sums.total > 0.0 ? sums.total : 0.0) + rounding
+           + lost * (sums.trace_x + sums.trace_g + 2.0 * lost);
 }
 
 /* ‖Σ gₜxₜᵀ‖² with its guard. */
@@ -170,10 +40,7 @@ VECTORS
 static double squared_norm(Vectors x, Vectors g, Py_ssize_t positions, Guard guard)
 {
     double in_x[BLOCK][BLOCK], in_g[BLOCK][BLOCK];
-    /* Blocks of one size, and that of whole tiles, so that little is computed in vain. */
-    Py_ssize_t blocks = positions > BLOCK ? (positions + BLOCK - 1) / BLOCK : 1; /* also of none */
-    Py_ssize_t size = (positions + blocks - 1) / blocks + TILES - 1;
-    size -= size % TILES;
+    Py_ssize_t size = block_size(positions);
     Sums sums = {0.0, 0.0, 0.0, 0.0, 0.0};
     for (Py_ssize_t top = 0; top < positions; top += size) {
         Range down = {top, positions - top < size ? positions - top : size};
@@ -185,7 +52,7 @@ static double squared_norm(Vectors x, Vectors g, Py_ssize_t positions, Guard gua
             for (Py_ssize_t i = 0; i < down.count; i++) {
                 Py_ssize_t count = start == top ? i : along.count;
                 for (Py_ssize_t j = 0; j < count; j++)
-                    add(&below, in_x[i][j], in_g[i][j], 1.0);
+                    add(&below, in_x[i][j], in_g[i][j]);
             }
             /* What stands below the diagonal stands above it too. */
             sums.total += 2.0 * below.total;
@@ -193,18 +60,63 @@ static double squared_norm(Vectors x, Vectors g, Py_ssize_t positions, Guard gua
             sums.squares_g += 2.0 * below.squares_g;
         }
         for (Py_ssize_t i = 0; i < down.count; i++) { /* of the last block, which has the diagonal */
-            add(&sums, in_x[i][i], in_g[i][i], 1.0);
+            add(&sums, in_x[i][i], in_g[i][i]);
             sums.trace_x += in_x[i][i];
             sums.trace_g += in_g[i][i];
         }
     }
-    if (!isfinite(sums.total)) /* minus infinity is no short gradient */
-        return INFINITY;
-    double rounding = roundings(x.length) * sums.trace_x * sqrt(sums.squares_g)
-                      + roundings(g.length) * sqrt(sums.squares_x) * sums.trace_g;
-    double lost = (double)positions * guard.lost;
-    return (sums.total > 0.0 ? sums.total : 0.0) + guard.rounding * rounding
-           + lost * (sums.trace_x + sums.trace_g + 2.0 * lost);
+    return guarded(sums, positions, guard);
+}
+
+/* K(x), both halves. */
+VECTORS
+static void fill(Vectors x, Py_ssize_t positions, float *out)
+{
+    double block[BLOCK][BLOCK];
+    Py_ssize_t size = block_size(positions);
+    for (Py_ssize_t top = 0; top < positions; top += size) {
+        Range down = {top, positions - top < size ? positions - top : size};
+        for (Py_ssize_t start = 0; start <= top; start += size) {
+            Range along = {start, start == top ? down.count : size};
+            gram(x, down, along, block);
+            for (Py_ssize_t i = 0; i < down.count; i++) {
+                Py_ssize_t count = start == top ? i + 1 : along.count;
+                for (Py_ssize_t j = 0; j < count; j++)
+                    out[(top + i) * positions + start + j] = (float)block[i][j];
+            }
+            for (Py_ssize_t j = 0; j < along.count; j++)
+                for (Py_ssize_t i = start == top ? j + 1 : 0; i < down.count; i++)
+                    out[(start + j) * positions + top + i] = (float)block[i][j];
+        }
+    }
+}
+
+/* The same norm as above from two matrices that are there already. */
+VECTORS
+static double norm_of_matrices(const float *x, const float *g, Py_ssize_t positions, Guard guard)
+{
+    Sums found = {0.0, 0.0, 0.0, 0.0, 0.0};
+    sums total = {0.0}, squares_x = {0.0}, squares_g = {0.0};
+    Py_ssize_t numbers = positions * positions, at = 0;
+    for (; at + COLUMNS <= numbers; at += COLUMNS) {
+        sums of_x = __builtin_convertvector(*(const unaligned_four *)(x + at), sums);
+        sums of_g = __builtin_convertvector(*(const unaligned_four *)(g + at), sums);
+        total += of_x * of_g;
+        squares_x += of_x * of_x;
+        squares_g += of_g * of_g;
+    }
+    for (int column = 0; column < COLUMNS; column++) {
+        found.total += total[column];
+        found.squares_x += squares_x[column];
+        found.squares_g += squares_g[column];
+    }
+    for (; at < numbers; at++)
+        add(&found, x[at], g[at]);
+    for (Py_ssize_t t = 0; t < positions; t++) {
+        found.trace_x += x[t * (positions + 1)];
+        found.trace_g += g[t * (positions + 1)];
+    }
+    return guarded(found, positions, guard);
 }
 
 /* out = Σ gₜ, while g is in the cache. In two levels, so that rounding grows slowly with positions. */
@@ -237,6 +149,14 @@ static int fits(const Py_buffer *view)
            && ((size_t)view->buf | (size_t)view->strides[0] | (size_t)view->strides[1]) % 4 == 0;
 }
 
+/* Whether a buffer holds float32 matrices `(records, positions, positions)` and nothing between. */
+static int matrices(const Py_buffer *view)
+{
+    return view->ndim == 3 && view->itemsize == 4 && view->format && strcmp(view->format, "f") == 0
+           && view->shape[1] == view->shape[2] && PyBuffer_IsContiguous(view, 'C')
+           && (size_t)view->buf % 4 == 0;
+}
+
 static Vectors record(const Py_buffer *view, Py_ssize_t which)
 {
     const char *first = (const char *)view->buf + which * view->strides[0];
@@ -249,62 +169,145 @@ static int has(const Py_buffer *view, Py_ssize_t numbers, size_t size)
     return (size_t)view->len == (size_t)numbers * size && (size_t)view->buf % size == 0;
 }
 
+/* Buffers of the given objects, with None for those that were left out; 0 and none held on failure. */
+enum { READ = PyBUF_STRIDES | PyBUF_FORMAT, WRITE = PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS };
+
+static void release(Py_buffer *views, int count)
+{
+    while (count-- > 0)
+        PyBuffer_Release(&views[count]); /* does nothing for one that was left out */
+}
+
+static int hold(PyObject *const *objects, const int *flags, Py_buffer *views, int count)
+{
+    for (int i = 0; i < count; i++) {
+        memset(&views[i], 0, sizeof views[i]);
+        if (objects[i] != Py_None && PyObject_GetBuffer(objects[i], &views[i], flags[i]) < 0) {
+            release(views, i);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static PyObject *answer(int right, Py_buffer *views, int count, const char *rule)
+{
+    release(views, count);
+    if (right)
+        Py_RETURN_NONE;
+    PyErr_SetString(PyExc_ValueError, rule);
+    return NULL;
+}
+
 static PyObject *gram_norms(PyObject *self, PyObject *args)
 {
-    PyObject *objects[2], *into[2];
-    Py_buffer x, g, norms, sums = {0};
+    PyObject *objects[4];
+    Py_buffer views[4];
     Guard guard;
-    int threads, right = 0;
+    int threads;
     (void)self;
-    if (!PyArg_ParseTuple(args, "OOOOddi", &objects[0], &objects[1], &into[0], &into[1],
-                          &guard.rounding, &guard.lost, &threads))
+    if (!PyArg_ParseTuple(args, "OOOOdddi", &objects[0], &objects[1], &objects[2], &objects[3],
+                          &guard.rounding_x, &guard.rounding_g, &guard.lost, &threads)
+        || !hold(objects, (const int[]){READ, READ, WRITE, WRITE}, views, 4))
         return NULL;
-    int with_sums = into[1] != Py_None;
-    if (PyObject_GetBuffer(objects[0], &x, PyBUF_STRIDES | PyBUF_FORMAT) < 0)
-        return NULL;
-    if (PyObject_GetBuffer(objects[1], &g, PyBUF_STRIDES | PyBUF_FORMAT) < 0)
-        goto without_g;
-    if (PyObject_GetBuffer(into[0], &norms, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0)
-        goto without_norms;
-    if (with_sums && PyObject_GetBuffer(into[1], &sums, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0)
-        goto without_sums;
-    right = fits(&x) && fits(&g) && x.shape[0] == g.shape[0] && x.shape[1] == g.shape[1]
-            && has(&norms, x.shape[0], sizeof(double))
-            && (!with_sums || has(&sums, x.shape[0] * g.shape[2], sizeof(float))) && threads > 0;
+    const Py_buffer *x = &views[0], *g = &views[1];
+    double *norms = views[2].buf;
+    float *sums = views[3].buf;
+    int right = fits(x) && fits(g) && x->shape[0] == g->shape[0] && x->shape[1] == g->shape[1]
+                && has(&views[2], x->shape[0], sizeof(double))
+                && (!sums || has(&views[3], x->shape[0] * g->shape[2], sizeof(float))) && threads > 0;
     if (right) {
-        Py_ssize_t positions = x.shape[1], width = g.shape[2];
-        double *norm = norms.buf;
-        float *sum = sums.buf;
+        Py_ssize_t positions = x->shape[1], width = g->shape[2];
         Py_BEGIN_ALLOW_THREADS
 #pragma omp parallel for num_threads(threads) schedule(static)
-        for (Py_ssize_t which = 0; which < x.shape[0]; which++) {
-            Vectors of_g = record(&g, which);
-            norm[which] = squared_norm(record(&x, which), of_g, positions, guard);
-            if (with_sums)
-                sum_up(of_g, positions, sum + which * width);
+        for (Py_ssize_t which = 0; which < x->shape[0]; which++) {
+            Vectors of_g = record(g, which);
+            norms[which] = squared_norm(record(x, which), of_g, positions, guard);
+            if (sums)
+                sum_up(of_g, positions, sums + which * width);
         }
         Py_END_ALLOW_THREADS
-    } else {
-        PyErr_SetString(PyExc_ValueError,
-                        "x and g must be (records, positions, 8 or more) of float32, one number after "
-                        "another; norms a float64 and sums a float32 vector for each record");
     }
-    if (with_sums)
-        PyBuffer_Release(&sums);
-without_sums:
-    PyBuffer_Release(&norms);
-without_norms:
-    PyBuffer_Release(&g);
-without_g:
-    PyBuffer_Release(&x);
-    if (!right)
+    return answer(right, views, 4,
+                  "x and g must be (records, positions, 8 or more) of float32, one number after "
+                  "another; norms a float64 and sums a float32 vector for each record");
+}
+
+static PyObject *gram_matrices(PyObject *self, PyObject *args)
+{
+    PyObject *objects[2];
+    Py_buffer views[2];
+    int threads;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OOi", &objects[0], &objects[1], &threads)
+        || !hold(objects, (const int[]){READ, WRITE}, views, 2))
         return NULL;
-    Py_RETURN_NONE;
+    const Py_buffer *x = &views[0];
+    float *out = views[1].buf;
+    int right = fits(x) && has(&views[1], x->shape[0] * x->shape[1] * x->shape[1], sizeof(float))
+                && threads > 0;
+    if (right) {
+        Py_ssize_t positions = x->shape[1];
+        Py_BEGIN_ALLOW_THREADS
+#pragma omp parallel for num_threads(threads) schedule(static)
+        for (Py_ssize_t which = 0; which < x->shape[0]; which++)
+            fill(record(x, which), positions, out + which * positions * positions);
+        Py_END_ALLOW_THREADS
+    }
+    return answer(right, views, 2,
+                  "x must be (records, positions, 8 or more) of float32, one number after another, "
+                  "and out a float32 matrix for each record");
+}
+
+static PyObject *matrix_norms(PyObject *self, PyObject *args)
+{
+    PyObject *objects[3];
+    Py_buffer views[3];
+    Guard guard;
+    int threads;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OOOdddi", &objects[0], &objects[1], &objects[2],
+                          &guard.rounding_x, &guard.rounding_g, &guard.lost, &threads)
+        || !hold(objects, (const int[]){READ, READ, WRITE}, views, 3))
+        return NULL;
+    const Py_buffer *x = &views[0], *g = &views[1];
+    double *norms = views[2].buf;
+    int right = matrices(x) && matrices(g) && x->shape[0] == g->shape[0]
+                && x->shape[1] == g->shape[1] && has(&views[2], x->shape[0], sizeof(double))
+                && threads > 0;
+    if (right) {
+        Py_ssize_t positions = x->shape[1], numbers = positions * positions;
+        const float *of_x = x->buf, *of_g = g->buf;
+        Py_BEGIN_ALLOW_THREADS
+#pragma omp parallel for num_threads(threads) schedule(static)
+        for (Py_ssize_t which = 0; which < x->shape[0]; which++)
+            norms[which] = norm_of_matrices(of_x + which * numbers, of_g + which * numbers,
+                                            positions, guard);
+        Py_END_ALLOW_THREADS
+    }
+    return answer(right, views, 3,
+                  "gram_x and gram_g must be (records, positions, positions) of float32, one number "
+                  "after another, and norms a float64 for each record");
+}
+
+static PyObject *roundings_of(PyObject *self, PyObject *length)
+{
+    Py_ssize_t numbers = PyNumber_AsSsize_t(length, PyExc_OverflowError);
+    (void)self;
+    return numbers == -1 && PyErr_Occurred() ? NULL : PyFloat_FromDouble(roundings(numbers));
 }
 
 static PyMethodDef methods[] = {
     {"gram_norms", gram_norms, METH_VARARGS,
-     "gram_norms(x, g, norms, sums, rounding, lost, threads): of every record ‖Σ gₜxₜᵀ‖² and Σ gₜ."},
+     "gram_norms(x, g, norms, sums, rounding_x, rounding_g, lost, threads): of every record "
+     "‖Σ gₜxₜᵀ‖² and Σ gₜ."},
+    {"gram_matrices", gram_matrices, METH_VARARGS,
+     "gram_matrices(x, out, threads): K(x) of every record."},
+    {"matrix_norms", matrix_norms, METH_VARARGS,
+     "matrix_norms(gram_x, gram_g, norms, rounding_x, rounding_g, lost, threads): ‖Σ gₜxₜᵀ‖² from "
+     "both matrices."},
+    {"roundings", roundings_of, METH_O,
+     "roundings(length): how often a product is rounded at most on its way into an inner product."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -15,8 +15,15 @@ from torch import Tensor
 
 from steppe import _validate
 from steppe.clipping import prefixes
-from steppe.clipping.grams import GUARD
-from steppe.clipping.slots import NOBODY, Slot, matrix_of, squared_rows, wide, wide_dtype
+from steppe.clipping.slots import (
+    NOBODY,
+    SHORT_BY,
+    Slot,
+    matrix_of,
+    squared_rows,
+    wide,
+    wide_dtype,
+)
 from steppe.errors import MisuseError
 
 Found = list[tuple[Tensor, Slot]]
@@ -208,7 +215,8 @@ class Captured:
                     crossed += (2 * strength * self.scale) * slot.dots(leaf.detach())
             pull = sum(s**2 * float(squared_rows(p.detach()[None])) for p, s in self.pulls)
             # The three terms may cancel; as in the slots, the rounding they leave is added on top.
-            guard = GUARD * torch.finfo(torch.float32).eps * (squared + pull)
+            eps = max(torch.finfo(wide_dtype(parameter)).eps for parameter, _ in self.pulls)
+            guard = SHORT_BY * eps * (squared + pull)
             squared = (squared + crossed + pull).clamp_(min=0.0) + guard
             # An inner product may leave float32 where the norms do not. Minus infinity is no short
             # gradient: such a record counts as one that is not finite.

@@ -50,6 +50,11 @@ def squared_rows(rows: Tensor) -> Tensor:
     return norms.mul_(norms)
 
 
+SHORT_BY = 128.0
+"""Units in the last place that a squared norm may be short by where it has up to 2048 numbers, and
+in practice where it has more. Where norms cancel against each other so much is added on top."""
+
+
 def inner_products(rows: Tensor, vector: Tensor) -> Tensor:
     """⟨row, vector⟩ for every row of a `(B, n)` matrix, in float64.
 

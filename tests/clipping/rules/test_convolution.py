@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from steppe.clipping import ClippedSum, Flat, Kernels
+from steppe.clipping import ClippedSum, Flat, Kernels, grams
 from steppe.clipping.contact import Contact, Layouts
 from steppe.clipping.layout import Layout
 from steppe.clipping.reference import clipped_sum, record_gradients
@@ -23,6 +23,7 @@ from steppe.clipping.rules.convolution import Convolution, convolution
 from steppe.clipping.rules.convolution_candidates import candidates
 from steppe.clipping.rules.convolution_geometry import Geometry
 from steppe.clipping.rules.convolution_pixels import PixelGram
+from steppe.clipping.rules.convolution_slots import ConvolutionWeight, PatchGram, written_out
 from steppe.clipping.tracing import Tracer, mark
 
 CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -335,6 +336,27 @@ def test_cancelling_positions_never_lower_the_norm() -> None:
     squared = PixelGram(x, g, geometry, 1).squared_norms().double()
     assert squared >= exact
     assert squared <= exact + 1e-5 * x.square().sum() * g.square().sum()
+
+
+@pytest.mark.parametrize("slot", [PixelGram, PatchGram])
+@pytest.mark.parametrize("kernel", [True, False])
+@pytest.mark.parametrize("channels", [3, 96, 512])
+def test_constant_channels_that_cancel_never_lower_the_norm(
+    monkeypatch: pytest.MonkeyPatch, slot: type[ConvolutionWeight], kernel: bool, channels: int
+) -> None:
+    """All features are one number, so that every rounding goes the same way, and two positions have
+    opposite gradients."""
+    monkeypatch.setattr(grams, "COMPILED", kernel and grams.COMPILED)
+    torch.manual_seed(channels)
+    records = 200
+    x = (1 + torch.rand(records, 1, 1, 1)).expand(-1, channels, 4, 4).clone()
+    x[:, :, :, 2:] *= 1 + 1e-3 * torch.randn(records, 1, 1, 1)
+    g = torch.zeros(records, 16, 2, 2)
+    g[..., 0, 0], g[..., 1, 1] = 1.3, -1.3
+    geometry = Geometry((3, 3), (1, 1), (0, 0), (1, 1), 1)
+    truth = written_out(x.double(), g.double(), geometry, 1).flatten(1).square().sum(1)
+    found = slot(x, g, geometry, records).squared_norms()
+    assert bool((found >= truth).all()), (found / truth).min()
 
 
 def test_declines_what_is_not_images_times_a_weight() -> None:

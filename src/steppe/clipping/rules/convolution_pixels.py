@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from steppe.clipping.grams import paired_
+from steppe.clipping.grams import kernel_takes, matrices, paired_, roundings
 from steppe.clipping.rules.convolution_slots import CHUNK, ConvolutionWeight, columns_of
 from steppe.clipping.slots import wide
 
@@ -25,12 +25,16 @@ class PixelGram(ConvolutionWeight):
     def squared_norms(self) -> Tensor:
         geometry, rows = self.geometry, self.rows
         pairs = (math.prod(self.g.shape[2:]) * rows) ** 2 * geometry.groups
-        room = _Room(wide(self.x[:0]))
+        one = [columns_of(wide(t[:rows]), geometry, rows).mT for t in (self.x, self.g)]
+        room = _Room(one[0] if kernel_takes(*one) else one[0].double())
+        rounded_x, rounded_g = (roundings(t.shape[2], room.dtype) for t in one)
+        # An entry is then a sum over the shifts of each axis, and over phases.
+        rounded_x += sum(size - 1 for size in geometry.kernel) + math.prod(geometry.stride) - 1
         found = []
         for x, g in self.chunks(CHUNK // (3 * pairs)):
-            gram_x = self._patch_gram(x, g.shape[2:], room)
-            gram_g = room.gram("g", columns_of(g, geometry, rows))
-            found.append(paired_(gram_x, gram_g, self.features))
+            gram_x = self._patch_gram(x.to(room.dtype), g.shape[2:], room)
+            gram_g = room.gram("g", columns_of(g.to(room.dtype), geometry, rows))
+            found.append(paired_(gram_x, gram_g, rounded_x, rounded_g))
         return torch.cat(found).view(self.records, -1).sum(1)
 
     def _patch_gram(self, x: Tensor, positions: torch.Size, room: _Room) -> Tensor:
@@ -66,6 +70,7 @@ class _Room:
 
     def __init__(self, like: Tensor) -> None:
         self._like = like
+        self.dtype = like.dtype
         self._made: dict[str, Tensor] = {}
 
     def of(self, name: str, shape: Sequence[int]) -> Tensor:
@@ -78,7 +83,7 @@ class _Room:
     def gram(self, name: str, columns: Tensor) -> Tensor:
         """Inner products of all pairs of columns, in the room of this name."""
         count, _, size = columns.shape
-        return torch.bmm(columns.mT, columns, out=self.of(name, (count, size, size)))
+        return matrices(columns.mT, self.of(name, (count, size, size)))
 
 
 def _shifted_sum(

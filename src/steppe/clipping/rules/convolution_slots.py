@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-from steppe.clipping.grams import paired_
+from steppe.clipping.grams import paired_rows
 from steppe.clipping.rules.convolution_geometry import Geometry, Patches
 from steppe.clipping.slots import Measured, Slot, blank, squared_rows, wide
 
@@ -47,12 +47,6 @@ class ConvolutionWeight(Slot):
     def rows(self) -> int:
         """Images in one record."""
         return self.x.shape[0] // max(self.records, 1)
-
-    @property
-    def features(self) -> int:
-        """Numbers in a patch or in an output, whichever has more, of one group of channels."""
-        inputs, outputs = self.x.shape[1] * self.geometry.taps, self.g.shape[1]
-        return max(inputs, outputs) // self.geometry.groups
 
     @property
     def patched(self) -> int:
@@ -181,5 +175,5 @@ class PatchGram(ConvolutionWeight):
         found = []
         for x, g in self.chunks(self.patched):
             columns, grads = (columns_of(t, geometry, rows) for t in (patches.of(x), g))
-            found.append(paired_(columns.mT @ columns, grads.mT @ grads, self.features))
+            found.append(paired_rows(columns.mT, grads.mT))
         return torch.cat(found).view(self.records, -1).sum(1)

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from steppe.clipping.contact import Contact, Gradients, Output, Use
+from steppe.clipping.grams import cost
 from steppe.clipping.kernels import Candidate
 from steppe.clipping.rules.arguments import named, only_input
 from steppe.clipping.slots import Measured, Outer, Single, Slot, Summed, wide_dtype
@@ -15,9 +16,9 @@ from steppe.clipping.slots import Measured, Outer, Single, Slot, Summed, wide_dt
 class Linear(Use):
     """y = x Wᵀ + b with any number of axes between the records and the features.
 
-    With T positions, d inputs and p outputs a record's gradient is Σₜ gₜxₜᵀ. Two T×T Gram matrices
-    give its norm in T²(d+p) multiplications; writing it out takes T·d·p and B·d·p numbers of
-    memory. The cheaper one is taken.
+    With T positions, d inputs and p outputs a record's gradient is Σₜ gₜxₜᵀ. Two T×T Gram matrices,
+    of which half is enough, give its norm in T²(d+p) multiplications; writing it out takes T·d·p
+    and B·d·p numbers of memory. The cheaper one is taken.
     """
 
     path = "linear"
@@ -125,16 +126,17 @@ def outer(
     records, positions, inputs, outputs = *x.shape, g.shape[2]
     if positions == 1:
         return Single(x[:, 0], g[:, 0], dots)
-    product, gram = positions * inputs * outputs, positions**2 * (inputs + outputs)
+    product = records * positions * inputs * outputs
+    pairs, workspace = cost(x, g)
     candidates = {
         "gram": Candidate(
             lambda: Outer(x, g, dots).measured() if own else Outer(x, g, dots),
-            records * (product + gram),
-            8.0 * records * positions**2,
+            product + pairs,
+            workspace,
         ),
         "kept": Candidate(
             lambda: Measured(Outer(x, g).written_out()),
-            records * (product + 2 * inputs * outputs),
+            product + 2.0 * records * inputs * outputs,
             4.0 * records * inputs * outputs,
         ),
     }

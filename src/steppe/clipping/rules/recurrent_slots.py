@@ -1,50 +1,17 @@
-"""Per-record gradients of recurrent weights: sums over time that share their δ."""
+"""Per-record gradients of recurrent weights: sums over time."""
 
 from __future__ import annotations
 
-from functools import cached_property
-
-import torch
 from torch import Tensor
 
 from steppe.clipping.contact import Contact
-from steppe.clipping.grams import paired_
+from steppe.clipping.grams import cost
 from steppe.clipping.kernels import Candidate
 from steppe.clipping.slots import Kept, Outer, Single, Slot, blank, wide_dtype
 
 
-class Gram:
-    """⟨δₜ, δₛ⟩ for every record, computed once for all weights that share δ.
-
-    Args:
-        delta: `(B, T, gates)`.
-    """
-
-    def __init__(self, delta: Tensor) -> None:
-        self.delta = delta
-
-    @cached_property
-    def matrix(self) -> Tensor:
-        """`(B, T, T)`."""
-        return torch.bmm(self.delta, self.delta.mT)
-
-
 class InTime(Outer):
-    """Σₜ δₜxₜᵀ where δ is shared with other weights and memory is time-major.
-
-    Args:
-        x: `(B, T, d)`, a view of `(T, B, d)`.
-        gram: δ and its Gram matrix.
-        dots: ⟨Gᵢ, W⟩ where they are known already.
-    """
-
-    def __init__(self, x: Tensor, gram: Gram, dots: Tensor | None = None) -> None:
-        super().__init__(x, gram.delta, dots)
-        self.gram = gram
-
-    def squared_norms(self) -> Tensor:
-        length = max(self.x.shape[2], self.g.shape[2])
-        return paired_(torch.bmm(self.x, self.x.mT), self.gram.matrix, length)
+    """Σₜ δₜxₜᵀ where memory is time-major: `x` and `g` are views of `(T, B, features)`."""
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
         x, g = blank(self.x, bad), blank(self.g, bad)
@@ -54,35 +21,27 @@ class InTime(Outer):
         out.view(g.shape[1], x.shape[1]).addmm_(g.t().to(out.dtype), x.to(out.dtype))
 
 
-def shared_outer(contact: Contact, x: Tensor, gram: Gram, dots: Tensor | None) -> Slot:
+def outer_in_time(contact: Contact, x: Tensor, delta: Tensor, dots: Tensor | None) -> Slot:
     """Σₜ δₜxₜᵀ by Gram matrices or written out, whichever is faster here.
 
     Args:
         contact: where it happens.
-        x: what δ meets, `(B, T, d)`.
-        gram: δ, shared with other weights.
+        x: what δ meets, `(B, T, d)`, a view of `(T, B, d)`.
+        delta: `(B, T, gates)`, likewise.
         dots: ⟨Gᵢ, W⟩ where they are known already.
     """
-    delta = gram.delta
     records, positions, inputs, outputs = *x.shape, delta.shape[2]
     if positions == 1:
         return Single(x[:, 0], delta[:, 0], dots)
-    product, pairs = positions * inputs * outputs, positions**2 * (inputs + outputs)
+    product = records * positions * inputs * outputs
+    pairs, workspace = cost(x, delta)
     candidates = {
-        # A Gram matrix of its own: what the measurement times must not depend on who came first.
-        "gram": Candidate(
-            lambda: InTime(x, Gram(delta), dots),
-            records * (product + pairs),
-            8.0 * records * positions**2,
-        ),
+        "gram": Candidate(lambda: InTime(x, delta, dots), product + pairs, workspace),
         "kept": Candidate(
             lambda: Kept(Outer(x, delta).written_out()),
-            records * (product + 2 * inputs * outputs),
+            product + 2.0 * records * inputs * outputs,
             4.0 * records * inputs * outputs,
         ),
     }
     key = f"recurrent {inputs}->{outputs} T={positions}"
-    slot = contact.kernels.pick(key, candidates, inputs * outputs, wide_dtype(x))
-    if isinstance(slot, InTime):
-        slot.gram = gram
-    return slot
+    return contact.kernels.pick(key, candidates, inputs * outputs, wide_dtype(x))
