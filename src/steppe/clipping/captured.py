@@ -16,8 +16,8 @@ from torch import Tensor
 from steppe import _validate
 from steppe.clipping import prefixes
 from steppe.clipping.slots import (
+    CANCELLED,
     NOBODY,
-    SHORT_BY,
     Slot,
     matrix_of,
     squared_rows,
@@ -216,7 +216,7 @@ class Captured:
             pull = sum(s**2 * float(squared_rows(p.detach()[None])) for p, s in self.pulls)
             # The three terms may cancel; as in the slots, the rounding they leave is added on top.
             eps = max(torch.finfo(wide_dtype(parameter)).eps for parameter, _ in self.pulls)
-            guard = SHORT_BY * eps * (squared + pull)
+            guard = CANCELLED * eps * (squared + pull)
             squared = (squared + crossed + pull).clamp_(min=0.0) + guard
             # An inner product may leave float32 where the norms do not. Minus infinity is no short
             # gradient: such a record counts as one that is not finite.

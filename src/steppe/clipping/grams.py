@@ -45,9 +45,9 @@ def paired_rows(x: Tensor, g: Tensor) -> Tensor:
     """
     if kernel_takes(x, g):
         return _in_one_pass(x, g, None)
-    x, g = x.double(), g.double()
-    made = torch.bmm(x, x.mT), torch.bmm(g, g.mT)
-    return paired_(*made, *(roundings(t.shape[2], torch.float64) for t in (x, g)))
+    shape = *x.shape[:2], x.shape[1]
+    gram_x, gram_g = (matrices(t, t.new_empty(shape, dtype=torch.float64)) for t in (x, g))
+    return paired_(gram_x, gram_g, *(roundings(t.shape[2], torch.float64) for t in (x, g)))
 
 
 def paired_rows_and_sums(x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,14 +67,20 @@ def cost(x: Tensor, g: Tensor) -> tuple[float, float]:
     return 2.0 * widths * positions**2, 8.0 * (widths * positions + 2 * records * positions**2)
 
 
+def precision(*vectors: Tensor) -> torch.dtype:
+    """What Gram matrices of such vectors are made in."""
+    return torch.float32 if kernel_takes(*vectors) else torch.float64
+
+
 def matrices(vectors: Tensor, out: Tensor) -> Tensor:
     """The inner products of all pairs of vectors of a record, `(B, T, T)`.
 
     Args:
-        vectors: `(B, T, d)`, of the type of `out`.
-        out: what is overwritten, one number after another: float32 where `kernel_takes` the
-            vectors, or float64.
+        vectors: `(B, T, d)`.
+        out: what is overwritten, one number after another, in the `precision` of these vectors or
+            in float64.
     """
+    vectors = vectors.to(out.dtype)
     if out.dtype == torch.float64:
         return torch.bmm(vectors, vectors.mT, out=out)
     _gram_norms.gram_matrices(_array(vectors), out.numpy(), torch.get_num_threads())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from steppe.clipping.rules.embedding_slots import Rows
-from steppe.clipping.slots import SHORT_BY, Kept, Outer, Single, Slot, wide, wide_dtype
+from steppe.clipping.slots import CANCELLED, Kept, Outer, Single, Slot, wide, wide_dtype
 
 
 def added(slots: Sequence[Slot]) -> Slot:
@@ -68,7 +68,7 @@ class Tied(Slot):
         squares = self.product.squared_norms().double() + self.table.squared_norms()
         crossed = 2.0 * self._inner_products()
         # A and B may cancel. The rounding of their own norms is then added on top.
-        guard = SHORT_BY * torch.finfo(wide_dtype(self.product.x)).eps
+        guard = CANCELLED * torch.finfo(wide_dtype(self.product.x)).eps
         total = (squares + crossed).clamp_(min=0.0).add_(squares, alpha=guard)
         # Minus infinity is no short gradient.
         return total.masked_fill_(~torch.isfinite(crossed), math.inf)

@@ -50,9 +50,9 @@ def squared_rows(rows: Tensor) -> Tensor:
     return norms.mul_(norms)
 
 
-SHORT_BY = 128.0
-"""Units in the last place that a squared norm may be short by where it has up to 2048 numbers, and
-in practice where it has more. Where norms cancel against each other so much is added on top."""
+CANCELLED = 5.0
+"""Units in the last place of two squared norms that are added on top where gradients may cancel
+against each other: more than was seen, and no proof, as there is where positions cancel."""
 
 
 def inner_products(rows: Tensor, vector: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from steppe.clipping.grams import kernel_takes, matrices, paired_, roundings
+from steppe.clipping.grams import matrices, paired_, precision, roundings
 from steppe.clipping.rules.convolution_slots import CHUNK, ConvolutionWeight, columns_of
 from steppe.clipping.slots import wide
 
@@ -26,7 +26,7 @@ class PixelGram(ConvolutionWeight):
         geometry, rows = self.geometry, self.rows
         pairs = (math.prod(self.g.shape[2:]) * rows) ** 2 * geometry.groups
         one = [columns_of(wide(t[:rows]), geometry, rows).mT for t in (self.x, self.g)]
-        room = _Room(one[0] if kernel_takes(*one) else one[0].double())
+        room = _Room(one[0].to(precision(*one)))
         rounded_x, rounded_g = (roundings(t.shape[2], room.dtype) for t in one)
         # An entry is then a sum over the shifts of each axis, and over phases.
         rounded_x += sum(size - 1 for size in geometry.kernel) + math.prod(geometry.stride) - 1

@@ -21,7 +21,7 @@ from steppe.clipping.rules.recurrent_call import (
     time_major_layout,
 )
 from steppe.clipping.rules.recurrent_cell import Backward, States, Weights
-from steppe.clipping.rules.recurrent_slots import outer_in_time
+from steppe.clipping.rules.recurrent_slots import Gram, shared_outer
 from steppe.clipping.slots import OwnRows, Summed, wide, wide_dtype
 
 
@@ -156,10 +156,10 @@ class Recurrent(Use):
     def _take(self, weights: Weights, x: Tensor, back: Backward, pulled: Tensor | None) -> None:
         """Make the slots of one direction of one layer."""
         contact = self.contact
-        to_input = self._rows(back.to_input)
+        to_input = Gram(self._rows(back.to_input))
         same = back.to_hidden is back.to_input
-        to_hidden = to_input if same else self._rows(back.to_hidden)
-        for weight, delta, met, product in (
+        to_hidden = to_input if same else Gram(self._rows(back.to_hidden))
+        for weight, gram, met, product in (
             (weights.w_ih, to_input, x, pulled),
             (weights.w_hh, to_hidden, back.before, back.products),
         ):
@@ -169,16 +169,17 @@ class Recurrent(Use):
                 if product is not None and product.dtype == wide_dtype(product):
                     # ⟨Σ δxᵀ, W⟩ = Σ ⟨x, Wᵀδ⟩, and Wᵀδ is at hand, unless in half precision.
                     dots = (self._rows(product) * rows).sum((1, 2))
-                self.slots.append((weight, outer_in_time(contact, rows, delta, dots)))
+                self.slots.append((weight, shared_outer(contact, rows, gram, dots)))
         if weights.w_hr is not None and weights.w_hr.requires_grad and back.projection is not None:
-            met, delta = (self._rows(t) for t in back.projection)
-            self.slots.append((weights.w_hr, outer_in_time(contact, met, delta, None)))
+            met, delta = back.projection
+            gram = Gram(self._rows(delta))
+            self.slots.append((weights.w_hr, shared_outer(contact, self._rows(met), gram, None)))
         summed: dict[int, Summed] = {}
-        for bias, delta in ((weights.b_ih, to_input), (weights.b_hh, to_hidden)):
+        for bias, gram in ((weights.b_ih, to_input), (weights.b_hh, to_hidden)):
             if bias is not None and bias.requires_grad:
-                if id(delta) not in summed:
-                    summed[id(delta)] = Summed(delta)
-                self.slots.append((bias, summed[id(delta)]))
+                if id(gram) not in summed:
+                    summed[id(gram)] = Summed(gram.delta)
+                self.slots.append((bias, summed[id(gram)]))
 
     def _rows(self, tensor: Tensor) -> Tensor:
         """(B, T, features) of a time-major tensor; a record's several rows join its steps."""

@@ -1,17 +1,56 @@
-"""Per-record gradients of recurrent weights: sums over time."""
+"""Per-record gradients of recurrent weights: sums over time that share their δ."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from steppe.clipping.contact import Contact
-from steppe.clipping.grams import cost
+from steppe.clipping.grams import cost, matrices, paired_, precision, roundings
 from steppe.clipping.kernels import Candidate
 from steppe.clipping.slots import Kept, Outer, Single, Slot, blank, wide_dtype
 
 
+class Gram:
+    """⟨δₜ, δₛ⟩ for every record, computed once for all weights that share δ.
+
+    Args:
+        delta: `(B, T, gates)`.
+    """
+
+    def __init__(self, delta: Tensor) -> None:
+        self.delta = delta
+        self._made: dict[torch.dtype, Tensor] = {}
+
+    def matrix(self, dtype: torch.dtype) -> Tensor:
+        """`(B, T, T)`."""
+        if dtype not in self._made:
+            self._made[dtype] = _gram(self.delta, dtype)
+        return self._made[dtype]
+
+
+def _gram(vectors: Tensor, dtype: torch.dtype) -> Tensor:
+    shape = *vectors.shape[:2], vectors.shape[1]
+    return matrices(vectors, vectors.new_empty(shape, dtype=dtype))
+
+
 class InTime(Outer):
-    """Σₜ δₜxₜᵀ where memory is time-major: `x` and `g` are views of `(T, B, features)`."""
+    """Σₜ δₜxₜᵀ where δ is shared with other weights and memory is time-major.
+
+    Args:
+        x: `(B, T, d)`, a view of `(T, B, d)`.
+        gram: δ and its Gram matrix.
+        dots: ⟨Gᵢ, W⟩ where they are known already.
+    """
+
+    def __init__(self, x: Tensor, gram: Gram, dots: Tensor | None = None) -> None:
+        super().__init__(x, gram.delta, dots)
+        self.gram = gram
+
+    def squared_norms(self) -> Tensor:
+        dtype = precision(self.x, self.g)
+        made = _gram(self.x, dtype), self.gram.matrix(dtype)
+        return paired_(*made, *(roundings(t.shape[2], dtype) for t in (self.x, self.g)))
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
         x, g = blank(self.x, bad), blank(self.g, bad)
@@ -21,22 +60,26 @@ class InTime(Outer):
         out.view(g.shape[1], x.shape[1]).addmm_(g.t().to(out.dtype), x.to(out.dtype))
 
 
-def outer_in_time(contact: Contact, x: Tensor, delta: Tensor, dots: Tensor | None) -> Slot:
+def shared_outer(contact: Contact, x: Tensor, gram: Gram, dots: Tensor | None) -> Slot:
     """Σₜ δₜxₜᵀ by Gram matrices or written out, whichever is faster here.
 
     Args:
         contact: where it happens.
-        x: what δ meets, `(B, T, d)`, a view of `(T, B, d)`.
-        delta: `(B, T, gates)`, likewise.
+        x: what δ meets, `(B, T, d)`.
+        gram: δ, shared with other weights.
         dots: ⟨Gᵢ, W⟩ where they are known already.
     """
+    delta = gram.delta
     records, positions, inputs, outputs = *x.shape, delta.shape[2]
     if positions == 1:
         return Single(x[:, 0], delta[:, 0], dots)
     product = records * positions * inputs * outputs
-    pairs, workspace = cost(x, delta)
+    pairs, _ = cost(x, delta)
     candidates = {
-        "gram": Candidate(lambda: InTime(x, delta, dots), product + pairs, workspace),
+        # A Gram matrix of its own: what the measurement times must not depend on who came first.
+        "gram": Candidate(
+            lambda: InTime(x, Gram(delta), dots), product + pairs, 8.0 * records * positions**2
+        ),
         "kept": Candidate(
             lambda: Kept(Outer(x, delta).written_out()),
             product + 2.0 * records * inputs * outputs,
@@ -44,4 +87,7 @@ def outer_in_time(contact: Contact, x: Tensor, delta: Tensor, dots: Tensor | Non
         ),
     }
     key = f"recurrent {inputs}->{outputs} T={positions}"
-    return contact.kernels.pick(key, candidates, inputs * outputs, wide_dtype(x))
+    slot = contact.kernels.pick(key, candidates, inputs * outputs, wide_dtype(x))
+    if isinstance(slot, InTime):
+        slot.gram = gram
+    return slot
