@@ -1,8 +1,9 @@
-/* Norms of sums of outer products, a record at a time, without writing its Gram matrices down.
+/* Norms of sums of outer products, a record at a time, from the inner products of their factors.
 
-   `steppe.clipping.grams` has the same in passes of torch, says what is added for rounding and why,
-   and goes on without this file where it was not compiled. Here the lower halves of both matrices are
-   made block by block; a block is small enough to stay in the cache, and is gone once it is added up. */
+   `steppe.clipping.grams` says what is added for rounding and why, and does the same in float64 where
+   this file was not compiled. The lower halves of both Gram matrices are made block by block; a block
+   is small enough to stay in the cache, and is gone once it is added up. Convolutions, which shift
+   and add a matrix first, have it written down and come back for the norm. */
 
 #include "_gram_block.h"
 
@@ -319,7 +320,7 @@ static struct PyModuleDef module = {
 PyMODINIT_FUNC PyInit__gram_norms(void)
 {
     if (!HAS_VECTORS) {
-        PyErr_SetString(PyExc_ImportError, "this processor has no AVX2; torch's products are faster");
+        PyErr_SetString(PyExc_ImportError, "this processor has no AVX2, which the kernel is written for");
         return NULL;
     }
     PyObject *made = PyModule_Create(&module);
