@@ -45,8 +45,7 @@ def paired_rows(x: Tensor, g: Tensor) -> Tensor:
     """
     if kernel_takes(x, g):
         return _in_one_pass(x, g, None)
-    shape = *x.shape[:2], x.shape[1]
-    gram_x, gram_g = (matrices(t, t.new_empty(shape, dtype=torch.float64)) for t in (x, g))
+    gram_x, gram_g = (new_matrices(t, torch.float64) for t in (x, g))
     return paired_(gram_x, gram_g, *(roundings(t.shape[2], torch.float64) for t in (x, g)))
 
 
@@ -85,6 +84,12 @@ def matrices(vectors: Tensor, out: Tensor) -> Tensor:
         return torch.bmm(vectors, vectors.mT, out=out)
     _gram_norms.gram_matrices(_array(vectors), out.numpy(), torch.get_num_threads())
     return out
+
+
+def new_matrices(vectors: Tensor, dtype: torch.dtype) -> Tensor:
+    """The same in memory of their own."""
+    shape = *vectors.shape[:2], vectors.shape[1]
+    return matrices(vectors, vectors.new_empty(shape, dtype=dtype))
 
 
 def roundings(length: int, dtype: torch.dtype) -> float:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from steppe.clipping.contact import Contact
-from steppe.clipping.grams import cost, matrices, paired_, precision, roundings
+from steppe.clipping.grams import cost, new_matrices, paired_, precision, roundings
 from steppe.clipping.kernels import Candidate
 from steppe.clipping.slots import Kept, Outer, Single, Slot, blank, wide_dtype
 
@@ -25,13 +25,8 @@ class Gram:
     def matrix(self, dtype: torch.dtype) -> Tensor:
         """`(B, T, T)`."""
         if dtype not in self._made:
-            self._made[dtype] = _gram(self.delta, dtype)
+            self._made[dtype] = new_matrices(self.delta, dtype)
         return self._made[dtype]
-
-
-def _gram(vectors: Tensor, dtype: torch.dtype) -> Tensor:
-    shape = *vectors.shape[:2], vectors.shape[1]
-    return matrices(vectors, vectors.new_empty(shape, dtype=dtype))
 
 
 class InTime(Outer):
@@ -49,7 +44,7 @@ class InTime(Outer):
 
     def squared_norms(self) -> Tensor:
         dtype = precision(self.x, self.g)
-        made = _gram(self.x, dtype), self.gram.matrix(dtype)
+        made = new_matrices(self.x, dtype), self.gram.matrix(dtype)
         return paired_(*made, *(roundings(t.shape[2], dtype) for t in (self.x, self.g)))
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
