@@ -1,45 +1,21 @@
 /* Blocks of Gram matrices: inner products of float32 vectors, so many at a time that they stay in the
    cache, each with a bound on what rounding may do to it. Part of `_gram_norms.c`. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
-#include <math.h>
-#include <string.h>
-
-#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
-#error "-ffast-math does not know records that are not finite, nor does it keep the order of sums"
-#endif
-
-#if defined(__x86_64__)
-#define VECTORS __attribute__((target("avx2,fma")))
-#define HAS_VECTORS (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-#else
-#define VECTORS
-#define HAS_VECTORS 1
-#endif
-#define INLINE VECTORS static inline __attribute__((always_inline))
-
-#if defined(__clang__)
-#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else /* GCC knows the other name since 12 */
-#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (mask){__VA_ARGS__})
-#endif
+#include "_lanes.h"
 
 /* Inner products of 3 vectors with 4 others: 12 sums, 3 factors and 1 more fill 16 registers. */
-enum { LANES = 8, ROWS = 3, COLUMNS = 4 };
-/* Positions in a block, and how much of their vectors is looked at before the next: both sides of a
-   block stay in the second-level cache. A lane adds RUN / LANES products in single precision, then
-   CHUNK / RUN such sums, and what follows is in double: so few roundings on the way of a product
-   that the guard can be a bound for all of them, and none more however long the vectors are. */
-enum { TILES = ROWS * COLUMNS, BLOCK = 5 * TILES, RUN = 8 * LANES, CHUNK = 6 * RUN };
+enum { ROWS = 3, COLUMNS = 4, TILES = ROWS * COLUMNS };
+/* A lane adds RUN / LANES products in single precision, then CHUNK / RUN such sums, and what follows
+   is in double: so few roundings on the way of a product that the guard can be a bound for all of
+   them, and none more however long the vectors are. */
+enum { RUN = 12 * LANES, CHUNK = 3 * RUN };
+/* Positions in a block: a chunk of all of them stays in the second-level cache. So many of them
+   stay in the first while the others pass by. */
+enum { BLOCK = 6 * TILES, STRIP = 3 * COLUMNS };
 
-typedef float lanes __attribute__((vector_size(4 * LANES)));
-typedef lanes unaligned __attribute__((aligned(4), may_alias));
 typedef float four __attribute__((vector_size(16)));
 typedef four unaligned_four __attribute__((aligned(4), may_alias));
 typedef double sums __attribute__((vector_size(8 * COLUMNS), aligned(8), may_alias));
-typedef int mask __attribute__((vector_size(4 * LANES)));
 
 typedef struct {
     const float *first;
@@ -50,6 +26,22 @@ typedef struct {
 typedef struct {
     Py_ssize_t start, count;
 } Range;
+
+/* Memory that will be read next, to be fetched piece by piece while there is something to compute. */
+typedef struct {
+    const char *at, *end;
+    Py_ssize_t pace; /* bytes for each tile */
+} Ahead;
+
+enum { LINE = 64 };
+
+INLINE void fetch(Ahead *ahead)
+{
+    for (Py_ssize_t bytes = 0; bytes < ahead->pace && ahead->at < ahead->end; bytes += LINE) {
+        __builtin_prefetch(ahead->at, 0, 2);
+        ahead->at += LINE;
+    }
+}
 
 /* The lanes of four vectors added up. */
 INLINE sums across(lanes a, lanes b, lanes c, lanes d)
@@ -64,15 +56,15 @@ INLINE sums across(lanes a, lanes b, lanes c, lanes d)
     return __builtin_convertvector(total, sums);
 }
 
-/* out += inner products of `count` numbers of each vector, at least LANES. */
+/* Inner products of `count` numbers of each vector, at least LANES, in `out` or on top of it. */
 INLINE void multiply(const float *const left[ROWS], const float *const right[COLUMNS],
-                     Py_ssize_t count, sums *out, Py_ssize_t row)
+                     Py_ssize_t count, sums *out, Py_ssize_t row, int on_top)
 {
-    lanes total[ROWS][COLUMNS] = {{{0}}};
-    Py_ssize_t whole = count - count % LANES;
-    for (Py_ssize_t at = 0; at < whole;) {
-        lanes sum[ROWS][COLUMNS] = {{{0}}};
+    lanes before[ROWS][COLUMNS], sum[ROWS][COLUMNS] = {{{0}}};
+    Py_ssize_t whole = count - count % LANES, at = 0;
+    for (;;) {
         Py_ssize_t end = whole - at < RUN ? whole : at + RUN;
+        int first = at == 0;
 #pragma GCC unroll 2
         for (; at < end; at += LANES) {
             lanes l0 = *(const unaligned *)(left[0] + at);
@@ -81,42 +73,56 @@ INLINE void multiply(const float *const left[ROWS], const float *const right[COL
 #pragma GCC unroll 4
             for (int column = 0; column < COLUMNS; column++) {
                 lanes r = *(const unaligned *)(right[column] + at);
-                sum[0][column] += l0 * r;
-                sum[1][column] += l1 * r;
-                sum[2][column] += l2 * r;
+                sum[0][column] = fused(l0, r, sum[0][column]);
+                sum[1][column] = fused(l1, r, sum[1][column]);
+                sum[2][column] = fused(l2, r, sum[2][column]);
             }
         }
+        if (!first)
+#pragma GCC unroll 3
+            for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 4
+                for (int column = 0; column < COLUMNS; column++)
+                    sum[r][column] += before[r][column];
+        if (at == whole)
+            break;
 #pragma GCC unroll 3
         for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 4
-            for (int column = 0; column < COLUMNS; column++)
-                total[r][column] += sum[r][column];
+            for (int column = 0; column < COLUMNS; column++) {
+                before[r][column] = sum[r][column];
+                sum[r][column] = (lanes){0};
+            }
     }
     if (whole < count) { /* the last LANES numbers, less those that were counted already */
         mask fresh = (mask){0, 1, 2, 3, 4, 5, 6, 7} >= (int)(LANES - (count - whole));
-        Py_ssize_t at = count - LANES;
+        at = count - LANES;
 #pragma GCC unroll 3
         for (int r = 0; r < ROWS; r++) {
             lanes l = (lanes)((mask) * (const unaligned *)(left[r] + at) & fresh);
 #pragma GCC unroll 4
             for (int column = 0; column < COLUMNS; column++)
-                total[r][column] += l * *(const unaligned *)(right[column] + at);
+                sum[r][column] = fused(l, *(const unaligned *)(right[column] + at), sum[r][column]);
         }
     }
 #pragma GCC unroll 3
-    for (int r = 0; r < ROWS; r++)
-        out[r * row] += across(total[r][0], total[r][1], total[r][2], total[r][3]);
+    for (int r = 0; r < ROWS; r++) {
+        sums found = across(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
+        if (on_top)
+            found += out[r * row];
+        out[r * row] = found;
+    }
 }
 
 /* How often a product is rounded at most before its sum is in double: with the others of its run,
-   with the runs of its chunk, with the last numbers, with the other lanes, and once by itself where a
-   compiler does not fuse it with its sum. That often ‖a‖‖b‖ times the rounding of one operation is
-   a bound on the error of ⟨a,b⟩, whatever the numbers are. */
+   with the runs of its chunk, with the last numbers, with the other lanes, and perhaps by itself. That
+   often ‖a‖‖b‖ times the rounding of one operation is a bound on the error of ⟨a,b⟩, whatever the
+   numbers are. */
 static double roundings(Py_ssize_t length)
 {
     Py_ssize_t whole = (length < CHUNK ? length : CHUNK) / LANES * LANES;
     Py_ssize_t run = (whole < RUN ? whole : RUN) / LANES, runs = (whole + RUN - 1) / RUN;
-    return (double)(run + (runs - 1) + (length % LANES != 0) + 3 + 1);
+    return (double)(run + (runs - 1) + (length % LANES != 0) + 3 + ROUNDS_PRODUCTS);
 }
 
 /* Positions in a block of a matrix: all of one size, and that of whole tiles, so that little is
@@ -128,28 +134,37 @@ static Py_ssize_t block_size(Py_ssize_t positions)
     return size - size % TILES;
 }
 
-/* Inner products of the positions in `down` with those in `along`, up to and with the diagonal.
-   Past its last position a block repeats it: what stands there is not looked at. */
-INLINE void gram(Vectors of, Range down, Range along, double block[BLOCK][BLOCK])
+/* A chunk of `count` vectors from the given one on; past the last in range it is repeated. */
+INLINE void point(const float *vectors[], Py_ssize_t count, Py_ssize_t from, Range range,
+                  const float *chunk, Py_ssize_t stride)
 {
-    memset(block, 0, sizeof(double[BLOCK][BLOCK]));
-    for (Py_ssize_t start = 0; start < of.length; start += CHUNK) {
-        Py_ssize_t left_over = of.length - start;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        Py_ssize_t which = from + k < range.count ? from + k : range.count - 1;
+        vectors[k] = chunk + (range.start + which) * stride;
+    }
+}
+
+/* Inner products of the positions in `down` with those in `along`, up to and with the diagonal. What
+   stands behind it, or past the last position, is not looked at. */
+INLINE void gram(Vectors of, Range down, Range along, double block[BLOCK][BLOCK], Ahead *ahead)
+{
+    for (Py_ssize_t start = 0, count; start < of.length; start += count) {
+        const float *chunk = of.first + start, *left[ROWS], *right[STRIP];
         /* A chunk of fewer than LANES is none: the one before takes it along. */
-        Py_ssize_t count = left_over < CHUNK + LANES ? left_over : CHUNK;
-        const float *first = of.first + start;
-        for (Py_ssize_t i = 0; i < down.count; i += ROWS) {
-            const float *left[ROWS], *right[COLUMNS];
-            for (Py_ssize_t r = 0; r < ROWS; r++)
-                left[r] = first + (down.start + (i + r < down.count ? i + r : down.count - 1)) * of.stride;
-            Py_ssize_t last = down.start + i + ROWS - along.start; /* behind the diagonal */
-            for (Py_ssize_t j = 0; j < along.count && j < last; j += COLUMNS) {
-                for (Py_ssize_t c = 0; c < COLUMNS; c++)
-                    right[c] = first + (along.start + (j + c < along.count ? j + c : along.count - 1)) * of.stride;
-                multiply(left, right, count, (sums *)&block[i][j], BLOCK / COLUMNS);
+        count = of.length - start < CHUNK + LANES ? of.length - start : CHUNK;
+        for (Py_ssize_t strip = 0; strip < along.count; strip += STRIP) {
+            Py_ssize_t end = along.count - strip < STRIP ? along.count : strip + STRIP;
+            Py_ssize_t top = along.start + strip - down.start; /* where the diagonal enters */
+            point(right, STRIP, strip, along, chunk, of.stride);
+            for (Py_ssize_t i = top > 0 ? top - top % ROWS : 0; i < down.count; i += ROWS) {
+                Py_ssize_t behind = down.start + i + ROWS - along.start;
+                point(left, ROWS, i, down, chunk, of.stride);
+                for (Py_ssize_t j = strip; j < end && j < behind; j += COLUMNS) {
+                    fetch(ahead);
+                    multiply(left, right + (j - strip), count, (sums *)&block[i][j],
+                             BLOCK / COLUMNS, start > 0);
+                }
             }
         }
-        if (count == left_over)
-            break;
     }
 }

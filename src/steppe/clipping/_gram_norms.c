@@ -19,6 +19,27 @@ INLINE void add(Sums *to, double x, double g)
     to->squares_g += g * g;
 }
 
+/* The same of several pairs at a time. */
+typedef struct {
+    sums total, squares_x, squares_g;
+} Columns;
+
+INLINE void add_columns(Columns *to, sums x, sums g)
+{
+    to->total += x * g;
+    to->squares_x += x * x;
+    to->squares_g += g * g;
+}
+
+INLINE void add_up(Sums *to, Columns from)
+{
+    for (int column = 0; column < COLUMNS; column++) {
+        to->total += from.total[column];
+        to->squares_x += from.squares_x[column];
+        to->squares_g += from.squares_g[column];
+    }
+}
+
 /* What rounding and underflow may take from a norm, as `steppe.clipping.grams` has it. */
 typedef struct {
     double rounding_x, rounding_g; /* of an entry of K(x) and of K(g), as a fraction of ‖a‖‖b‖ */
@@ -38,35 +59,40 @@ static double guarded(Sums sums, Py_ssize_t positions, Guard guard)
 
 /* ‖Σ gₜxₜᵀ‖² with its guard. */
 VECTORS
-static double squared_norm(Vectors x, Vectors g, Py_ssize_t positions, Guard guard)
+static double squared_norm(Vectors x, Vectors g, Py_ssize_t positions, Guard guard, Ahead *next_x,
+                           Ahead *next_g)
 {
     double in_x[BLOCK][BLOCK], in_g[BLOCK][BLOCK];
     Py_ssize_t size = block_size(positions);
-    Sums sums = {0.0, 0.0, 0.0, 0.0, 0.0};
+    Sums all = {0.0, 0.0, 0.0, 0.0, 0.0};
     for (Py_ssize_t top = 0; top < positions; top += size) {
         Range down = {top, positions - top < size ? positions - top : size};
         for (Py_ssize_t start = 0; start <= top; start += size) {
             Range along = {start, start == top ? down.count : size};
             Sums below = {0.0, 0.0, 0.0, 0.0, 0.0};
-            gram(x, down, along, in_x);
-            gram(g, down, along, in_g);
+            Columns found = {{0.0}, {0.0}, {0.0}};
+            gram(x, down, along, in_x, next_x);
+            gram(g, down, along, in_g, next_g);
             for (Py_ssize_t i = 0; i < down.count; i++) {
-                Py_ssize_t count = start == top ? i : along.count;
-                for (Py_ssize_t j = 0; j < count; j++)
+                Py_ssize_t count = start == top ? i : along.count, j = 0;
+                for (; j + COLUMNS <= count; j += COLUMNS)
+                    add_columns(&found, *(const sums *)&in_x[i][j], *(const sums *)&in_g[i][j]);
+                for (; j < count; j++)
                     add(&below, in_x[i][j], in_g[i][j]);
             }
+            add_up(&below, found);
             /* What stands below the diagonal stands above it too. */
-            sums.total += 2.0 * below.total;
-            sums.squares_x += 2.0 * below.squares_x;
-            sums.squares_g += 2.0 * below.squares_g;
+            all.total += 2.0 * below.total;
+            all.squares_x += 2.0 * below.squares_x;
+            all.squares_g += 2.0 * below.squares_g;
         }
         for (Py_ssize_t i = 0; i < down.count; i++) { /* of the last block, which has the diagonal */
-            add(&sums, in_x[i][i], in_g[i][i]);
-            sums.trace_x += in_x[i][i];
-            sums.trace_g += in_g[i][i];
+            add(&all, in_x[i][i], in_g[i][i]);
+            all.trace_x += in_x[i][i];
+            all.trace_g += in_g[i][i];
         }
     }
-    return guarded(sums, positions, guard);
+    return guarded(all, positions, guard);
 }
 
 /* K(x), both halves. */
@@ -74,12 +100,13 @@ VECTORS
 static void fill(Vectors x, Py_ssize_t positions, float *out)
 {
     double block[BLOCK][BLOCK];
+    Ahead nothing = {NULL, NULL, 0};
     Py_ssize_t size = block_size(positions);
     for (Py_ssize_t top = 0; top < positions; top += size) {
         Range down = {top, positions - top < size ? positions - top : size};
         for (Py_ssize_t start = 0; start <= top; start += size) {
             Range along = {start, start == top ? down.count : size};
-            gram(x, down, along, block);
+            gram(x, down, along, block, &nothing);
             for (Py_ssize_t i = 0; i < down.count; i++) {
                 Py_ssize_t count = start == top ? i + 1 : along.count;
                 for (Py_ssize_t j = 0; j < count; j++)
@@ -97,20 +124,12 @@ VECTORS
 static double norm_of_matrices(const float *x, const float *g, Py_ssize_t positions, Guard guard)
 {
     Sums found = {0.0, 0.0, 0.0, 0.0, 0.0};
-    sums total = {0.0}, squares_x = {0.0}, squares_g = {0.0};
+    Columns columns = {{0.0}, {0.0}, {0.0}};
     Py_ssize_t numbers = positions * positions, at = 0;
-    for (; at + COLUMNS <= numbers; at += COLUMNS) {
-        sums of_x = __builtin_convertvector(*(const unaligned_four *)(x + at), sums);
-        sums of_g = __builtin_convertvector(*(const unaligned_four *)(g + at), sums);
-        total += of_x * of_g;
-        squares_x += of_x * of_x;
-        squares_g += of_g * of_g;
-    }
-    for (int column = 0; column < COLUMNS; column++) {
-        found.total += total[column];
-        found.squares_x += squares_x[column];
-        found.squares_g += squares_g[column];
-    }
+    for (; at + COLUMNS <= numbers; at += COLUMNS)
+        add_columns(&columns, __builtin_convertvector(*(const unaligned_four *)(x + at), sums),
+                    __builtin_convertvector(*(const unaligned_four *)(g + at), sums));
+    add_up(&found, columns);
     for (; at < numbers; at++)
         add(&found, x[at], g[at]);
     for (Py_ssize_t t = 0; t < positions; t++) {
@@ -128,14 +147,17 @@ static void sum_up(Vectors g, Py_ssize_t positions, float *restrict out)
     for (Py_ssize_t start = 0; start < g.length; start += CHUNK) {
         Py_ssize_t count = g.length - start < CHUNK ? g.length - start : CHUNK;
         memset(out + start, 0, sizeof(float) * (size_t)count);
-        for (Py_ssize_t top = 0; top < positions; top += BLOCK) {
+        for (Py_ssize_t top = 0; top < positions;) {
             Py_ssize_t end = positions - top < BLOCK ? positions : top + BLOCK;
             memset(some, 0, sizeof some);
-            for (Py_ssize_t t = top; t < end; t++) {
-                const float *row = g.first + t * g.stride + start;
+            const float *row = g.first + top * g.stride + start;
+            for (; end - top >= 4; top += 4, row += 4 * g.stride)
+                for (Py_ssize_t k = 0; k < count; k++)
+                    some[k] += (row[k] + row[k + g.stride])
+                               + (row[k + 2 * g.stride] + row[k + 3 * g.stride]);
+            for (; top < end; top++, row += g.stride)
                 for (Py_ssize_t k = 0; k < count; k++)
                     some[k] += row[k];
-            }
             for (Py_ssize_t k = 0; k < count; k++)
                 out[start + k] += some[k];
         }
@@ -162,6 +184,18 @@ static Vectors record(const Py_buffer *view, Py_ssize_t which)
 {
     const char *first = (const char *)view->buf + which * view->strides[0];
     return (Vectors){(const float *)first, view->strides[1] / 4, view->shape[2]};
+}
+
+/* The vectors of a record that comes later; nothing where others lie between them. */
+static Ahead later(const Py_buffer *view, Py_ssize_t which)
+{
+    Vectors next = record(view, which < view->shape[0] ? which : 0);
+    Py_ssize_t positions = view->shape[1], numbers = positions * next.length;
+    Py_ssize_t tiles = (positions * positions / (2 * TILES) + 1) * (next.length / CHUNK + 1);
+    if (which >= view->shape[0] || next.stride != next.length)
+        return (Ahead){NULL, NULL, 0};
+    return (Ahead){(const char *)next.first, (const char *)(next.first + numbers),
+                   4 * numbers / tiles + LINE};
 }
 
 /* Whether a buffer has room for so many numbers of the given size. */
@@ -223,7 +257,8 @@ static PyObject *gram_norms(PyObject *self, PyObject *args)
 #pragma omp parallel for num_threads(threads) schedule(static)
         for (Py_ssize_t which = 0; which < x->shape[0]; which++) {
             Vectors of_g = record(g, which);
-            norms[which] = squared_norm(record(x, which), of_g, positions, guard);
+            Ahead next_x = later(x, which + 1), next_g = later(g, which + 1);
+            norms[which] = squared_norm(record(x, which), of_g, positions, guard, &next_x, &next_g);
             if (sums)
                 sum_up(of_g, positions, sums + which * width);
         }
@@ -320,7 +355,7 @@ static struct PyModuleDef module = {
 PyMODINIT_FUNC PyInit__gram_norms(void)
 {
     if (!HAS_VECTORS) {
-        PyErr_SetString(PyExc_ImportError, "this processor has no AVX2, which the kernel is written for");
+        PyErr_SetString(PyExc_ImportError, NO_VECTORS);
         return NULL;
     }
     PyObject *made = PyModule_Create(&module);
