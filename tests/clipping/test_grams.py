@@ -146,8 +146,9 @@ def test_sums_that_leave_float32_on_their_way_are_no_short_norms(
     assert left or not kernel, "none was tried that left float32"
 
 
-SHAPES = [(1, 8, 8), (2, 9, 15), (3, 16, 100), (60, 8, 23), (61, 511, 9), (65, 512, 192)]
-SHAPES += [(73, 519, 520), (121, 1024, 33), (200, 17, 1031), (13, 391, 392), (7, 95, 383)]
+SHAPES = [(1, 8, 8), (2, 9, 15), (3, 16, 100), (60, 8, 23), (61, 287, 9), (65, 288, 192)]
+SHAPES += [(71, 97, 95), (72, 96, 10), (73, 295, 296), (145, 576, 33), (200, 17, 871)]
+SHAPES += [(13, 290, 584), (7, 95, 583)]
 
 
 @needs_kernel
@@ -169,8 +170,8 @@ def test_the_kernel_gives_what_torch_gives(
 
 
 @pytest.mark.usefixtures("kernel")
-@pytest.mark.parametrize("features", [64, 95, 192, 391, 512, 775, 4608, 2**16])
-@pytest.mark.parametrize("period", [96, 384, 512])
+@pytest.mark.parametrize("features", [64, 95, 192, 295, 512, 583, 4608, 2**16])
+@pytest.mark.parametrize("period", [96, 288, 512])
 def test_nothing_that_is_rounded_away_is_lost(features: int, period: int) -> None:
     """Now and then eight features are large, the first of every lane. What is added to their
     squares is too small to count, and is all that the gradient of two such positions consists of.
@@ -187,7 +188,7 @@ def test_nothing_that_is_rounded_away_is_lost(features: int, period: int) -> Non
 
 
 @pytest.mark.usefixtures("kernel")
-@pytest.mark.parametrize("features", [5, 96, 391, 512, 519])
+@pytest.mark.parametrize("features", [5, 96, 295, 512, 583])
 def test_nothing_is_lost_where_all_roundings_are_alike(features: int) -> None:
     """Features that are all one number are rounded in the same direction at every step of a sum."""
     torch.manual_seed(features)

@@ -18,7 +18,7 @@ from steppe.clipping.reference import clipped_sum
 from steppe.clipping.rules.attention import multi_head_attention_forward
 from steppe.errors import UnsupportedModelError
 
-RECORDS, TARGET, SOURCE, WIDTH, HEADS = 5, 4, 6, 8, 2
+RECORDS, TARGET, SOURCE, WIDTH, HEADS = 5, 4, 6, 16, 2
 
 
 def scrambled(model: nn.Module) -> nn.Module:
@@ -371,7 +371,7 @@ def refused(
 
 def test_a_sequence_without_records_is_refused() -> None:
     caught = refused(lambda layer, x: layer(x, x, x)[0].sum(1), torch.randn(RECORDS, WIDTH))
-    assert "query shape=(5, 8): must have three axes" in str(caught.value)
+    assert "query shape=(5, 16): must have three axes" in str(caught.value)
 
 
 def test_a_causal_hint_needs_its_mask() -> None:

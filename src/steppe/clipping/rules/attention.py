@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from steppe.clipping.rules.projections import projections
+from steppe.clipping.rules.short_attention import short_attention, takes
 from steppe.clipping.tracing import is_marked
 from steppe.errors import UnsupportedModelError
 
@@ -59,7 +60,18 @@ def multi_head_attention_forward(
     )
     marked = (t for t in (query, key, value, key_padding_mask, attn_mask) if t is not None)
     like = next(filter(is_marked, marked), query)
-    q, k, v = _projected(query, key, value, weights, in_proj_bias, like)
+    dropout = dropout_p if training else 0.0
+    if isinstance(weights, Tensor) and query is key and key is value:
+        x = _for_each_record(query.transpose(0, 1), like)
+        packed = F.linear(x, weights, in_proj_bias)
+        optional = (attn_mask, key_padding_mask, bias_k, bias_v, static_k, static_v)
+        plain = not (need_weights or causal or add_zero_attn or dropout > 0.0)
+        if plain and all(given is None for given in optional) and takes(packed, num_heads):
+            mixed = short_attention(packed, num_heads)
+            return F.linear(mixed, out_proj_weight, out_proj_bias).transpose(0, 1), None
+        q, k, v = packed.split(width, -1)
+    else:
+        q, k, v = _projected(query, key, value, weights, in_proj_bias, like)
     mask = None if causal else _merged(attn_mask, key_padding_mask, num_heads, q)
 
     if bias_k is not None and bias_v is not None:
@@ -75,7 +87,6 @@ def multi_head_attention_forward(
         k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
         mask = None if mask is None else F.pad(mask, (0, 1))
 
-    dropout = dropout_p if training else 0.0
     attention = None
     if need_weights:
         scores = torch.matmul(q * math.sqrt(1.0 / q.shape[-1]), k.mT)
@@ -119,12 +130,8 @@ def _projected(
     bias: Tensor | None,
     like: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values, `(N, L, E)` each."""
+    """Queries, keys and values of different sequences, `(N, L, E)` each."""
     width = query.shape[-1]
-    if isinstance(weights, Tensor) and query is key and key is value:
-        x = _for_each_record(query.transpose(0, 1), like)
-        q, k, v = F.linear(x, weights, bias).split(width, -1)
-        return q, k, v
     q, k, v = (_for_each_record(t.transpose(0, 1), like) for t in (query, key, value))
     if isinstance(weights, Tensor) and key is value:
         q, both = projections((q, k), weights, bias, (width, 2 * width))
