@@ -48,9 +48,10 @@ INLINE void tile(const float *const a[TALL], Py_ssize_t step, const float *b, Py
 /* c = scale · a b, where a has `rows` rows and `count` columns, and b `columns`, whole vectors. Past its
    last row, that one is computed again. */
 INLINE void multiply(Matrix a, Py_ssize_t rows, Py_ssize_t count, const float *b, Py_ssize_t b_row,
-                     Py_ssize_t columns, float *c, Py_ssize_t c_row, float scale)
+                     Py_ssize_t columns, float *c, Py_ssize_t c_row, float scale, Ahead *ahead)
 {
     for (Py_ssize_t i = 0; i < rows; i += TALL) {
+        fetch(ahead);
         const float *from[TALL];
         float *to[TALL];
         for (Py_ssize_t r = 0; r < TALL; r++) {
@@ -173,6 +174,7 @@ INLINE void softmax_backward(const float *shares, float *row, Shape shape)
 
 /* Where one record's head begins, and from one position to the next. */
 typedef struct {
+    Py_ssize_t record, head;
     Py_ssize_t packed, mixed, shares, packed_row, mixed_row, key, value;
 } Place;
 
@@ -180,45 +182,58 @@ static Place place(Shape shape, Py_ssize_t which)
 {
     Py_ssize_t record = which / shape.heads, head = which % shape.heads;
     Py_ssize_t all = shape.heads * shape.width;
-    return (Place){record * shape.positions * 3 * all + head * shape.width,
+    return (Place){record, head, record * shape.positions * 3 * all + head * shape.width,
                    record * shape.positions * all + head * shape.width,
                    which * shape.positions * shape.padded, 3 * all, all, all, 2 * all};
+}
+
+/* A head's share of what the next record has, with `parts` times the width, over so many products. */
+static Ahead later(const float *first, Py_ssize_t parts, Shape shape, Place at, Py_ssize_t products)
+{
+    Py_ssize_t bytes = 4 * parts * shape.positions * shape.width;
+    Py_ssize_t pieces = products * ((shape.positions + TALL - 1) / TALL);
+    const char *from = (const char *)first + bytes * ((at.record + 1) * shape.heads + at.head);
+    if (at.record + 1 == shape.records)
+        return (Ahead){NULL, NULL, 0};
+    return (Ahead){from, from + bytes, bytes / pieces + LINE};
 }
 
 VECTORS
 static void mix(const float *packed, float *mixed, float *shares, Shape shape, Place at)
 {
+    Ahead next = later(packed, 3, shape, at, 2);
     float keys[WIDEST * LONGEST];
     Py_ssize_t positions = shape.positions, padded = shape.padded, row = at.packed_row;
     packed += at.packed, mixed += at.mixed, shares += at.shares;
     transpose(packed + at.key, row, shape, keys);
     multiply((Matrix){packed, row, 1}, positions, shape.width, keys, padded, padded, shares, padded,
-             shape.scale);
+             shape.scale, &next);
     for (Py_ssize_t i = 0; i < positions; i++)
         softmax(shares + i * padded, shape);
     multiply((Matrix){shares, padded, 1}, positions, positions, packed + at.value, row, shape.width,
-             mixed, at.mixed_row, 1.0f);
+             mixed, at.mixed_row, 1.0f, &next);
 }
 
 VECTORS
 static void mix_backward(const float *packed, const float *shares, const float *grad, float *out,
                          Shape shape, Place at)
 {
+    Ahead next = later(packed, 3, shape, at, 3), next_grad = later(grad, 1, shape, at, 1);
     float values[WIDEST * LONGEST], scores[LONGEST * LONGEST];
     Py_ssize_t positions = shape.positions, padded = shape.padded, width = shape.width;
     Py_ssize_t row = at.packed_row, grad_row = at.mixed_row;
     packed += at.packed, out += at.packed, grad += at.mixed, shares += at.shares;
     transpose(packed + at.value, row, shape, values);
     multiply((Matrix){grad, grad_row, 1}, positions, width, values, padded, padded, scores, padded,
-             1.0f);
+             1.0f, &next);
     for (Py_ssize_t i = 0; i < positions; i++)
         softmax_backward(shares + i * padded, scores + i * padded, shape);
     multiply((Matrix){scores, padded, 1}, positions, positions, packed + at.key, row, width, out, row,
-             1.0f);
+             1.0f, &next);
     multiply((Matrix){scores, 1, padded}, positions, positions, packed, row, width, out + at.key, row,
-             1.0f);
+             1.0f, &next);
     multiply((Matrix){shares, 1, padded}, positions, positions, grad, grad_row, width,
-             out + at.value, row, 1.0f);
+             out + at.value, row, 1.0f, &next_grad);
 }
 
 static int usable(Shape shape, int threads)

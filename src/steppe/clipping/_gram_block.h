@@ -27,22 +27,6 @@ typedef struct {
     Py_ssize_t start, count;
 } Range;
 
-/* Memory that will be read next, to be fetched piece by piece while there is something to compute. */
-typedef struct {
-    const char *at, *end;
-    Py_ssize_t pace; /* bytes for each tile */
-} Ahead;
-
-enum { LINE = 64 };
-
-INLINE void fetch(Ahead *ahead)
-{
-    for (Py_ssize_t bytes = 0; bytes < ahead->pace && ahead->at < ahead->end; bytes += LINE) {
-        __builtin_prefetch(ahead->at, 0, 2);
-        ahead->at += LINE;
-    }
-}
-
 /* The lanes of four vectors added up. */
 INLINE sums across(lanes a, lanes b, lanes c, lanes d)
 {

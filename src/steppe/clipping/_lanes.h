@@ -48,3 +48,19 @@ enum { ROUNDS_PRODUCTS = 0 };
 #else /* a compiler may fuse them or not */
 enum { ROUNDS_PRODUCTS = 1 };
 #endif
+
+/* Memory that will be read next, to be fetched piece by piece while there is something to compute. */
+typedef struct {
+    const char *at, *end;
+    Py_ssize_t pace; /* bytes for each piece */
+} Ahead;
+
+enum { LINE = 64 };
+
+INLINE void fetch(Ahead *ahead)
+{
+    for (Py_ssize_t bytes = 0; bytes < ahead->pace && ahead->at < ahead->end; bytes += LINE) {
+        __builtin_prefetch(ahead->at, 0, 2);
+        ahead->at += LINE;
+    }
+}
