@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from steppe.clipping.rules.attention import multi_head_attention_forward
+from steppe.clipping.rules.bare import addition, joining
 from steppe.clipping.rules.convolution import convolution, transposed_convolution
 from steppe.clipping.rules.embedding import embedding, embedding_bag
 from steppe.clipping.rules.fallback import Fallback
@@ -28,6 +29,9 @@ RULES = Rules(
         Tensor.mm: product,
         torch.addmm: product_plus,
         Tensor.addmm: product_plus,
+        torch.add: addition,
+        Tensor.add: addition,
+        torch.cat: joining,
         torch.conv1d: convolution,
         torch.conv2d: convolution,
         torch.conv3d: convolution,

@@ -1,8 +1,8 @@
 """The fallback: any operation, by `torch.func`, for that operation alone.
 
 The operation runs once, as the model wrote it. In the backward pass its per-record gradients of the
-weights come from `vmap` over records of a vector-Jacobian product. Bare parameters (class tokens,
-position embeddings, scales), einsums and whatever a custom layer does with torch take this way.
+weights come from `vmap` over records of a vector-Jacobian product. Bare parameters that records are
+multiplied by, einsums and whatever a custom layer does with torch take this way.
 """
 
 from __future__ import annotations
