@@ -306,6 +306,9 @@ def test_the_kernel_refuses_what_does_not_fit() -> None:
     for one, out in ((x[:, :, :7], squares), (x, squares[:1]), (x, squares.astype(np.float64))):
         with pytest.raises(ValueError, match="must be"):
             gram_matrices(one, out, 1)
+    endless = np.broadcast_to(np.ones((1, 1, 8), np.float32), (1, 2**31, 8))
+    with pytest.raises(ValueError, match="must be"):
+        gram_matrices(endless, np.empty(0, np.float32), 1)
     for gram_x, gram_g, out in (
         (squares, squares[:1], norms),
         (squares, squares[:, :2], norms),

@@ -110,7 +110,7 @@ INLINE void transpose(const float *from, Py_ssize_t row, Shape shape, float *to)
         }
 }
 
-/* eˣ for x ≤ 0 to its last digit or the one before; 0 where that is below the normal numbers. */
+/* eˣ for x ≤ 0 to its last digit or the one before; 0 below −87, where the normal numbers end. */
 INLINE lanes exponential(lanes x)
 {
     const float shift = 12582912.0f; /* 1.5 · 2²³: a sum with it has no digits behind the point */
@@ -126,7 +126,7 @@ INLINE lanes exponential(lanes x)
     p = fused(p, r, (lanes){0} + 0.5f);
     p = fused(p, r, (lanes){0} + 1.0f);
     p = fused(p, r, (lanes){0} + 1.0f);
-    lanes power = (lanes)(((mask)shifted << 23) + (127 << 23)); /* 2ⁿ */
+    lanes power = (lanes)(((bits)shifted << 23) + (127u << 23)); /* 2ⁿ */
     return (lanes)((mask)(p * power) & ~lost);
 }
 
@@ -190,11 +190,11 @@ static Place place(Shape shape, Py_ssize_t which)
 /* A head's share of what the next record has, with `parts` times the width, over so many products. */
 static Ahead later(const float *first, Py_ssize_t parts, Shape shape, Place at, Py_ssize_t products)
 {
+    if (at.record + 1 == shape.records)
+        return (Ahead){NULL, NULL, 0};
     Py_ssize_t bytes = 4 * parts * shape.positions * shape.width;
     Py_ssize_t pieces = products * ((shape.positions + TALL - 1) / TALL);
     const char *from = (const char *)first + bytes * ((at.record + 1) * shape.heads + at.head);
-    if (at.record + 1 == shape.records)
-        return (Ahead){NULL, NULL, 0};
     return (Ahead){from, from + bytes, bytes / pieces + LINE};
 }
 
@@ -242,10 +242,10 @@ static int usable(Shape shape, int threads)
            && shape.width > 0 && shape.width <= WIDEST && shape.width % LANES == 0 && threads > 0;
 }
 
-/* Whether a buffer holds so many float32. */
-static int holds(const Py_buffer *view, Py_ssize_t numbers)
+/* Whether a buffer holds so many float32. In double, which does not begin again at zero. */
+static int holds(const Py_buffer *view, double numbers)
 {
-    return view->len == 4 * numbers && (size_t)view->buf % 4 == 0;
+    return (double)view->len == 4.0 * numbers && (size_t)view->buf % 4 == 0;
 }
 
 static PyObject *answer(int right)
@@ -267,9 +267,10 @@ static Shape filled_up(Shape shape)
 
 static int fit(Shape shape, const Py_buffer *packed, const Py_buffer *shares, const Py_buffer *mixed)
 {
-    Py_ssize_t numbers = shape.records * shape.heads * shape.positions;
-    return holds(packed, 3 * numbers * shape.width) && holds(shares, numbers * shape.padded)
-           && holds(mixed, numbers * shape.width);
+    double numbers = (double)shape.records * (double)shape.heads * (double)shape.positions;
+    double width = (double)shape.width;
+    return holds(packed, 3.0 * numbers * width) && holds(shares, numbers * (double)shape.padded)
+           && holds(mixed, numbers * width);
 }
 
 static PyObject *attend(PyObject *self, PyObject *args)

@@ -198,10 +198,12 @@ static Ahead later(const Py_buffer *view, Py_ssize_t which)
                    4 * numbers / tiles + LINE};
 }
 
-/* Whether a buffer has room for so many numbers of the given size. */
-static int has(const Py_buffer *view, Py_ssize_t numbers, size_t size)
+/* Whether a buffer has room for so many times so many numbers of the given size. In double, which does
+   not begin again at zero. */
+static int has(const Py_buffer *view, Py_ssize_t times, Py_ssize_t numbers, size_t size)
 {
-    return (size_t)view->len == (size_t)numbers * size && (size_t)view->buf % size == 0;
+    return (double)view->len == (double)times * (double)numbers * (double)size
+           && (size_t)view->buf % size == 0;
 }
 
 /* Buffers of the given objects, with None for those that were left out; 0 and none held on failure. */
@@ -249,8 +251,8 @@ static PyObject *gram_norms(PyObject *self, PyObject *args)
     double *norms = views[2].buf;
     float *sums = views[3].buf;
     int right = fits(x) && fits(g) && x->shape[0] == g->shape[0] && x->shape[1] == g->shape[1]
-                && has(&views[2], x->shape[0], sizeof(double))
-                && (!sums || has(&views[3], x->shape[0] * g->shape[2], sizeof(float))) && threads > 0;
+                && has(&views[2], 1, x->shape[0], sizeof(double))
+                && (!sums || has(&views[3], x->shape[0], g->shape[2], sizeof(float))) && threads > 0;
     if (right) {
         Py_ssize_t positions = x->shape[1], width = g->shape[2];
         Py_BEGIN_ALLOW_THREADS
@@ -280,8 +282,8 @@ static PyObject *gram_matrices(PyObject *self, PyObject *args)
         return NULL;
     const Py_buffer *x = &views[0];
     float *out = views[1].buf;
-    int right = fits(x) && has(&views[1], x->shape[0] * x->shape[1] * x->shape[1], sizeof(float))
-                && threads > 0;
+    int right = fits(x) && x->shape[1] < 1 << 24
+                && has(&views[1], x->shape[0], x->shape[1] * x->shape[1], sizeof(float)) && threads > 0;
     if (right) {
         Py_ssize_t positions = x->shape[1];
         Py_BEGIN_ALLOW_THREADS
@@ -309,7 +311,7 @@ static PyObject *matrix_norms(PyObject *self, PyObject *args)
     const Py_buffer *x = &views[0], *g = &views[1];
     double *norms = views[2].buf;
     int right = matrices(x) && matrices(g) && x->shape[0] == g->shape[0]
-                && x->shape[1] == g->shape[1] && has(&views[2], x->shape[0], sizeof(double))
+                && x->shape[1] == g->shape[1] && has(&views[2], 1, x->shape[0], sizeof(double))
                 && threads > 0;
     if (right) {
         Py_ssize_t positions = x->shape[1], numbers = positions * positions;

@@ -32,6 +32,7 @@ enum { LANES = 8 };
 typedef float lanes __attribute__((vector_size(4 * LANES)));
 typedef lanes unaligned __attribute__((aligned(4), may_alias));
 typedef int mask __attribute__((vector_size(4 * LANES)));
+typedef unsigned bits __attribute__((vector_size(4 * LANES)));
 
 /* a·b + sum, rounded once where the processor is known to. */
 INLINE lanes fused(lanes a, lanes b, lanes sum)

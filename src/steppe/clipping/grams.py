@@ -41,7 +41,8 @@ def paired_rows(x: Tensor, g: Tensor) -> Tensor:
     Guarantees:
         Not below the true value, however much the terms cancel or underflow; infinite where they
         are not finite, or their sum leaves the numbers there are. By the compiled kernel, a
-        record's norm is the same to the last bit, whoever and however many the others are.
+        record's norm is the same to the last bit, whoever and however many the others are, unless
+        denormals are flushed, which torch tells one of its threads only.
     """
     if kernel_takes(x, g):
         return _in_one_pass(x, g, None)

@@ -380,3 +380,11 @@ def test_a_causal_hint_needs_its_mask() -> None:
 
     caught = refused(call, torch.randn(RECORDS, TARGET, WIDTH))
     assert "is_causal=True: is a hint about attn_mask" in str(caught.value)
+
+
+def test_weights_of_another_width_are_refused_as_torch_does() -> None:
+    x, packed, out = torch.randn(5, 3, 16), torch.randn(96, 16), torch.randn(16, 32)
+    with pytest.raises((ValueError, RuntimeError)):
+        multi_head_attention_forward(
+            x, x, x, 16, 2, packed, None, None, None, False, 0.0, out, None, need_weights=False
+        )

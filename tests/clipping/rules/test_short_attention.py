@@ -199,7 +199,18 @@ def test_it_refuses_what_does_not_fit() -> None:
             attend_backward(*changed, zeros(2, 5, 48), *sizes)
     with pytest.raises(ValueError, match="must be"):
         attend_backward(*right, zeros(2, 5, 16), *sizes)
-    for position, number in ((0, -2), (0, 1), (1, 0), (1, 129), (2, 0), (3, 0), (3, 12), (5, 0)):
+    for position, number in (
+        (0, -2),
+        (0, 1),
+        (0, 2**62 + 2),
+        (2, 2**60 + 2),
+        (1, 0),
+        (1, 129),
+        (2, 0),
+        (3, 0),
+        (3, 12),
+        (5, 0),
+    ):
         changed = [*sizes[:position], number, *sizes[position + 1 :]]
         with pytest.raises(ValueError, match="must be"):
             attend(*right, *changed)

@@ -43,7 +43,7 @@ def short_attention(packed: Tensor, heads: int) -> Tensor:
 
     Guarantees:
         A record's outputs and gradients are the same to the last bit, whoever and however many the
-        others are.
+        others are; gradients that are to be differentiated again are torch's.
     """
     if has_torch_function((packed,)):
         found: Tensor = handle_torch_function(short_attention, (packed,), packed, heads)
