@@ -8,7 +8,7 @@ enum { ROWS = 3, COLUMNS = 4, TILES = ROWS * COLUMNS };
 /* A lane adds RUN / LANES products in single precision, then CHUNK / RUN such sums, and what follows
    is in double: so few roundings on the way of a product that the guard can be a bound for all of
    them, and none more however long the vectors are. */
-enum { RUN = (12 - ROUNDS_PRODUCTS) * LANES, CHUNK = 3 * RUN };
+enum { RUN = (12 - 2 * ROUNDS_PRODUCTS) * LANES, CHUNK = 3 * RUN };
 /* Positions in a block: a chunk of all of them stays in the second-level cache. So many of them
    stay in the first while the others pass by. */
 enum { BLOCK = 6 * TILES, STRIP = 3 * COLUMNS };
