@@ -65,9 +65,9 @@ def multi_head_attention_forward(
         x = _for_each_record(query.transpose(0, 1), like)
         packed = F.linear(x, weights, in_proj_bias)
         optional = (attn_mask, key_padding_mask, bias_k, bias_v, static_k, static_v)
+        bare = packed.shape[-1] == 3 * width and all(given is None for given in optional)
         plain = not (need_weights or causal or add_zero_attn or dropout > 0.0)
-        plain = plain and packed.shape[-1] == 3 * width
-        if plain and all(given is None for given in optional) and takes(packed, num_heads):
+        if bare and plain and takes(packed, num_heads):
             mixed = short_attention(packed, num_heads)
             return F.linear(mixed, out_proj_weight, out_proj_bias).transpose(0, 1), None
         q, k, v = packed.split(width, -1)
