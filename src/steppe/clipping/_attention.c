@@ -236,10 +236,14 @@ static void mix_backward(const float *packed, const float *shares, const float *
              out + at.value, row, 1.0f, &next_grad);
 }
 
-static int usable(Shape shape, int threads)
+/* Whether the kernel takes such a shape, of which `padded` is known from then on. */
+static int usable(Shape *shape, int threads)
 {
-    return shape.records >= 0 && shape.positions > 0 && shape.positions <= LONGEST && shape.heads > 0
-           && shape.width > 0 && shape.width <= WIDEST && shape.width % LANES == 0 && threads > 0;
+    if (shape->records < 0 || shape->positions <= 0 || shape->positions > LONGEST || shape->heads <= 0
+        || shape->width <= 0 || shape->width > WIDEST || shape->width % LANES || threads <= 0)
+        return 0;
+    shape->padded = (shape->positions + LANES - 1) / LANES * LANES;
+    return 1;
 }
 
 /* Whether a buffer holds so many float32. In double, which does not begin again at zero. */
@@ -259,12 +263,6 @@ static PyObject *answer(int right)
     return NULL;
 }
 
-static Shape filled_up(Shape shape)
-{
-    shape.padded = (shape.positions + LANES - 1) / LANES * LANES;
-    return shape;
-}
-
 static int fit(Shape shape, const Py_buffer *packed, const Py_buffer *shares, const Py_buffer *mixed)
 {
     double numbers = (double)shape.records * (double)shape.heads * (double)shape.positions;
@@ -282,8 +280,7 @@ static PyObject *attend(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "y*w*w*nnnnfi", &packed, &shares, &mixed, &shape.records,
                           &shape.positions, &shape.heads, &shape.width, &shape.scale, &threads))
         return NULL;
-    shape = filled_up(shape);
-    int right = usable(shape, threads) && fit(shape, &packed, &shares, &mixed);
+    int right = usable(&shape, threads) && fit(shape, &packed, &shares, &mixed);
     if (right) {
         Py_BEGIN_ALLOW_THREADS
 #pragma omp parallel for num_threads(threads) schedule(static)
@@ -306,8 +303,7 @@ static PyObject *attend_backward(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "y*y*y*w*nnnnfi", &packed, &shares, &grad, &out, &shape.records,
                           &shape.positions, &shape.heads, &shape.width, &shape.scale, &threads))
         return NULL;
-    shape = filled_up(shape);
-    int right = usable(shape, threads) && fit(shape, &packed, &shares, &grad)
+    int right = usable(&shape, threads) && fit(shape, &packed, &shares, &grad)
                 && out.len == packed.len && (size_t)out.buf % 4 == 0;
     if (right) {
         Py_BEGIN_ALLOW_THREADS
