@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from steppe.clipping.rules.embedding_slots import Rows
-from steppe.clipping.slots import Kept, OwnRows, Slot
+from steppe.clipping.slots import Kept, OwnRows, Slot, reduced_to
 
 Pair = tuple[Tensor, Slot]
 
@@ -36,7 +36,7 @@ def shortened(shared: Tensor, slot: Slot) -> Pair:
     if made.name() == "EmbeddingBackward0" and not made._saved_scale_grad_by_freq:
         return leaf, _through_lookup(made, leaf, slot)
     if made.name() == "ExpandBackward0" and isinstance(slot, OwnRows):
-        return leaf, Kept(_reduced_to(leaf, slot.gradients))
+        return leaf, Kept(reduced_to(leaf.shape, slot.gradients))
     return shared, slot
 
 
@@ -89,13 +89,3 @@ def _through_lookup(made: Any, table: Tensor, slot: Slot) -> Slot:
     )
     padding = made._saved_padding_idx
     return rows.where(rows.indices != padding) if 0 <= padding < len(table) else rows
-
-
-def _reduced_to(leaf: Tensor, gradients: Tensor) -> Tensor:
-    """Undo an expansion: sum over the axes that it made, for each record."""
-    while gradients.ndim - 1 > leaf.ndim:
-        gradients = gradients.sum(1)
-    for axis, size in enumerate(leaf.shape, start=1):
-        if size == 1 and gradients.shape[axis] != 1:
-            gradients = gradients.sum(axis, keepdim=True)
-    return gradients

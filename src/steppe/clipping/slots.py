@@ -83,6 +83,13 @@ def matrix_of(gradients: Tensor) -> Tensor:
     return gradients.unsqueeze(-1).flatten(1)
 
 
+def reduced_to(shape: torch.Size, gradients: Tensor) -> Tensor:
+    """Undo an expansion: every record's gradient, summed over the axes along which a tensor of this
+    shape was repeated."""
+    records, repeated = len(gradients), [1] * (gradients.ndim - 1 - len(shape))
+    return gradients.sum_to_size(records, *repeated, *shape).reshape(records, *shape)
+
+
 class Slot(ABC):
     """The per-record gradients of one shared tensor, in whatever form is cheapest."""
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from steppe.clipping.contact import Contact, Gradients, Output, Use
 from steppe.clipping.rules.arguments import named, only_input
-from steppe.clipping.slots import Kept, OwnRows, wide
+from steppe.clipping.slots import Kept, OwnRows, reduced_to, wide
 from steppe.clipping.tracing import is_marked
 
 
@@ -31,13 +31,11 @@ class Added(Use):
     def backward(
         self, saved: tuple[Tensor, ...], grads: Gradients, needs: tuple[bool, ...]
     ) -> Gradients:
-        (g,), records, shape = grads, self.contact.records, self.weight.shape
+        (g,) = grads
         if g is None:
             return (None,)
-        own = wide(self.contact.output_layout().split(g, records))
-        repeated = [1] * (g.ndim - len(shape))
-        summed = own.sum_to_size(records, *repeated, *shape).reshape(records, *shape)
-        self.slots.append((self.weight, Kept(summed)))
+        own = wide(self.contact.output_layout().split(g, self.contact.records))
+        self.slots.append((self.weight, Kept(reduced_to(self.weight.shape, own))))
         return (g,)
 
 
