@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
@@ -17,8 +17,7 @@ from steppe.clipping.of_torch import HOOKS_EVERYWHERE, hooks_of
 from steppe.clipping.physical import fitting_physical_batch
 from steppe.clipping.pieces import require_zeros_taken
 from steppe.clipping.probing import Report, probe
-from steppe.clipping.probing.shift import padding_by_table
-from steppe.errors import IsolationError, MisuseError, SteppeError
+from steppe.errors import IsolationError, MisuseError
 
 # Forms of a batch that are probed in a run. A probe takes up to seconds; and shapes without end are
 # mostly those of the longest record in the batch, which is private.
@@ -37,15 +36,21 @@ class Probed:
         engine: told where the records lie, and how many to take at once if nobody said.
         example: a batch of the data without records.
         batch_size: how many records a step takes on average, those that fill it up included.
+        isolation: how it is to be known that records stand alone, see `ISOLATION`.
 
     Guarantees:
         No value of a batch is read: its structure, types and shapes are all that a probe sees.
     """
 
     def __init__(
-        self, model: nn.Module, engine: ClippedSum, example: Any, batch_size: float
+        self,
+        model: nn.Module,
+        engine: ClippedSum,
+        example: Any,
+        batch_size: float,
+        isolation: str = "proven",
     ) -> None:
-        self._model, self._engine = model, engine
+        self._model, self._engine, self._isolation = model, engine, isolation
         many = crowd(batch_size)
         self._crowd = min(many, engine.physical_batch or many)
         # Data lie on the host, and a loop moves its batches to where the weights are.
@@ -81,12 +86,14 @@ class Probed:
         return self._reports[state, form]
 
     def look_again(self) -> None:
-        """Probe again where the model is now, see `second_look`."""
+        """Prove again where the model is now, see `proven_again`."""
         now = state_of(self._model)
         for (state, form), known in list(self._reports.items()):
-            if state == now:
-                look = functools.partial(self._probe, self._batches[form], crowd=0)
-                self._reports[state, form] = second_look(known, look)
+            if state == now and known.isolation == "proven":
+                self._reports[state, form] = proven_again(
+                    known, self._model, self._engine.objective, self._batches[form]
+                )
+                self._engine.passes.paths = self._reports[state, form].paths
 
     def _probe(self, batch: Any, crowd: int) -> Report:
         trained = {n: p for n, p in self._engine.parameters.items() if p.requires_grad}
@@ -95,13 +102,22 @@ class Probed:
                 "model=no trainable weights: must have some in every step; set requires_grad on "
                 "what to train."
             )
-        return probe(self._model, trained, self._engine.objective, batch, company=crowd)
+        return probe(
+            self._model,
+            trained,
+            self._engine.objective,
+            batch,
+            company=crowd,
+            isolation=self._isolation,
+            each=self._engine.each,
+        )
 
     def expect(self, parts: Sequence[Any]) -> None:
         """Make the engine ready for parts of a batch, or for the data's own form without any."""
         engine = self._engine
         reports = [self.report(part) for part in parts] or [self.report()]
         engine.passes.layouts = reports[0].layouts
+        engine.passes.paths, engine.passes.look_again = reports[0].paths, self.look_again
         if any(report.layouts != engine.passes.layouts for report in reports):
             raise MisuseError(
                 "parts=of several forms: must go through the model in the same way, and these "
@@ -139,27 +155,38 @@ def crowd(batch_size: float) -> int:
     return max(_CROWD, 2 * math.ceil(batch_size))
 
 
-def second_look(known: Report, look: Callable[[], Report]) -> Report:
-    """What a probe finds during a run: training may have brought a model to where records meet.
+def proven_again(
+    known: Report, model: nn.Module, objective: Callable[[Any], Tensor], batch: Any
+) -> Report:
+    """What is proven of a model during a run: its code may do something else than before.
 
     Args:
-        known: what it found before.
-        look: probes.
+        known: what was found before.
+        model, objective, batch: as for `prove`.
 
     Guarantees:
-        Refuses a model in which they do. What else there may be at weights that were trained, such
-        as losses that are no longer finite, is no reason to stop a run.
+        Refuses a model in which records meet. Paths that were proven stay known.
     """
+    from steppe.isolation import prove
+
     try:
-        return look()
+        proof = prove(model, objective, batch)
     except IsolationError as error:
         error.add_note(
-            "Before the first step nothing of this was to be seen; it came with training, so that "
+            "Before the first step nothing of this was to be seen; it came during the run, so that "
             "earlier steps may have said more than they should. Do not publish this model."
         )
         raise
-    except SteppeError:
-        return known
+    return replace(known, layouts=proof.layouts, paths=(known.paths or frozenset()) | proof.paths)
+
+
+def padding_by_table(model: nn.Module) -> dict[int, int]:
+    """The row that stands for padding, by `id` of the embedding table."""
+    return {
+        id(module.weight): module.padding_idx
+        for module in model.modules()
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.padding_idx is not None
+    }
 
 
 def state_of(model: nn.Module) -> object:

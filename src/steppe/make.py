@@ -20,6 +20,7 @@ from steppe._set_up import (
     warn_of_other_batches,
 )
 from steppe.clipping import ClippedSum, Kernels
+from steppe.clipping.each_record import EachRecord
 from steppe.clipping.probing import require_uncompiled
 from steppe.noise import Source, as_source
 from steppe.plan import Plan
@@ -42,6 +43,7 @@ def make_private(
     classes: int | None = None,
     groups: Sequence[Any] | None = None,
     public: Any = None,
+    isolation: str = "proven",
 ) -> Private:
     """Make a plain PyTorch loop private.
 
@@ -70,6 +72,11 @@ def make_private(
             each group, every record in exactly one.
         public: a batch of records that need no protection, for clips that learn from them (`GEP`).
             The statement says how many.
+        isolation: how it is known that a record's gradient depends on that record alone, which ε
+            rests on. "proven": from the operations of a pass, or the model is refused. "each":
+            records go through the model one at a time, which is slower and takes any model.
+            "probed": a few made-up values are tried, which proves nothing, and the statement says
+            so.
 
     Returns:
         An object that yields batches and takes steps.
@@ -117,6 +124,7 @@ def make_private(
     losses = losses_of(model, plan, loss, objective, augment)
     if physical_batch is not None:
         _validate.positive_integer("physical_batch", physical_batch)
+    _validate.one_of("isolation", isolation, ("proven", "each", "probed"))
     engine = ClippedSum(
         parameters,
         losses,
@@ -126,7 +134,8 @@ def make_private(
         kernels=kernels,
         public=public,
         padded_to=plan.padded_to,
+        each=EachRecord(parameters, model) if isolation == "each" else None,
     )
     refuse_private_as_public(rows, public)
     refuse_modes(engine)
-    return Private(model, optimizer, rows, plan, engine, noise, groups)
+    return Private(model, optimizer, rows, plan, engine, noise, groups, isolation)

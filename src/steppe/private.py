@@ -57,12 +57,13 @@ class Private:
         engine: ClippedSum,
         source: Source,
         groups: Sequence[Any] | None = None,
+        isolation: str = "proven",
     ) -> None:
         self.model, self.optimizer, self.engine = model, optimizer, engine
         self.groups = groups
         self._not_private_reason = source.not_private_reason
         in_a_step = plan.padded_to or plan.batch_size
-        self._probed = Probed(model, engine, rows.example(), in_a_step)
+        self._probed = Probed(model, engine, rows.example(), in_a_step, isolation)
         self._parts: list[Any] = []
         self._offered = (-1, 0)  # the step of the batch that was handed out last, and its records
         self._probed.expect(())
@@ -190,7 +191,11 @@ class Private:
         self._step.load_state_dict(state)
 
     def epsilon(self) -> float:
-        """ε at the plan's δ for the steps taken so far, by PLD; infinite where noise was seeded."""
+        """ε at the plan's δ for the steps taken so far, by PLD; infinite where noise was seeded.
+
+        It holds if a record's clipped gradient depends on that record alone. `report().isolation`
+        says how this is known: "proven" and "isolated" are proofs, "probed" is none.
+        """
         if self._not_private_reason is not None and self.steps_done:
             return math.inf
         return self._step.settled_plan().epsilon_spent(self.steps_done)
@@ -199,7 +204,12 @@ class Private:
         """What the whole plan promises; NOT PRIVATE where the randomness was seeded."""
         promised = self._step.settled_plan().statement(self._not_private_reason)
         public = self.engine.public_records
-        return replace(promised, also_read=self._rows.also_read, public_records=public)
+        return replace(
+            promised,
+            also_read=self._rows.also_read,
+            public_records=public,
+            isolation=self._probed.report().isolation,
+        )
 
     def report(self) -> Report:
         """What the probe found: the layer table, unused weights, memory per record."""

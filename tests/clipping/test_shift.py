@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import torch
+from steppe.clipping.probing.shift import SHIFTS, Shift, shifted
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steppe.clipping import Report, probe
-from steppe.clipping.probing.shift import SHIFTS, Shift, shifted
 from steppe.clipping.probing.sight import Subject
 from steppe.errors import IsolationError
 

@@ -40,6 +40,8 @@ class Statement:
         also_read: what else was read from the data before the run, outside the account.
         public_records: how many records were handed over as public, for the clip to look at.
         fixed_shapes: whether every batch is filled up to the largest one.
+        isolation: how it is known that a record's gradient depends on that record alone: "proven",
+            "isolated" or "probed"; None for a plan without a model.
     """
 
     epsilon: float
@@ -62,6 +64,7 @@ class Statement:
     also_read: tuple[str, ...] = ()
     public_records: int = 0
     fixed_shapes: bool = False
+    isolation: str | None = None
 
     @classmethod
     def of(cls, runs: Sequence[Segments], delta: float, adjacency: str, **facts: Any) -> Statement:
@@ -138,6 +141,7 @@ class Statement:
             "rate": self.rate,
             "cap": self.cap,
             "fixed_shapes": self.fixed_shapes,
+            "isolation": self.isolation,
             "steps": self.steps,
             "noise_multiplier": self.noise_multiplier,
             "sensitivity": self.sensitivity,

@@ -139,7 +139,19 @@ def _assumptions(statement: Statement) -> str:
         if statement.rounded_noise
         else "off: the noise is taken as if it were a real number"
     )
-    return f"Poisson sampling: {coin}{capped}. {held} Floating-point defence {defence}."
+    isolated = _ISOLATION[statement.isolation].format(unit=statement.unit)
+    return f"Poisson sampling: {coin}{capped}. {held} {isolated} Floating-point defence {defence}."
+
+
+_ISOLATION = {
+    None: "That a {unit}'s gradient depends on that {unit} alone is checked when a model is given.",
+    "proven": "That a {unit}'s gradient depends on that {unit} alone is proven from the operations "
+    "of model, loss and hooks.",
+    "isolated": "A {unit}'s gradient depends on that {unit} alone, since each goes through the "
+    "model by itself.",
+    "probed": "That a {unit}'s gradient depends on that {unit} alone was only tried on made-up "
+    "values (probed), not proven: if it does not, ε is false.",
+}
 
 
 def _guarantee(statement: Statement) -> str:

@@ -20,6 +20,7 @@ from steppe.clipping.batches import count
 from steppe.clipping.captured import Captured, Found, Packing, Strengths
 from steppe.clipping.clip import Anchors, Clip, Scaled
 from steppe.clipping.contact import Layouts
+from steppe.clipping.each_record import EachRecord
 from steppe.clipping.kernels import Kernels
 from steppe.clipping.objective import RecordLosses
 from steppe.clipping.passes import Objective, Passes
@@ -49,6 +50,7 @@ class ClippedSum:
         public: a batch of public records, for clips that learn directions from them.
         padded_to: how many rows every batch is filled up to, so that the passes through the model
             have the same shapes for every batch; None leaves batches as they are.
+        each: takes records through the model one at a time; None takes them together.
 
     Guarantees:
         Adding or removing one record moves the sum by at most `clip.sensitivity` in l2 norm, up to
@@ -69,7 +71,9 @@ class ClippedSum:
         kernels: Kernels | None = None,
         public: Any = None,
         padded_to: int | None = None,
+        each: EachRecord | None = None,
     ) -> None:
+        self.each = each
         self.packing = Packing(parameters, l2)
         self.parameters = self.packing.parameters
         self._objective = objective
@@ -110,7 +114,9 @@ class ClippedSum:
 
     def row(self) -> Row | None:
         """The model as a row of layers that needs no tracer, where it is one as it is now."""
-        return None if self.in_mixed_precision else row_of(self._objective)
+        if self.in_mixed_precision or self.each is not None:
+            return None
+        return row_of(self._objective)
 
     def part_of(self, flat: Tensor, name: str) -> Tensor:
         """The piece of a flat vector that belongs to a weight, in its shape."""
@@ -225,7 +231,7 @@ class ClippedSum:
 
         def gradients() -> Iterator[Tensor]:
             for piece, size, _ in pieces(public, self.physical_batch):
-                found = self.passes.slots(objective, piece, size)
+                found = self._captured(objective, piece, size)
                 yield Captured(found, size, 1.0, self.packing).written_out(torch.float32)
 
         return gradients
@@ -235,9 +241,15 @@ class ClippedSum:
         records = count(batch) if records is None else records
         found = None if row is None else row.slots(batch, records, bool(self.packing.pulls))
         if found is None:
-            return self.passes.slots(self._objective, batch, records)
+            return self._captured(self._objective, batch, records)
         self.passes.require_known(found)
         return found
+
+    def _captured(self, objective: Objective, batch: Any, records: int) -> Found:
+        if self.each is None:
+            return self.passes.slots(objective, batch, records)
+        with torch.enable_grad():
+            return self.each.slots(objective, batch, records)
 
 
 def in_hand(out: Buffer) -> Tensor:

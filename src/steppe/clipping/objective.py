@@ -121,7 +121,8 @@ class RecordLosses:
         return values.view(views, records).mean(0)
 
     def _of_outputs(self, output: Any, target: Any) -> Tensor:
-        plain = type(output) is type(target) is Tensor  # others may bring operations of their own
+        # Others may bring operations of their own.
+        plain = _is_plain(output) and _is_plain(target)
         if not (plain and self._meets_no_weight and is_marked(output)):
             return self._single(output, target)
         # A tracer has nothing to find there, and looking takes longer than the loss itself does.
@@ -163,6 +164,14 @@ class RecordLosses:
     def runs_users_code(self) -> bool:
         """Whether some of it is Python that is not torch's own, as the model is now."""
         return self._augment is not None or not (of_torch(self.model) and of_torch(self._loss))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is a tensor of torch's own, or the fake one that stands for it in a proof."""
+    kind = type(value)
+    return kind is Tensor or (
+        kind.__name__ == "FakeTensor" and kind.__module__.startswith("torch.")
+    )
 
 
 def _repeated(tensor: Tensor, views: int) -> Tensor:

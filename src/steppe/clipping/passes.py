@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from steppe.clipping.pullback import pulled_back, shortened
 from steppe.clipping.rules import RULES
 from steppe.clipping.several import added
 from steppe.clipping.tracing import Tracer, is_marked, mark
-from steppe.errors import MisuseError, UnsupportedModelError
+from steppe.errors import IsolationError, MisuseError, UnsupportedModelError
 
 Objective = Callable[[Any], Tensor]
 """Maps a batch to one loss for each record."""
@@ -31,6 +32,11 @@ class Passes:
         kernels: which way each layer shape takes.
         layouts: where the records lie in each operation, as the probe found them; None means
             record axis first everywhere.
+
+    Attributes:
+        paths: the functions that passes call on records, in order, as they were proven; None lets
+            any pass.
+        look_again: proves the model as it is now and renews `paths`.
     """
 
     def __init__(
@@ -38,6 +44,8 @@ class Passes:
     ) -> None:
         self._packing, self._kernels, self._layouts = packing, kernels, layouts
         self._writes_batch: bool | None = None
+        self.paths: frozenset[tuple[Any, ...]] | None = None
+        self.look_again: Callable[[], None] | None = None
 
     @property
     def layouts(self) -> list[Layouts] | None:
@@ -104,6 +112,7 @@ class Passes:
             with tracer:
                 losses = objective(alias)
             check_losses(losses, records)
+            self._require_known_path(tracer)
             tracer.require_whole()
             self._note_writes([version(tensor) for tensor in tensors] != before)
             if tracer.uses:
@@ -111,6 +120,16 @@ class Passes:
                     use.slots = []  # left by a gradient that the objective took inside
                 backward_to(ANCHOR, losses)  # and so to every contact
         return tracer
+
+    def _require_known_path(self, tracer: Tracer) -> None:
+        """What runs must be what was proven; code may have changed since, or been told apart."""
+        if self.paths is None:
+            return
+        path = tuple(tracer.calls)
+        if path not in self.paths and self.look_again is not None:
+            self.look_again()
+        if path not in self.paths:
+            raise _unknown_path(path, self.paths)
 
     def _for_model(self, batch: Any) -> Any:
         """The batch under new names, marked as records; the caller's own tensors stay unmarked.
@@ -137,6 +156,18 @@ class Passes:
                 "for the first time after others; work on a copy (x = x.clone())."
             )
         self._writes_batch = written or bool(self._writes_batch)
+
+
+def _unknown_path(path: Sequence[Any], known: frozenset[tuple[Any, ...]]) -> IsolationError:
+    other = min(known, key=lambda calls: abs(len(calls) - len(path)))
+    pairs = itertools.zip_longest(path, other)
+    found = next((pair[0] or pair[1] for pair in pairs if pair[0] is not pair[1]), None)
+    name = getattr(found, "__name__", str(found))
+    return IsolationError(
+        f"forward pass=other operations than proven, from {name!r} on: must call the same "
+        "functions of torch for all records and all batches; take out what looks at values, at the "
+        "number of records, or at whether it is being traced."
+    )
 
 
 def check_losses(losses: Any, records: int) -> None:

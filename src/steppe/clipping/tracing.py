@@ -104,6 +104,7 @@ class Tracer(TorchFunctionMode):
 
     Attributes:
         uses: the contacts of this batch, in order.
+        calls: the functions that were called on records, in order; those of a rewrite are not.
     """
 
     def __init__(
@@ -119,6 +120,8 @@ class Tracer(TorchFunctionMode):
         super().__init__()
         self.records = records
         self.uses: list[Use] = []
+        self.calls: list[Any] = []
+        self._rewriting = False
         self._rules = rules
         self._layouts = layouts
         self._kernels = kernels or Kernels()
@@ -139,10 +142,11 @@ class Tracer(TorchFunctionMode):
             _sort(kwargs.values(), inputs, shared)
         if not inputs:
             return func(*args, **kwargs)
+        if not self._rewriting:
+            self.calls.append(func)
         if shared and torch.is_grad_enabled():
             if (rewrite := self._rules.rewrites.get(func)) is not None:
-                with self:
-                    return rewrite(*args, **kwargs)
+                return self._rewritten(rewrite, args, kwargs)
             if self._capture:
                 output = self._contact(func, args, kwargs, tuple(inputs), tuple(shared))
             else:
@@ -153,6 +157,15 @@ class Tracer(TorchFunctionMode):
         if func is Tensor.__setitem__:
             mark(args[0])
         return output
+
+    def _rewritten(self, rewrite: Rewrite, args: Any, kwargs: dict[str, Any]) -> Any:
+        """The same in smaller calls. How they are chosen is ours, and no part of the model."""
+        outer, self._rewriting = self._rewriting, True
+        try:
+            with self:
+                return rewrite(*args, **kwargs)
+        finally:
+            self._rewriting = outer
 
     def _contact(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -13,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from steppe._around_step import refuse_modes
 from steppe._dice import Dice
-from steppe._probed import LOOK_AGAIN, crowd, form_of, second_look, state_of
+from steppe._probed import LOOK_AGAIN, crowd, form_of, proven_again, state_of
 from steppe._set_up import warn_of_unused
 from steppe.clipping import ClippedSum, Report, probe
 from steppe.clipping.tracing import Tracer
@@ -132,10 +131,9 @@ class TracedForward:
         now and then again."""
         example = self._axis.swapped(arguments)
         setting = state_of(self._module), form_of(example)
-        look = functools.partial(self._probe, example)
         if setting not in self._reports:
             self._engine.packing.require_sizes()
-            found = self._reports[setting] = look()
+            found = self._reports[setting] = self._probe(example)
             unused, detached = (
                 [name for name in names if name not in self._warned]
                 for names in (found.unused, found.detached)
@@ -143,9 +141,16 @@ class TracedForward:
             self._warned.update(unused, detached)
             warn_of_unused(unused, detached, level=8)  # where the module was called
         elif self._passes in LOOK_AGAIN:
-            self._reports[setting] = second_look(self._reports[setting], look)
+            self._reports[setting] = self._proven_again(self._reports[setting], example)
         self._passes += 1
         self._engine.passes.layouts = self._reports[setting].layouts
+
+    def _proven_again(self, known: Report, example: Any) -> Report:
+        self._probing = True
+        try:
+            return proven_again(known, self._module, self._engine.objective, example)
+        finally:
+            self._probing = False
 
     def _probe(self, example: Any) -> Report:
         trained = {n: p for n, p in self._engine.parameters.items() if p.requires_grad}

@@ -1,18 +1,17 @@
 """Before the first step: does every record stand alone, and are its gradients right?
 
-A per-record bound means nothing if one record's output depends on another. The probe replaces one
-made-up record at a time, and leaves one out, and looks at what moves: in the losses and gradients
-(isolation), in every operation that uses a weight (where the records lie), in weights and buffers
-(nothing made from records may be written there). It compares the engine's gradients with autograd's
-own. It does so at the weights that training starts from and beside them, where nothing is hidden
-behind zeros. No private value is read.
+A per-record bound means nothing if one record's gradient depends on another. That it does not is
+proven from the operations of a pass (`steppe.isolation`), whatever the values are. A second
+opinion tries values: the engine's gradients are compared with autograd's own, record by record, and
+a record that holds infinities, NaN or the largest numbers must leave the others as they are. Where
+there is no proof, "probed" replaces one made-up record at a time and looks at what moves. No
+private value is read.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -20,21 +19,19 @@ from torch import Tensor, nn
 
 from steppe._global_seeds import global_seeds_kept
 from steppe._text import first_line
+from steppe.clipping.batches import tensors_in
 from steppe.clipping.contact import Layouts
+from steppe.clipping.each_record import EachRecord
 from steppe.clipping.probing.agreement import (
-    require_alone,
-    require_deaf_gradients,
+    require_deaf_to_extremes,
     require_right_gradients,
 )
-from steppe.clipping.probing.chance import require_no_mixing_by_chance
-from steppe.clipping.probing.company import require_no_company, require_no_crowd
 from steppe.clipping.probing.compiled import require_uncompiled as require_uncompiled
-from steppe.clipping.probing.isolation import Locator
+from steppe.clipping.probing.replacement import located
+from steppe.clipping.probing.report import ISOLATION as ISOLATION
 from steppe.clipping.probing.report import Report as Report
 from steppe.clipping.probing.report import Row as Row
 from steppe.clipping.probing.report import row
-from steppe.clipping.probing.rounds import one_round
-from steppe.clipping.probing.shift import SHIFTS, START, Shift, shifted
 from steppe.clipping.probing.sight import (
     Sight,
     Subject,
@@ -49,19 +46,13 @@ from steppe.clipping.probing.synthetic import (
     synthetic,
     with_any_integers,
     with_both_integers,
-    with_other_record,
 )
-from steppe.clipping.probing.values import require_deaf_to_values
 from steppe.errors import SteppeError, UnsupportedModelError
 
 _RECORDS = 3
-_MORE = 5  # what does not move shows its record axis by growing
-_COMPANY = 11  # records that one is compared in and without: some code begins to mix at a few
+_MANY = 64  # records that one is followed among, if no more go through the model at once
 _ROOM = 320 * 2**20  # bytes of activations; no physical batch that is chosen here holds more
 _SEED = 20_170
-# From the seed on. No round has drawn these, and the first number of each generator comes within
-# 0.012 of both ends of [0, 1): most coins are tossed first, and show both sides.
-_OTHER_NUMBERS = 471
 
 
 def probe(
@@ -70,7 +61,9 @@ def probe(
     objective: Callable[[Any], Tensor],
     example: Any,
     *,
-    company: int = _COMPANY,
+    company: int = _MANY,
+    isolation: str = "proven",
+    each: EachRecord | None = None,
 ) -> Report:
     """Check a model and its objective on made-up records.
 
@@ -79,12 +72,14 @@ def probe(
         parameters: the weights to train, by name.
         objective: maps a batch to one loss for each record.
         example: a batch whose shapes and types are copied; its values are not used.
-        company: among how many records one must be as it is without them: as many as go through the
-            model at once, since some code begins to mix at its own number. At least 11 are taken,
-            and more as far as 320 MB of activations go.
+        company: about how many records go through the model at once.
+        isolation: "proven", from the operations of a pass; "each", where records are taken one at
+            a time; or "probed", on values alone.
+        each: what takes them one at a time.
 
     Raises:
-        IsolationError: a record's result depends on another one, or a weight or buffer is written.
+        IsolationError: a record's result depends on another one, or a weight or buffer is written,
+            or it can not be proven that nothing of this happens.
         UnsupportedModelError: a weight is used where the engine cannot see it, or the engine's
             gradients differ from autograd's.
 
@@ -96,90 +91,22 @@ def probe(
     with global_seeds_kept():
         style, first = _first_finite(subject, example, generator)
         attributes = _attributes_note(model)
-        locator = Locator(first)
-        place = START
-        # Each round has random numbers of its own: some models mix records only now and then.
-        for number, shift in enumerate((START, *SHIFTS)):
-            batch = synthetic(example, _RECORDS, generator, style)
-            others = [
-                with_other_record(batch, i, generator, style, uniform=number % 2 == 1)
-                for i in range(_RECORDS)
-            ]
-            place = one_round(subject, batch, others, _SEED + number, locator, shift)
-        if locator.ambiguous:
-            more = synthetic(example, _MORE, generator, style)
-            with _any_number(_MORE):
-                locator.recount(look(subject, more, _SEED))
-        layouts = locator.layouts()
-        among = synthetic(example, _COMPANY, generator, style)
-        note, reaching = _require_agreement(subject, batch, others, among, layouts, place)
-        with shifted(subject, place):
-            require_no_mixing_by_chance(subject, batch, others, _SEED + _OTHER_NUMBERS)
-            untried = require_deaf_to_values(subject, batch, generator, _SEED, locator)
-            require_deaf_gradients(subject, batch, layouts, _SEED)
-            crowd = min(company, _ROOM // _bytes_per_record(first))
-            if crowd > _COMPANY:
-                with _any_number(crowd):
-                    many = synthetic(example, crowd, generator, style)
-                    require_no_crowd(subject, many, layouts, _SEED)
-    notes = [note, untried, attributes, _zeros_note(place)]
-    return _report(first, parameters, locator.layouts(), reaching, notes)
+        batch = synthetic(example, _RECORDS, generator, style)
+        paths = None
+        if each is not None:
+            each.choose(objective, batch)
+            return _one_at_a_time(each, parameters, batch, attributes)
+        if isolation == "proven":
+            from steppe.isolation import prove  # late: what it needs of torch takes a while
 
-
-def _zeros_note(place: Shift | None) -> str | None:
-    if place is not None and not place.keep_zeros:
-        return None
-    return (
-        "the model does not run beside the weights that it starts from: what lies behind those "
-        "that are zero was not checked"
-    )
-
-
-def _require_agreement(
-    subject: Subject,
-    batch: Any,
-    others: list[Any],
-    among: Any,
-    layouts: list[Layouts],
-    place: Shift | None,
-) -> tuple[str | None, frozenset[str]]:
-    """The checks of gradients, where autograd's own are finite.
-
-    Returns:
-        Why a check could be made in part only, or None; and the weights that reach the loss.
-    """
-    for here in dict.fromkeys((place, START)):
-        with shifted(subject, here):
-            require_steady(subject, batch, _SEED)
-            reaching = require_right_gradients(subject, batch, layouts, _SEED)
-            if reaching is None:
-                continue
-            require_alone(subject, batch, others, layouts, _SEED)
-            with _any_number(_COMPANY):
-                parts = slice(1, None), slice(None, -1), slice(None, 3)
-                note = require_no_company(subject, among, layouts, _SEED, parts)
-            with _any_number(1):
-                require_no_company(subject, among, layouts, _SEED, (slice(None, 1),))
-            return note, reaching
-    raise UnsupportedModelError(
-        "gradients=not finite: must be numbers on inputs from N(0, 1) or [0, 1) with labels 0 and "
-        "1; check the scale of the initial weights, and roots and logarithms near zero."
-    )
-
-
-@contextmanager
-def _any_number(records: int) -> Iterator[None]:
-    """Refuse a model that fails for want of the number of records it was written for."""
-    try:
-        yield
-    except SteppeError:
-        raise
-    except Exception as error:  # whatever the model or the loss says
-        raise UnsupportedModelError(
-            f"records={records}: model and loss must take any number of them, because batches are "
-            f"drawn at random, and said: {first_line(error).rstrip('.')}; take the size of the "
-            "batch from its tensors, and name the axes to squeeze."
-        ) from error
+            proof = prove(model, objective, example, company)
+            layouts, paths = proof.layouts, proof.paths
+        else:
+            layouts = located(subject, example, first, generator, style, _SEED)
+        require_steady(subject, batch, _SEED)
+        reaching = require_right_gradients(subject, batch, layouts, paths, _SEED)
+        require_deaf_to_extremes(subject, batch, layouts, paths, _SEED)
+    return _report(first, parameters, layouts, reaching, attributes, isolation, paths)
 
 
 def _report(
@@ -187,7 +114,9 @@ def _report(
     parameters: Mapping[str, Tensor],
     layouts: list[Layouts],
     reaching: frozenset[str],
-    notes: list[str | None],
+    note: str | None,
+    isolation: str,
+    paths: frozenset[tuple[Any, ...]] | None,
 ) -> Report:
     names = {id(p): name for name, p in parameters.items()}
     rows = [row(c, path, names) for c, path in zip(sight.contacts, sight.paths, strict=True)]
@@ -197,9 +126,23 @@ def _report(
         rows,
         tuple(name for name in parameters if name not in used),
         _bytes_per_record(sight),
-        tuple(note for note in notes if note is not None),
+        () if note is None else (note,),
         tuple(name for name in parameters if name in used - reaching),
+        isolation,
+        paths,
     )
+
+
+def _one_at_a_time(
+    each: EachRecord, parameters: Mapping[str, Tensor], batch: Any, note: str | None
+) -> Report:
+    """The layer table where every record has a pass of its own: all weights take that way."""
+    why = each.why and f": {each.why}"
+    way = f"Records go through the model {each.way}{why}"
+    rows = [Row("model", each.way, way, (name,), p.numel()) for name, p in parameters.items()]
+    held = sum(p.numel() * p.element_size() for p in parameters.values())
+    held += sum(t[0].numel() * t.element_size() for t in tensors_in(batch))
+    return Report([], rows, (), held, () if note is None else (note,), (), "isolated")
 
 
 def _bytes_per_record(sight: Sight) -> int:

@@ -6,6 +6,9 @@ another's gradient.
 
 from __future__ import annotations
 
+import functools
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,7 +16,7 @@ from torch import Tensor
 
 from steppe._global_seeds import seed_everything
 from steppe._text import first_line
-from steppe.clipping.batches import count, each
+from steppe.clipping.batches import count, each, tensors_in
 from steppe.clipping.captured import Found
 from steppe.clipping.contact import Layouts
 from steppe.clipping.engine import ClippedSum
@@ -29,21 +32,23 @@ from steppe.errors import IsolationError, SteppeError, UnsupportedModelError
 _TOLERANCE = 2e-3
 
 
+Paths = frozenset[tuple[Any, ...]] | None
+
+
 def require_right_gradients(
-    subject: Subject, batch: Any, layouts: list[Layouts], seed: int
-) -> frozenset[str] | None:
+    subject: Subject, batch: Any, layouts: list[Layouts], paths: Paths, seed: int
+) -> frozenset[str]:
     """The engine's norms and sums against autograd's, on the same random numbers.
 
     Returns:
-        The weights that reach the loss, by name. None where autograd's own gradients are not
-        finite, and nothing can be compared.
+        The weights that reach the loss, by name.
     """
     factors = torch.tensor([1.0, -0.5, 2.0], device=subject.device)
     try:
         norms, total, reaching = _by_autograd(subject, batch, factors, seed)
         if not bool(torch.isfinite(norms).all()):
-            return None
-        found_norms, found_total = _by_engine(subject, batch, layouts, factors, seed)
+            raise _not_finite()
+        found_norms, found_total = _by_engine(subject, batch, layouts, paths, factors, seed)
     except SteppeError:
         raise
     except Exception as error:  # whatever torch or the model says
@@ -67,43 +72,55 @@ def require_right_gradients(
     return reaching
 
 
-def require_alone(
-    subject: Subject, batch: Any, replaced: list[Any], layouts: list[Layouts], seed: int
+def require_deaf_to_extremes(
+    subject: Subject, batch: Any, layouts: list[Layouts], paths: Paths, seed: int
 ) -> None:
-    """A record's gradient must not move when another one is replaced."""
-    base = norms_of(subject, batch, layouts, seed)
-    for which, other in enumerate(replaced):
-        moved = norms_of(subject, other, layouts, seed)
-        _require_others_same(subject, base, moved, which)
+    """A record of infinities, NaN or the largest numbers must leave the others' gradients alone.
 
-
-def require_deaf_gradients(subject: Subject, batch: Any, layouts: list[Layouts], seed: int) -> None:
-    """Nor when it grows: a batch's gradient that is cut to a norm follows its largest record.
-
-    Records so large are left out where model or loss do not take them.
+    Numbers that model or loss do not take are left out.
     """
-    base = norms_of(subject, batch, layouts, seed)
+    numbers = [t for t in tensors_in(batch) if t.is_floating_point()]
+    if not numbers:
+        return
+    base = norms_of(subject, batch, layouts, paths, seed)
+    for name, value in _EXTREMES.items():
+        extreme = each(functools.partial(_with_extreme, value=value), batch)
+        moved = _norms_if_taken(subject, extreme, layouts, paths, seed)
+        if moved is not None:
+            require_same_norms(subject, base[:, 1:], moved[:, 1:], f"another one held {name}")
+
+
+def _norms_if_taken(
+    subject: Subject, batch: Any, layouts: list[Layouts], paths: Paths, seed: int
+) -> Tensor | None:
     try:
-        moved = norms_of(subject, each(_loud, batch), layouts, seed)
+        return norms_of(subject, batch, layouts, paths, seed)
     except SteppeError:
         raise
-    except Exception:  # an assertion, say
-        return
-    _require_others_same(subject, base, moved, 0)
+    except Exception:  # an assertion, say: such records would stop a step too
+        return None
 
 
-def _loud(tensor: Tensor) -> Tensor:
-    """The first record many times as large, where records are numbers."""
+_EXTREMES: dict[str, Callable[[torch.finfo], float]] = {
+    "inf": lambda info: math.inf,
+    "NaN": lambda info: math.nan,
+    "the largest number": lambda info: info.max,
+}
+
+
+def _with_extreme(tensor: Tensor, value: Callable[[torch.finfo], float]) -> Tensor:
     if not tensor.is_floating_point():
         return tensor
     changed = tensor.clone()
-    changed[0] *= 1e4
+    changed[0] = value(torch.finfo(tensor.dtype))
     return changed
 
 
-def _require_others_same(subject: Subject, base: Tensor, moved: Tensor, which: int) -> None:
-    kept = [i for i in range(base.shape[1]) if i != which]
-    require_same_norms(subject, base[:, kept], moved[:, kept], "another one was replaced")
+def _not_finite() -> UnsupportedModelError:
+    return UnsupportedModelError(
+        "gradients=not finite: must be numbers on inputs from N(0, 1) or [0, 1) with labels 0 and "
+        "1; check the scale of the initial weights, and roots and logarithms near zero."
+    )
 
 
 def require_same_norms(subject: Subject, wanted: Tensor, found: Tensor, when: str) -> None:
@@ -133,32 +150,39 @@ def _slack(parameter: Tensor) -> float:
     return max(1.0, ratio / 500)
 
 
-def _engine(subject: Subject, layouts: list[Layouts]) -> ClippedSum:
-    kernels = Kernels(measure=False)
-    return ClippedSum(
-        subject.parameters, subject.objective, Flat(), layouts=layouts, kernels=kernels
-    )
-
-
-def _slots(subject: Subject, batch: Any, layouts: list[Layouts]) -> Found:
+def _slots(subject: Subject, batch: Any, layouts: list[Layouts], paths: Paths) -> Found:
     """The gradients by the way that a step takes."""
-    engine = _engine(subject, layouts)
+    engine = ClippedSum(
+        subject.parameters,
+        subject.objective,
+        Flat(),
+        layouts=layouts,
+        kernels=Kernels(measure=False),
+    )
+    engine.passes.paths = paths
     return engine.slots(batch, row=engine.row())
 
 
-def norms_of(subject: Subject, batch: Any, layouts: list[Layouts], seed: int) -> Tensor:
+def norms_of(
+    subject: Subject, batch: Any, layouts: list[Layouts], paths: Paths, seed: int
+) -> Tensor:
     """‖Gᵢ‖ by weight and record, as the engine sees it."""
     place = {id(leaf): i for i, leaf in enumerate(subject.parameters.values())}
     norms = torch.zeros(len(place), count(batch), dtype=torch.float64, device=subject.device)
     seed_everything(seed)
     with torch.no_grad(), unchanged(subject.model):
-        for leaf, slot in _slots(subject, batch, layouts):
+        for leaf, slot in _slots(subject, batch, layouts, paths):
             norms[place[id(leaf)]] = slot.squared_norms().double().sqrt()
     return norms
 
 
 def _by_engine(
-    subject: Subject, batch: Any, layouts: list[Layouts], factors: Tensor, seed: int
+    subject: Subject,
+    batch: Any,
+    layouts: list[Layouts],
+    paths: Paths,
+    factors: Tensor,
+    seed: int,
 ) -> tuple[Tensor, list[Tensor]]:
     """Norms (weight, record) and Σᵢ factorᵢ gᵢ, the engine's way."""
     leaves = list(subject.parameters.values())
@@ -169,7 +193,7 @@ def _by_engine(
     total = [leaf.new_zeros(leaf.shape, dtype=wide_dtype(leaf)) for leaf in leaves]
     seed_everything(seed)
     with torch.no_grad(), unchanged(subject.model):
-        for leaf, slot in _slots(subject, batch, layouts):
+        for leaf, slot in _slots(subject, batch, layouts, paths):
             i = place[id(leaf)]
             norms[i] = slot.squared_norms().double().sqrt()
             slot.add_(total[i].view(-1), factors.to(total[i].dtype), NOBODY)

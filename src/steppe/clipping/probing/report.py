@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 from steppe.clipping.contact import Contact, Layouts
+
+ISOLATION = {
+    "proven": "proven from the operations",
+    "isolated": "by construction, records go through the model one at a time",
+    "probed": "only tried on values (probed)",
+}
+"""How it is known that a record's gradient depends on that record alone, in words."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,9 @@ class Report:
         bytes_per_record: activations and output gradients that one record keeps alive.
         notes: checks that could not be made, in words.
         detached: trained weights that records use and that no gradient comes back to.
+        isolation: how it is known that records stand alone: "proven" from the operations,
+            "isolated" by taking them one at a time, or "probed" on values.
+        paths: the functions that passes call on records, where these were proven.
     """
 
     layouts: list[Layouts]
@@ -40,6 +51,8 @@ class Report:
     bytes_per_record: int
     notes: tuple[str, ...] = ()
     detached: tuple[str, ...] = ()
+    isolation: str = "proven"
+    paths: frozenset[tuple[Any, ...]] | None = None
 
     def __str__(self) -> str:
         """The layer table, for reading."""
@@ -53,7 +66,9 @@ class Report:
         widths = [max(len(line[i]) for line in [head, *lines]) for i in range(len(head))]
         text = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in [head, *lines]]
         memory = f"memory: {self.bytes_per_record / 2**20:.2f} MB a record"
-        return "\n".join([*text, memory, *(f"note: {note}" for note in self.notes)])
+        isolation = f"isolation: {ISOLATION[self.isolation]}"
+        notes = (f"note: {note}" for note in self.notes)
+        return "\n".join([*text, memory, isolation, *notes])
 
 
 def row(contact: Contact, path: tuple[str, str], names: Mapping[int, str]) -> Row:

@@ -62,7 +62,7 @@ def _substitute(value: Any, table: dict[int, Tensor]) -> Any:
     return value
 
 
-def _out_of_place(contact: Contact) -> Callable[..., Any]:
+def out_of_place(contact: Contact) -> Callable[..., Any]:
     """The same operation, leaving its first argument alone."""
     if not contact.in_place:
         return contact.function
@@ -88,7 +88,7 @@ class Fallback(Use):
 
     def __init__(self, contact: Contact) -> None:
         super().__init__(contact)
-        self._operation = _out_of_place(contact)
+        self._operation = out_of_place(contact)
         self._name = getattr(self._operation, "__name__", "").strip("_")
         # One entry for each distinct tensor: the same one may appear twice in a call.
         self._shared = list({id(t): t for t in contact.shared}.values())

@@ -1,0 +1,131 @@
+"""What is said where isolation is not proven: what was found, what must hold, what to do."""
+
+from __future__ import annotations
+
+from steppe.errors import IsolationError, UnsupportedModelError
+from steppe.isolation.watch import BACKWARD, Finding
+
+_READS = {
+    "Python reads a value": "must not be read by Python, which may then do something else",
+    "a shape that values decide": "must not decide shapes",
+}
+
+
+def stopped(finding: Finding) -> IsolationError:
+    """A value was needed that no pass may need."""
+    return IsolationError(
+        f"{finding.place}: values made from records {_READS[finding.detail]}, and one record could "
+        "change what happens to all; decide with torch.where on each record."
+    )
+
+
+def mixes(finding: Finding, layer: str | None) -> IsolationError:
+    """Records meet before the loss, or in it."""
+    del layer
+    if finding.kind == "no rule":
+        return no_rule(finding)
+    if finding.kind == "carries":
+        return keeps(finding)
+    if finding.layer in (None, BACKWARD):
+        return IsolationError(
+            f"loss=mixes records in {finding.place}: must compare every record's output with its "
+            "own target alone; give output and target one shape, since (records, 1) beside "
+            "(records,) makes all pairs of records, and take no mean or maximum over the records."
+        )
+    remedy = (
+        "call eval() on it after model.train() to keep the statistics that it has learnt, or put "
+        "GroupNorm in its place with steppe.fix(model)"
+        if "BatchNorm" in finding.layer
+        else "use GroupNorm or LayerNorm in place of batch statistics (steppe.fix(model)), and no "
+        "operation across the batch"
+    )
+    return IsolationError(
+        f"layer={finding.layer!r}: must treat every record alone, and {_of(finding)} mixes the "
+        f"records of the batch; {remedy}."
+    )
+
+
+def mixes_gradients(finding: Finding, layer: str | None) -> IsolationError:
+    """Records meet on the way back."""
+    if finding.kind == "no rule":
+        return no_rule(finding)
+    where = f" on the way back to {layer}" if layer else ""
+    return IsolationError(
+        f"gradient=mixes records in {_of(finding)}{where}: a record's gradient must not depend on "
+        "other records; in hooks and in backward() of your own, work on every record's row by "
+        "itself, as g.flatten(1).norm(dim=1) does."
+    )
+
+
+def no_rule(finding: Finding) -> IsolationError:
+    """An operation that nothing is known of."""
+    return IsolationError(
+        f"{finding.place}: not proven to treat every record alone, since there is no rule for this "
+        "operation; write it with other operations of torch."
+    )
+
+
+def keeps(finding: Finding) -> IsolationError:
+    """Something outlives the pass."""
+    if finding.kind == "carries":
+        return IsolationError(
+            f"{finding.place}: a pass must not use what an earlier pass made from its records, "
+            "because it would carry them out without noise; keep nothing from records in the "
+            "model or beside it."
+        )
+    if finding.detail:
+        return IsolationError(
+            f"weights or buffers=written by {finding.place}: must not be written in a forward "
+            "pass, because they would carry records' values out without noise; take the write out "
+            "(max_norm, running statistics), put the layer in eval mode, or use steppe.fix(model)."
+        )
+    return IsolationError(
+        f"buffers=written by {finding.place}: must not change with every forward pass, because the "
+        "number of passes depends on how many records were drawn; put these layers in eval mode, "
+        "or write the buffer outside of the forward pass."
+    )
+
+
+def place_decides(finding: Finding) -> IsolationError:
+    """Numbers by the place of a record among the others."""
+    return IsolationError(
+        f"{finding.place}: a record's loss must not depend on its place among the others, and is "
+        "made from numbers that differ from place to place; do not count positions in the batch."
+    )
+
+
+def number_decides(what: str) -> IsolationError:
+    """The number of records is used as a number."""
+    return IsolationError(
+        f"number of records=decides {what}: a record's loss must not depend on how many records "
+        "there are; do not divide by the batch or choose by its size."
+    )
+
+
+def others_losses() -> IsolationError:
+    """Losses in another order than the records."""
+    return IsolationError(
+        "loss=of other records: loss i must be made from record i of the batch; keep the records "
+        "in their order."
+    )
+
+
+def gradients_of_others(operation: str, layer: str | None) -> IsolationError:
+    """Gradients in another order than the records."""
+    return IsolationError(
+        f"gradient={operation} in {layer}: what comes back to a record's row must be made from "
+        "that record; keep the records in their order in hooks and in backward()."
+    )
+
+
+def no_axis(operation: str, shape: tuple[int, ...], layer: str | None) -> UnsupportedModelError:
+    """Rows of records that no axis holds."""
+    where = f" in {layer}" if layer else ""
+    return UnsupportedModelError(
+        f"operation={operation!r} on {shape}{where}: must have an axis with rows of every record "
+        "of the batch, and has none; give the model all records at once in place of a loop."
+    )
+
+
+def _of(finding: Finding) -> str:
+    return f"{finding.operation} ({finding.line})" if finding.line else finding.operation

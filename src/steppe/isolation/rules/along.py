@@ -1,0 +1,77 @@
+"""Every element is made from all that share its place but for some axes, which stay."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from steppe.isolation.owners import join, joined_over
+from steppe.isolation.rules.arguments import (
+    aligned,
+    axes_of,
+    broadcast,
+    outputs_of,
+    owned_tensors,
+    packets,
+)
+from steppe.isolation.watch import Call
+
+
+def along(call: Call) -> list[Tensor]:
+    """Along `dim`: the last axis unless it is given."""
+    outputs = outputs_of(call)
+    ndim = outputs[0].ndim
+    whole = broadcast(call, list(call.tensors()), ndim)
+    dim = call["dim"]
+    found = joined_over(whole, axes_of(-1 if dim is None else dim, ndim))
+    return [aligned(found, out.ndim) for out in outputs]
+
+
+def transformed(call: Call) -> list[Tensor]:
+    """A transform, along the axes that it names."""
+    tensor = call["self"]
+    return [joined_over(call.owners(tensor), axes_of(call["dim"], tensor.ndim))]
+
+
+def chosen(call: Call) -> list[Tensor]:
+    """Drawn by weights along the last axis."""
+    owners = call.owners(call["self"])
+    return [joined_over(owners, [owners.ndim - 1])]
+
+
+def sorted_into(call: Call) -> list[Tensor]:
+    """Places among boundaries, which are the same for all unless they come from records."""
+    (out,) = outputs_of(call)
+    values = call["self"]
+    bounds = call["boundaries"] if call["boundaries"] is not None else call["sorted_sequence"]
+    parts = []
+    if isinstance(values, Tensor) and not call.is_free(values):
+        parts.append(aligned(call.owners(values), out.ndim))
+    if not call.is_free(bounds):
+        last = joined_over(call.owners(bounds), [bounds.ndim - 1])
+        parts.append(aligned(last, out.ndim))
+    return [join(parts)]
+
+
+def gates(call: Call) -> list[Tensor]:
+    """A recurrent cell: rows stay rows."""
+    rows = [
+        joined_over(call.owners(t), range(1, t.ndim)).reshape(-1, 1) for t in owned_tensors(call)
+    ]
+    return [aligned(join(rows), out.ndim) for out in outputs_of(call)]
+
+
+RULES = (
+    (
+        along,
+        packets(
+            "_softmax _log_softmax _safe_softmax _softmax_backward_data "
+            "_log_softmax_backward_data cumsum cumprod logcumsumexp cummax cummin sort argsort "
+            "topk msort glu glu_backward renorm _masked_softmax _masked_softmax_backward "
+            "_sparse_softmax nan_quantile"
+        ),
+    ),
+    (transformed, packets("_fft_r2c _fft_c2r _fft_c2c")),
+    (chosen, packets("multinomial")),
+    (sorted_into, packets("bucketize searchsorted")),
+    (gates, packets("_thnn_fused_lstm_cell _thnn_fused_gru_cell")),
+)

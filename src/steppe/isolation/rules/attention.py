@@ -1,0 +1,73 @@
+"""Attention in one operation: every query's row is made from all keys and values beside it."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from steppe.isolation.owners import join, joined_over
+from steppe.isolation.rules.arguments import aligned, outputs_of, packets
+from steppe.isolation.watch import Call
+
+
+def attended(call: Call) -> list[Tensor]:
+    """Query by query; statistics have an axis less."""
+    query = call["query"]
+    ndim = query.ndim
+    parts = [joined_over(call.owners(query), [ndim - 1])]
+    parts += [
+        joined_over(call.owners(call[name]), [ndim - 2, ndim - 1]) for name in ("key", "value")
+    ]
+    mask = call["attn_mask"] if call["attn_mask"] is not None else call["attn_bias"]
+    if isinstance(mask, Tensor):
+        owners = aligned(call.owners(mask), ndim)
+        if call.is_free(mask):
+            call.require_same_for_all(mask, joined_over(join(parts), [ndim - 2, ndim - 1]))
+        parts.append(joined_over(owners, [ndim - 1]))
+    found = join(parts)
+    whole = joined_over(found, [ndim - 2, ndim - 1])
+    return [
+        found
+        if out.ndim == ndim
+        else whole.squeeze(-1)
+        if out.ndim == ndim - 1
+        else joined_over(whole, range(ndim)).reshape((1,) * out.ndim)
+        for out in outputs_of(call)
+    ]
+
+
+def attended_back(call: Call) -> list[Tensor]:
+    """Back to queries, keys and values: all that share a head."""
+    outputs = outputs_of(call)
+    ndim = outputs[0].ndim
+    parts = []
+    for tensor in call.tensors():
+        if call.is_free(tensor):
+            continue
+        owners = call.owners(tensor)
+        if tensor.ndim == ndim - 1:  # statistics of each query
+            owners = owners.unsqueeze(-1)
+        owners = aligned(owners, ndim)
+        parts.append(joined_over(owners, [ndim - 2, ndim - 1]))
+    found = join(parts)
+    return [found for _ in outputs]
+
+
+RULES = (
+    (
+        attended,
+        packets(
+            "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention "
+            "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention "
+            "_scaled_dot_product_fused_attention_overrideable"
+        ),
+    ),
+    (
+        attended_back,
+        packets(
+            "_scaled_dot_product_flash_attention_for_cpu_backward "
+            "_scaled_dot_product_flash_attention_backward "
+            "_scaled_dot_product_efficient_attention_backward "
+            "_scaled_dot_product_cudnn_attention_backward"
+        ),
+    ),
+)

@@ -1,0 +1,289 @@
+"""Rows picked or written by number.
+
+Numbers that come from no record are known, so that what they pick is known too. Numbers that come
+from a record may pick anything along their axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steppe.isolation.owners import FREE, MIXED, TYPE, join, joined_over, squeezed
+from steppe.isolation.rules.arguments import aligned, outputs_of, packets
+from steppe.isolation.watch import Call
+
+
+def joined_into(base: Tensor, places: Tensor, owners: Tensor) -> Tensor:
+    """Owners joined to those in flat places of a tensor; a place may be named several times."""
+    flat, places = base.contiguous().flatten(), places.flatten()
+    owners = owners.expand(places.shape) if owners.numel() == 1 else owners.flatten()
+    highest = flat.scatter_reduce(0, places, owners, "amax", include_self=True)
+    low = torch.where(flat == FREE, MIXED, flat)
+    lowest = low.scatter_reduce(
+        0, places, torch.where(owners == FREE, MIXED, owners), "amin", include_self=True
+    )
+    made = torch.where((highest == FREE) | (highest == lowest), highest, MIXED)
+    return made.view(base.shape)
+
+
+class _Numbers:
+    """What advanced indices say: where they are known, and to whom they belong where not.
+
+    Attributes:
+        known: indices with zeros in place of those that records decide.
+        unknown: the axes of the tensor that records pick from.
+        owners: of the picked rows, by the numbers alone; None where no record decides.
+        start: the axis of the result where the picked rows begin.
+    """
+
+    def __init__(self, call: Call, indices: Sequence[Any]) -> None:
+        self.known: list[Any] = []
+        self.unknown: list[int] = []
+        parts: list[Tensor] = []
+        taken: list[int] = []
+        axis = 0
+        for index in indices:
+            if index is None:
+                self.known.append(None)
+                axis += 1
+            elif index.dtype in (torch.bool, torch.uint8):
+                for places in index.nonzero(as_tuple=True):  # free: the caller has seen to it
+                    self.known.append(places)
+                    taken.append(axis)
+                    axis += 1
+            else:
+                taken.append(axis)
+                if call.is_free(index):
+                    self.known.append(index)
+                else:
+                    self.unknown.append(axis)
+                    self.known.append(torch.zeros(index.shape, dtype=torch.long, device="cpu"))
+                    parts.append(call.owners(index))
+                axis += 1
+        together = taken == list(range(taken[0], taken[0] + len(taken))) if taken else True
+        self.start = taken[0] if taken and together else 0
+        self.ndim = max((i.ndim for i in self.known if i is not None), default=0)
+        self.owners = join([aligned(p, self.ndim) for p in parts]) if parts else None
+
+    def over(self, axes: int) -> Tensor | None:
+        """The owners by the numbers, among all axes of the picked rows."""
+        if self.owners is None:
+            return None
+        behind = axes - self.start - self.ndim
+        return self.owners.reshape((1,) * self.start + tuple(self.owners.shape) + (1,) * behind)
+
+
+def _known_on_cpu(values: list[Any]) -> list[Any]:
+    return [None if value is None else value.to("cpu") for value in values]
+
+
+def picked(call: Call) -> list[Tensor]:
+    """`x[i, j]` with tensors of numbers."""
+    tensor, (out,) = call["self"], outputs_of(call)
+    numbers = _Numbers(call, call["indices"])
+    owners = joined_over(call.owners(tensor), numbers.unknown)
+    shape = [1 if i in numbers.unknown else size for i, size in enumerate(tensor.shape)]
+    made = torch.ops.aten.index(owners.expand(shape), _known_on_cpu(numbers.known))
+    if (by_number := numbers.over(out.ndim)) is not None:
+        made = join([made, by_number])
+    return [squeezed(made)]
+
+
+def put(call: Call) -> list[Tensor]:
+    """`x[i, j] = values`."""
+    tensor, values = call["self"], call["values"]
+    masks = [i for i in call["indices"] if i is not None and i.dtype == torch.bool]
+    if any(not call.is_free(mask) for mask in masks):
+        return [_masked_put(call, tensor, call["indices"], values)]
+    numbers = _Numbers(call, call["indices"])
+    base = joined_over(call.owners(tensor), numbers.unknown)
+    shape = [1 if i in numbers.unknown else size for i, size in enumerate(tensor.shape)]
+    places = torch.arange(torch.Size(shape).numel(), device="cpu").view(shape)
+    places = torch.ops.aten.index(places, _known_on_cpu(numbers.known))
+    if call.is_free(values):
+        call.require_same_for_all(values, call.owners(tensor))
+    written = aligned(call.owners(values), places.ndim)
+    if (by_number := numbers.over(places.ndim)) is not None:
+        written = join([written, by_number])
+    made = joined_into(base.expand(shape), places, written.expand(places.shape))
+    return [squeezed(made)]
+
+
+def _masked_put(call: Call, tensor: Tensor, indices: Sequence[Any], values: Tensor) -> Tensor:
+    """`x[mask] = value` where records decide the mask."""
+    if len(indices) == 1 and values.numel() == 1:
+        owners = call.owners(indices[0])
+        mask = owners.reshape(tuple(owners.shape) + (1,) * (tensor.ndim - owners.ndim))
+        value = call.owners(values).reshape((1,) * tensor.ndim)
+        return join([call.owners(tensor), mask, value])
+    parts = [
+        joined_over(call.owners(i), range(i.ndim)).reshape((1,) * tensor.ndim)
+        for i in indices
+        if i is not None
+    ]
+    whole = joined_over(call.owners(values), range(values.ndim)).reshape((1,) * tensor.ndim)
+    return join([call.owners(tensor), whole, *parts])
+
+
+def gathered(call: Call) -> list[Tensor]:
+    """`torch.gather`: along one axis, each place by a number of its own."""
+    tensor, index = call["self"], call["index"]
+    dim = call["dim"] % tensor.ndim if tensor.ndim else 0
+    owners = call.owners(tensor)
+    if call.is_free(index):
+        made = torch.gather(owners.expand(tensor.shape), dim, index.to("cpu"))
+        return [squeezed(made)]
+    over = joined_over(owners, [dim])
+    for axis, size in enumerate(index.shape):
+        if over.shape[axis] > size:
+            over = over.narrow(axis, 0, size)
+    return [join([over, call.owners(index)])]
+
+
+def selected(call: Call) -> list[Tensor]:
+    """`torch.index_select`."""
+    tensor, index = call["self"], call["index"]
+    dim = call["dim"] % tensor.ndim
+    owners = call.owners(tensor)
+    if call.is_free(index):
+        made = torch.index_select(owners.expand(tensor.shape), dim, index.to("cpu"))
+        return [squeezed(made)]
+    over = joined_over(owners, [dim])
+    numbers = call.owners(index).reshape([-1 if i == dim else 1 for i in range(tensor.ndim)])
+    return [join([over, numbers])]
+
+
+def scattered(call: Call) -> list[Tensor]:
+    """`torch.scatter` and its kin: anything along the axis may be written."""
+    tensor, index = call["self"], call["index"]
+    source = call["src"] if call["src"] is not None else call["value"]
+    dim = call["dim"] % tensor.ndim if tensor.ndim else 0
+    parts = [call.owners(index)]
+    if isinstance(source, Tensor):
+        owners = aligned(call.owners(source), index.ndim)
+        for axis, size in enumerate(index.shape):
+            if owners.shape[axis] > size:
+                owners = owners.narrow(axis, 0, size)
+        parts.append(owners)
+    written = joined_over(join(parts), [dim])
+    if any(
+        index.shape[i] != size and written.shape[i] > 1
+        for i, size in enumerate(tensor.shape)
+        if i != dim
+    ):
+        sizes = [1 if i == dim else size for i, size in enumerate(tensor.shape)]
+        whole = torch.full(sizes, FREE, dtype=TYPE, device="cpu")
+        place = tuple(slice(0, 1 if i == dim else index.shape[i]) for i in range(index.ndim))
+        whole[place] = written
+        written = whole
+    return [join([call.owners(tensor), written])]
+
+
+def added_along(call: Call) -> list[Tensor]:
+    """`index_add`, `index_copy`, `index_fill`: anything along the axis may be written."""
+    tensor, index = call["self"], call["index"]
+    source = call["source"] if call["source"] is not None else call["value"]
+    dim = call["dim"] % tensor.ndim
+    parts = [joined_over(call.owners(index), [0]).reshape((1,) * tensor.ndim)]
+    if isinstance(source, Tensor):
+        parts.append(joined_over(aligned(call.owners(source), tensor.ndim), [dim]))
+    return [join([call.owners(tensor), *parts])]
+
+
+def in_order_of_mask(call: Call) -> list[Tensor]:
+    """`masked_scatter`: how many places are masked decides which value goes where."""
+    tensor = call["self"]
+    parts = [call.owners(tensor)]
+    for name in ("mask", "source"):
+        given = call[name]
+        whole = joined_over(call.owners(given), range(given.ndim))
+        parts.append(whole.reshape((1,) * tensor.ndim))
+    return [join(parts)]
+
+
+def looked_up(call: Call) -> list[Tensor]:
+    """A row of a table for each number."""
+    table, indices = call["weight"], call["indices"]
+    owners = call.owners(indices).unsqueeze(-1)
+    if not call.is_free(table):
+        rows = joined_over(call.owners(table), [0]).reshape(-1)
+        owners = join([owners, aligned(rows, owners.ndim)])
+    return [owners]
+
+
+def taken(call: Call) -> list[Tensor]:
+    """`torch.take`: anything of the tensor."""
+    tensor, index = call["self"], call["index"]
+    whole = joined_over(call.owners(tensor), range(tensor.ndim)).reshape((1,) * index.ndim)
+    return [join([whole, call.owners(index)])]
+
+
+def into_table(call: Call) -> list[Tensor]:
+    """The gradient of a table: all records that looked something up."""
+    (out,) = outputs_of(call)
+    grad = call["grad_output"] if call["grad_output"] is not None else call["grad"]
+    whole = joined_over(call.owners(grad), range(grad.ndim))
+    return [whole.reshape((1,) * out.ndim)]
+
+
+def bags(call: Call) -> list[Tensor]:
+    """One row for each bag of numbers; where the bags begin must come from no record."""
+    indices, offsets = call["indices"], call["offsets"]
+    out, *others = outputs_of(call)
+    whose = call.owners(indices).expand(indices.shape).flatten()
+    weights = call["per_sample_weights"]
+    if isinstance(weights, Tensor) and not call.is_free(weights):
+        whose = join([whose, call.owners(weights).expand(weights.shape).flatten()])
+    if not call.is_free(offsets):
+        whole = joined_over(join([whose]), [0])
+        starts = joined_over(call.owners(offsets), [0])
+        every = join([whole, starts])
+        return [every.reshape((1,) * part.ndim) for part in (out, *others)]
+    starts = offsets.to("cpu")[: out.shape[0]]
+    places = torch.arange(len(whose), device="cpu")
+    bag = torch.searchsorted(starts, places, right=True) - 1
+    free = torch.full((out.shape[0],), FREE, dtype=TYPE, device="cpu")
+    rows = joined_into(free, bag, whose)
+    found = [rows.unsqueeze(1)]
+    every = joined_over(rows, [0])
+    return found + [
+        rows.reshape((-1,) + (1,) * (part.ndim - 1))
+        if part.ndim and part.shape[0] == len(rows) and part.ndim == 2
+        else (
+            whose
+            if part.ndim == 1 and part.shape[0] == len(whose)
+            else every.reshape((1,) * part.ndim)
+        )
+        for part in others
+    ]
+
+
+RULES = (
+    (picked, packets("index _unsafe_index")),
+    (put, packets("index_put index_put_ _index_put_impl_ _unsafe_index_put")),
+    (gathered, packets("gather")),
+    (selected, packets("index_select")),
+    (
+        scattered,
+        packets("scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_"),
+    ),
+    (
+        added_along,
+        packets("index_add index_add_ index_copy index_copy_ index_fill index_fill_ index_reduce"),
+    ),
+    (in_order_of_mask, packets("masked_scatter masked_scatter_")),
+    (looked_up, packets("embedding")),
+    (
+        into_table,
+        packets(
+            "embedding_dense_backward _embedding_bag_dense_backward "
+            "_embedding_bag_backward embedding_backward"
+        ),
+    ),
+    (bags, packets("_embedding_bag _embedding_bag_forward_only")),
+    (taken, packets("take")),
+)

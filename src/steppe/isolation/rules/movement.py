@@ -1,0 +1,184 @@
+"""Elements go elsewhere, and their owners with them.
+
+Where an operation only moves numbers, it is done to the owners themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steppe.isolation.owners import FREE, TYPE, joined_over, narrowed, squeezed, viewed
+from steppe.isolation.rules.arguments import aligned, outputs_of, packets, without
+from steppe.isolation.watch import Call
+
+
+def viewed_as(call: Call) -> list[Tensor]:
+    """The same elements in the same order, in another shape."""
+    tensor, (out,) = call["self"], outputs_of(call)
+    owners = call.owners(tensor)
+    made = viewed(owners, tuple(tensor.shape), tuple(out.shape))
+    return [squeezed(made) if made.numel() > call.watch.records else made]
+
+
+def expanded(call: Call) -> list[Tensor]:
+    """Repeated along axes of size 1."""
+    (out,) = outputs_of(call)
+    return [aligned(call.owners(call["self"]), out.ndim)]
+
+
+def turned(call: Call) -> list[Tensor]:
+    """Axes in another order, which need not be written out."""
+    return [_again(call, call.owners(call["self"]))]
+
+
+def moved(call: Call) -> list[Tensor]:
+    """Done to the owners."""
+    tensor = call["self"]
+    made = _again(call, call.owners(tensor).expand(tensor.shape))
+    return [narrowed(part) for part in ([made] if isinstance(made, Tensor) else made)]
+
+
+def moved_about(call: Call) -> list[Tensor]:
+    """Done to the owners, all written out."""
+    tensor = call["self"]
+    made = _again(call, call.owners(tensor).expand(tensor.shape).contiguous())
+    return [squeezed(part) for part in ([made] if isinstance(made, Tensor) else made)]
+
+
+def padded(call: Call) -> list[Tensor]:
+    """Done to the owners as floating-point numbers, since torch pads nothing else."""
+    tensor = call["self"]
+    made = _again(call, call.owners(tensor).expand(tensor.shape).double())
+    return [squeezed(made.to(TYPE))]
+
+
+def among_zeros(call: Call) -> list[Tensor]:
+    """Elements in their place among zeros, which are free."""
+    name = "grad_output" if call["grad_output"] is not None else "self"
+    tensor = call[name]
+    whose = call.owners(tensor).expand(tensor.shape) - FREE  # 0 where it is free
+    given = {**call.given, name: whose}
+    if "value" in given:
+        given["value"] = 0
+    return [squeezed(call.func(**given) + FREE)]
+
+
+def put_into(call: Call) -> list[Tensor]:
+    """Elements in the place of others."""
+    tensor, source = call["self"], call["src"]
+    for one, other in ((tensor, source), (source, tensor)):
+        if call.is_free(one) and one.ndim == other.ndim:
+            call.require_same_for_all(one, call.owners(other))
+    whose = {
+        "self": call.owners(tensor).expand(tensor.shape),
+        "src": call.owners(source).expand(source.shape),
+    }
+    return [squeezed(call.func(**{**call.given, **whose}))]
+
+
+def joined_up(call: Call) -> list[Tensor]:
+    """Tensors one after another along an axis."""
+    (out,) = outputs_of(call)
+    dim = (call["dim"] or 0) % out.ndim
+    parts = [part for part in call["tensors"] if part.ndim == out.ndim]
+    whose = [call.owners(part) for part in parts]
+    sizes = [max(one.shape[axis] for one in whose) for axis in range(out.ndim)]
+    for part in parts:
+        if call.is_free(part):
+            for other, owners in zip(parts, whose, strict=True):
+                if not call.is_free(other):
+                    call.require_same_for_all(part, joined_over(owners, [dim]))
+    written = []
+    for part, owners in zip(parts, whose, strict=True):
+        sizes[dim] = part.shape[dim]
+        written.append(owners.expand(sizes))
+    return [torch.cat(written, dim)]
+
+
+def stacked(call: Call) -> list[Tensor]:
+    """Tensors beside each other along a new axis."""
+    (out,) = outputs_of(call)
+    dim = (call["dim"] or 0) % out.ndim
+    whose = [call.owners(part) for part in call["tensors"]]
+    sizes = [max(one.shape[axis] for one in whose) for axis in range(out.ndim - 1)]
+    for part in call["tensors"]:
+        if call.is_free(part):
+            for owners in whose:
+                call.require_same_for_all(part, owners)
+    return [torch.stack([owners.expand(sizes) for owners in whose], dim)]
+
+
+def strided_anew(call: Call) -> list[Tensor]:
+    """Any look at the memory of a tensor."""
+    tensor, (out,) = call["self"], outputs_of(call)
+    memory = call.watch.memory(tensor)
+    offset = out.storage_offset()
+    return [squeezed(memory.as_strided(out.shape, out.stride(), offset))]
+
+
+def as_real(call: Call) -> list[Tensor]:
+    """Real and imaginary part beside each other."""
+    return [call.owners(call["self"]).unsqueeze(-1)]
+
+
+def as_complex(call: Call) -> list[Tensor]:
+    """Two numbers become one."""
+    owners = call.owners(call["self"])
+    last = owners.ndim - 1
+    return [without(joined_over(owners, [last]), [last])]
+
+
+def windows_back(call: Call) -> list[Tensor]:
+    """From overlapping windows along an axis back to what they were cut from."""
+    owners = call.owners(call["grad_in"])
+    dim, last = call["dim"] % (owners.ndim - 1), owners.ndim - 1
+    return [without(joined_over(owners, [dim, last]), [last])]
+
+
+def _again(call: Call, owners: Tensor) -> Any:
+    return call.func(**{**call.given, "self": owners})
+
+
+RULES = (
+    (
+        viewed_as,
+        packets("view _unsafe_view reshape unsqueeze squeeze _reshape_alias unsqueeze_ squeeze_"),
+    ),
+    (expanded, packets("expand")),
+    (turned, packets("permute transpose t transpose_ t_ movedim")),
+    (
+        moved,
+        packets(
+            "slice select split split_with_sizes unsafe_split unsafe_split_with_sizes chunk "
+            "unsafe_chunk unbind narrow diagonal unfold tensor_split"
+        ),
+    ),
+    (
+        moved_about,
+        packets(
+            "flip roll repeat rot90 pixel_shuffle pixel_unshuffle channel_shuffle "
+            "native_channel_shuffle tile repeat_interleave diag"
+        ),
+    ),
+    (
+        padded,
+        packets(
+            "reflection_pad1d reflection_pad2d reflection_pad3d "
+            "replication_pad1d replication_pad2d replication_pad3d"
+        ),
+    ),
+    (
+        among_zeros,
+        packets("slice_backward select_backward diagonal_backward constant_pad_nd diag_embed"),
+    ),
+    (put_into, packets("slice_scatter select_scatter diagonal_scatter")),
+    (joined_up, packets("cat")),
+    (stacked, packets("stack")),
+    (strided_anew, packets("as_strided")),
+    (as_real, packets("view_as_real _view_as_real")),
+    (as_complex, packets("view_as_complex")),
+    (windows_back, packets("unfold_backward")),
+)

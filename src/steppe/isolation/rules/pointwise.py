@@ -1,0 +1,77 @@
+"""Every element is made from those that lie in the same place, by broadcasting."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from steppe.isolation.owners import FREE, everywhere
+from steppe.isolation.rules.arguments import aligned, broadcast, outputs_of, packets
+from steppe.isolation.watch import Call
+
+
+def pointwise(call: Call) -> list[Tensor]:
+    """All tensors of the call lie over each other."""
+    outputs = outputs_of(call)
+    found = broadcast(call, list(call.tensors()), max(out.ndim for out in outputs))
+    return [found for _ in outputs]
+
+
+def copied(call: Call) -> list[Tensor]:
+    """What is written in place of another says nothing about it."""
+    target, source = call["self"], call["src"]
+    found = aligned(call.owners(source), target.ndim)
+    if call.is_free(source):
+        call.require_same_for_all(source, call.owners(target))
+    return [found]
+
+
+def filled(call: Call) -> list[Tensor]:
+    """One value everywhere."""
+    value = call["value"]
+    target = call["self"]
+    if isinstance(value, Tensor):
+        return [aligned(call.owners(value), target.ndim)]
+    return [everywhere(target.ndim, FREE)]
+
+
+def checked(call: Call) -> list[Tensor]:
+    """Nothing comes out."""
+    del call
+    return []
+
+
+def drawn(call: Call) -> list[Tensor]:
+    """Random numbers in place of what was there, whose parameters may be a tensor."""
+    target = call["self"]
+    others = [tensor for tensor in call.tensors() if tensor is not target]
+    return [broadcast(call, others, target.ndim)]
+
+
+RULES = (
+    (copied, packets("copy_")),
+    (filled, packets("fill fill_ zero zero_")),
+    (
+        drawn,
+        packets("normal_ uniform_ exponential_ random_ bernoulli_ log_normal_ geometric_ cauchy_"),
+    ),
+    (checked, packets("_assert_async _assert_tensor_metadata _assert_scalar")),
+    (
+        pointwise,
+        packets(
+            "_to_copy clone native_dropout native_dropout_backward bernoulli normal poisson "
+            "tril triu softplus_backward hardtanh_backward log_sigmoid_forward "
+            "log_sigmoid_backward prelu _prelu_kernel _prelu_kernel_backward rrelu_with_noise "
+            "rrelu_with_noise_backward floor_divide mish_backward elu_backward complex polar "
+            "leaky_relu_backward hardswish_backward hardsigmoid_backward rsub special_erf "
+            "binary_cross_entropy_with_logits _conj conj resolve_conj resolve_neg _neg_view "
+            "isclose dropout fused_dropout hardshrink_backward softshrink_backward "
+            "masked_fill lerp addcmul addcdiv celu selu gelu_backward detach detach_ alias "
+            "lift_fresh lift_fresh_copy positive isreal angle logit expit silu_backward "
+            "_conj_physical conj_physical where threshold_backward hardswish hardsigmoid "
+            "_masked_scale normal_functional special_xlogy standard_gamma _standard_gamma "
+            "_standard_gamma_grad binomial contiguous bitwise_left_shift bitwise_right_shift "
+            "special_entr special_ndtri special_log_ndtr special_i1 special_i0e special_i1e "
+            "special_erfcx log_normal fmod _dirichlet_grad isin_pointwise"
+        ),
+    ),
+)

@@ -1,0 +1,46 @@
+"""Many elements become one, along some axes or all."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from steppe.isolation.owners import join, joined_over
+from steppe.isolation.rules.arguments import (
+    axes_of,
+    outputs_of,
+    owned_tensors,
+    packets,
+    without,
+)
+from steppe.isolation.rules.pointwise import pointwise
+from steppe.isolation.watch import Call
+
+
+def reduced(call: Call) -> list[Tensor]:
+    """Along `dim`, or all axes where none is given."""
+    tensor = call["self"]
+    if call["other"] is not None:  # the larger of two tensors
+        return pointwise(call)
+    owners = call.owners(tensor)
+    axes = axes_of(call["dim"], tensor.ndim)
+    over = joined_over(owners, axes)
+    return [over if out.ndim == tensor.ndim else without(over, axes) for out in outputs_of(call)]
+
+
+def matched(call: Call) -> list[Tensor]:
+    """Two vectors become one number."""
+    whole = [joined_over(call.owners(t), range(t.ndim)).reshape(()) for t in owned_tensors(call)]
+    return [join(whole)]
+
+
+RULES = (
+    (
+        reduced,
+        packets(
+            "sum mean amax amin prod any all argmax argmin var std var_mean std_mean logsumexp "
+            "linalg_vector_norm norm nansum max min median nanmedian mode kthvalue count_nonzero "
+            "aminmax _aminmax trace"
+        ),
+    ),
+    (matched, packets("dot vdot")),
+)

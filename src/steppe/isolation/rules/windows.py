@@ -1,0 +1,62 @@
+"""Pooling, resampling and patches: every output is made from many places of one picture."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from steppe.isolation.owners import join, joined_over
+from steppe.isolation.rules.arguments import aligned, leading, outputs_of, owned_tensors, packets
+from steppe.isolation.watch import Call
+
+
+def over_places(call: Call) -> list[Tensor]:
+    """All places of a channel, at the most."""
+    places = int(next(letter for letter in call.name if letter.isdigit()))
+    outputs = outputs_of(call)
+    parts = []
+    for tensor in owned_tensors(call):
+        owners = call.owners(tensor)
+        over = joined_over(owners, range(max(0, owners.ndim - places), owners.ndim))
+        parts.append(aligned(over, max(out.ndim for out in outputs)))
+    found = join(parts)
+    return [found for _ in outputs]
+
+
+def over_rows(call: Call) -> list[Tensor]:
+    """All of a row, at the most."""
+    outputs = outputs_of(call)
+    return [
+        join([leading(call.owners(tensor), 1, out.ndim) for tensor in owned_tensors(call)])
+        for out in outputs
+    ]
+
+
+_POOLS = (
+    "avg_pool{d} avg_pool{d}_backward adaptive_avg_pool{d} _adaptive_avg_pool{d} "
+    "_adaptive_avg_pool{d}_backward adaptive_max_pool{d} adaptive_max_pool{d}_backward "
+    "max_pool{d}_with_indices max_pool{d}_with_indices_backward upsample_nearest{d} "
+    "upsample_nearest{d}_backward _upsample_nearest_exact{d} _upsample_nearest_exact{d}_backward "
+    "max_unpool{d} reflection_pad{d}_backward replication_pad{d}_backward "
+    "fractional_max_pool{d} fractional_max_pool{d}_backward max_pool{d}"
+)
+
+RULES = (
+    (
+        over_places,
+        packets(
+            " ".join(_POOLS.format(d=f"{d}d") for d in (1, 2, 3))
+            + " upsample_linear1d upsample_linear1d_backward upsample_bilinear2d "
+            "upsample_bilinear2d_backward _upsample_bilinear2d_aa "
+            "_upsample_bilinear2d_aa_backward upsample_bicubic2d upsample_bicubic2d_backward "
+            "_upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward "
+            "upsample_trilinear3d upsample_trilinear3d_backward"
+        ),
+    ),
+    (
+        over_rows,
+        packets(
+            "im2col col2im grid_sampler_2d grid_sampler_3d grid_sampler_2d_backward "
+            "grid_sampler_3d_backward affine_grid_generator"
+        ),
+    ),
+)

@@ -1,0 +1,229 @@
+"""One pass of an objective, there and back, with every operation followed.
+
+Model, loss, hooks and backward pass run as they do in a step, up to where gradients of weights
+would be made. What a step is made from are the *signals* that reach each contact: its inputs on the
+way there and the gradients of its outputs on the way back.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from steppe.clipping.batches import each
+from steppe.clipping.contact import ANCHOR, Contact, backward_to, leaf_ids
+from steppe.clipping.passes import check_losses
+from steppe.clipping.rules import RULES
+from steppe.clipping.rules.fallback import out_of_place
+from steppe.clipping.tracing import Tracer, mark
+from steppe.isolation.owners import on_axis
+from steppe.isolation.rules import rule_of
+from steppe.isolation.watch import Finding, Owned, Watch
+from steppe.isolation.where import Layers
+
+Objective = Callable[[Any], Tensor]
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A tensor at a contact: its form, and whose it is."""
+
+    shape: tuple[int, ...]
+    owned: Owned | None
+    bytes: int
+
+
+@dataclass
+class Meeting:
+    """One contact of a pass.
+
+    Attributes:
+        operation: the name of the function.
+        weights: the identities of the weights that it uses, as `leaf_ids` gives them.
+        layer: the module that was running.
+        inputs, outputs: made from records.
+        gradients: of the outputs; None where none came.
+    """
+
+    operation: str
+    weights: tuple[int | None, ...]
+    layer: str | None
+    inputs: list[Signal]
+    outputs: list[Signal] = field(default_factory=list)
+    gradients: list[Signal | None] = field(default_factory=list)
+
+
+@dataclass
+class Trace:
+    """What one pass showed.
+
+    Attributes:
+        records: how many there were.
+        losses: one for each record.
+        meetings: the contacts, in order.
+        findings: what keeps the pass from being proven.
+        numbers, operations: see `Watch`.
+        there: how many of the numbers are those of the forward pass.
+        back: whether the backward pass was followed too.
+        calls: the functions of torch that model and loss called on records, in order.
+        coins: whether Python read a random number.
+    """
+
+    records: int
+    losses: Signal
+    meetings: list[Meeting]
+    findings: list[Finding]
+    numbers: list[tuple[Any, ...]]
+    there: int
+    back: bool
+    operations: int
+    calls: list[Any]
+    coins: bool
+
+
+class _Seam(torch.autograd.Function):
+    """Where a contact's outputs leave for the rest of the model, and their gradients come back."""
+
+    @staticmethod
+    def forward(ctx: Any, heard: Callable[..., None], anchor: Tensor, *outputs: Tensor) -> Any:
+        del anchor
+        ctx.heard = heard
+        ctx.set_materialize_grads(False)
+        # Other tensors over the same memory, which the model may change in place as it may without.
+        made = tuple([torch.ops.aten._unsafe_view(out, out.shape) for out in outputs])
+        return made[0] if len(made) == 1 else made
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        ctx.heard(grads)
+        return (None, None, *grads)
+
+
+class _Follower(Tracer):
+    """Leaves contacts to autograd and listens at their seams."""
+
+    def __init__(self, records: int, watch: Watch, layers: Layers) -> None:
+        super().__init__(records, RULES)
+        self.meetings: list[Meeting] = []
+        self._owners, self._layers = watch, layers
+
+    def _contact(
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        inputs: tuple[Tensor, ...],
+        shared: tuple[Tensor, ...],
+    ) -> Any:
+        contact = Contact(func, args, kwargs, self.records, inputs, shared)
+        meeting = Meeting(
+            contact.name, leaf_ids(shared), self._layers.now, [self.signal(t) for t in inputs]
+        )
+        self.meetings.append(meeting)
+        # A copy: the backward pass may need what the model is about to write over.
+        given = (args[0].clone(), *args[1:]) if contact.in_place else args
+        made = out_of_place(contact)(*given, **kwargs)
+        outputs = (made,) if isinstance(made, Tensor) else tuple(made)
+        meeting.outputs = [self.signal(t) for t in outputs]
+
+        def heard(grads: tuple[Tensor | None, ...]) -> None:
+            meeting.gradients = [None if g is None else self.signal(g) for g in grads]
+
+        left = _Seam.apply(heard, ANCHOR, *outputs)  # type: ignore[no-untyped-call]
+        if contact.in_place:
+            return args[0].copy_(left)
+        if isinstance(made, Tensor):
+            return left
+        parts = (left,) if isinstance(left, Tensor) else left
+        return list(parts) if isinstance(made, list) else tuple(parts)
+
+    def signal(self, tensor: Tensor) -> Signal:
+        size = tensor.numel() * tensor.element_size()
+        return Signal(tuple(tensor.shape), self._owners.owned(tensor), size)
+
+
+@contextmanager
+def _plain_operations() -> Iterator[None]:
+    """oneDNN takes a whole recurrent layer in one operation, for which there is no rule."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Fake tensors write errors of the user's code to a log before they raise them."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
+
+
+def trace(
+    model: nn.Module, objective: Objective, batch: Any, records: int, back: bool = True
+) -> Trace:
+    """Follow one pass on fake tensors of the form of a batch.
+
+    Args:
+        model: whose layers are named.
+        objective: maps a batch to one loss for each record.
+        batch: of any values; only its form is used.
+        records: how many it has.
+        back: whether to follow the backward pass too.
+
+    Raises:
+        NotIsolated: the pass read a value that depends on records.
+    """
+    layers = Layers(model)
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    watch = Watch(records, rule_of, fake, lambda: layers.now)
+
+    def fake_rows(tensor: Tensor) -> Tensor:
+        with fake:
+            made = torch.empty_like(tensor, requires_grad=tensor.requires_grad)
+        watch.adopt(made, on_axis(tensor.ndim, 0, records))
+        return made
+
+    alias = each(fake_rows, batch)
+    mark(alias)
+    follower = _Follower(records, watch, layers)
+    with (
+        layers.followed(),
+        _plain_operations(),
+        torch.enable_grad(),
+        warnings.catch_warnings(),
+        _quiet(),
+        watch,
+    ):
+        warnings.simplefilter("ignore")
+        with follower:
+            losses = objective(alias)
+        check_losses(losses, records)
+        there = len(watch.numbers)
+        if back and follower.meetings and losses.requires_grad:
+            backward_to(ANCHOR, losses)
+    return Trace(
+        records,
+        follower.signal(losses),
+        follower.meetings,
+        watch.findings,
+        watch.numbers,
+        there,
+        back,
+        watch.operations,
+        follower.calls,
+        watch.coins,
+    )

@@ -1,0 +1,526 @@
+"""Follow every operation of torch, and know at each whose records its results are made from.
+
+A `Watch` sees what no code can hide: the operations that torch dispatches, in the forward pass, in
+the loss, in hooks and in the backward pass. It keeps the owners of every tensor (`owners`), asks a
+rule for those of each result (`rules`), and writes down what can not be isolated: a value that
+Python reads, state that outlives the pass, an operation without a rule.
+
+On fake tensors no arithmetic is done for records, so that nothing depends on their values. What is
+made from no record (weights, constants, random numbers) is computed for real.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from steppe.isolation.owners import FREE, MIXED, TYPE, everywhere, squeezed
+from steppe.isolation.where import line_of_user
+
+_OWNED = "_steppe_owned"
+_RANDOM = "_steppe_random"
+BACKWARD = "a hook or backward()"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that an operation did which keeps a pass from being proven.
+
+    Attributes:
+        kind: "mixes", "reads", "writes", "counts", "carries", "place" or "no rule".
+        operation: torch's name of it.
+        layer: the module that was running, or `BACKWARD`; None in the loss.
+        line: the user's own line; None where torch alone was running.
+        detail: more about it, in words.
+    """
+
+    kind: str
+    operation: str
+    layer: str | None
+    line: str | None
+    detail: str = ""
+
+    @property
+    def place(self) -> str:
+        """Operation, layer and line, for messages."""
+        where = f" in {self.layer}" if self.layer else ""
+        return f"{self.operation}{where}" + (f", {self.line}" if self.line else "")
+
+
+@dataclass(frozen=True)
+class Owned:
+    """The owners of one tensor.
+
+    Attributes:
+        owners: with size 1 along axes where all are alike.
+        watch: in which pass they were found, by number.
+        origin: what mixed them, if some are mixed.
+    """
+
+    owners: Tensor
+    watch: int
+    origin: Finding | None = None
+
+
+class NotIsolated(Exception):
+    """A finding after which a pass cannot go on: there is no value. Never shown to users."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.place)
+        self.finding = finding
+
+
+@dataclass
+class Call:
+    """One operation.
+
+    Attributes:
+        func: torch's operator.
+        given: its arguments by the names of its schema.
+        outputs: what it returned.
+        written: owners that the rule has found for arguments which the operation writes to, by
+            name, where they are not those of the first output.
+        untouched: arguments that the schema says are written to, and this call leaves alone.
+    """
+
+    watch: Watch
+    func: Any
+    given: dict[str, Any]
+    outputs: Any
+    written: dict[str, Tensor] = field(default_factory=dict)
+    untouched: set[str] = field(default_factory=set)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.given.get(name)
+
+    @property
+    def name(self) -> str:
+        """Without the overload, and without the underscore of operations in place."""
+        return str(self.func.overloadpacket.__name__).rstrip("_")
+
+    def owners(self, tensor: Tensor) -> Tensor:
+        """Those of a tensor, one axis for each of its axes."""
+        return self.watch.owners(tensor)
+
+    def is_free(self, value: Any) -> bool:
+        """Whether a value was made from no record."""
+        return not isinstance(value, Tensor) or not hasattr(value, _OWNED)
+
+    def tensors(self) -> Iterator[Tensor]:
+        """All arguments that are tensors, those in lists included."""
+        return _tensors(self.given.values())
+
+    def require_same_for_all(self, value: Tensor, owners: Tensor) -> None:
+        """Note a constant whose numbers differ from record to record: they say where it lies."""
+        self.watch.require_same_for_all(self.func, value, owners)
+
+    def note(self, kind: str, detail: str = "") -> Finding:
+        """Write down a finding at this operation."""
+        return self.watch.note(kind, self.func, detail)
+
+
+Rule = Callable[[Call], Any]
+"""From a call to the owners of its outputs, in the same nest."""
+
+
+class Watch(TorchDispatchMode):
+    """Follows one pass.
+
+    Args:
+        records: how many there are.
+        rules: operator without overload to rule.
+        fake: runs what is made from records; None computes it for real.
+        layer: which module is running.
+
+    Attributes:
+        findings: what keeps the pass from being proven; mixed tensors that nobody uses do not.
+        operations: how many there were on records.
+        numbers: those of them that were given numbers, with these, in order: they must not depend
+            on how many records there are.
+        coins: whether Python read a random number.
+    """
+
+    passes = 0
+
+    def __init__(
+        self,
+        records: int,
+        rules: Callable[[Any], Rule | None],
+        fake: FakeTensorMode | None,
+        layer: Callable[[], str | None],
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        Watch.passes += 1
+        self.number = Watch.passes
+        self.records = records
+        self.findings: list[Finding] = []
+        self.numbers: list[tuple[Any, ...]] = []
+        self.operations = 0
+        self.reads: list[Finding] = []
+        self.coins = False
+        self._rules, self._fake, self._layer = rules, fake, layer
+        # Storages that were made in this pass, with all tensors that look at each.
+        self._born: dict[int, tuple[Any, list[weakref.ref[Tensor]]]] = {}
+        self._fakes: dict[int, tuple[Tensor, Tensor]] = {}
+
+    # What is known of tensors
+
+    def own(self, tensor: Tensor, owners: Tensor, origin: Finding | None = None) -> None:
+        """Say whose records a tensor is made from."""
+        if origin is not None and not bool((owners == MIXED).any()):
+            origin = None
+        setattr(tensor, _OWNED, Owned(owners, self.number, origin))
+
+    def adopt(self, tensor: Tensor, owners: Tensor) -> None:
+        """Take a tensor of the batch: it ends with the pass, so it may be written to."""
+        self._register(tensor)
+        self.own(tensor, owners)
+
+    def owned(self, tensor: Tensor) -> Owned | None:
+        """What is known of a tensor made from records; None for one that is free."""
+        found: Owned | None = getattr(tensor, _OWNED, None)
+        if found is None or found.watch == self.number:
+            return found
+        finding = self.note("carries", None, "a tensor of an earlier pass")
+        found = Owned(everywhere(tensor.ndim, MIXED), self.number, finding)
+        setattr(tensor, _OWNED, found)
+        return found
+
+    def owners(self, tensor: Tensor) -> Tensor:
+        """The owners of a tensor, `FREE` where none were noted."""
+        found = self.owned(tensor)
+        return everywhere(tensor.ndim, FREE) if found is None else found.owners
+
+    def note(self, kind: str, func: Any, detail: str = "") -> Finding:
+        """Write down a finding at the present place."""
+        name = "tensor" if func is None else str(func).removesuffix(".default")
+        layer = self._layer()
+        if layer is None and torch._C._current_autograd_node() is not None:
+            layer = BACKWARD
+        finding = Finding(kind, _SAID.get(name, name), layer, line_of_user(), detail)
+        if kind != "mixes":
+            self.findings.append(finding)
+        return finding
+
+    def require_same_for_all(self, func: Any, value: Tensor, owners: Tensor) -> None:
+        """Note a constant that gives records other numbers by their place among the others."""
+        if value.numel() <= 1 or hasattr(value, _RANDOM) or hasattr(value, _OWNED):
+            return
+        axes = max(value.ndim, owners.ndim)
+        mine = value.detach().reshape((1,) * (axes - value.ndim) + tuple(value.shape))
+        whose = owners.reshape((1,) * (axes - owners.ndim) + tuple(owners.shape))
+        apart = [axis for axis in range(axes) if whose.shape[axis] > 1]
+        if all(mine.shape[axis] == 1 for axis in apart):
+            return
+        sizes = [whose.shape[i] if i in apart else mine.shape[i] for i in range(axes)]
+        front = list(range(len(apart)))
+        rows = mine.expand(sizes).movedim(apart, front).flatten(0, len(apart) - 1)
+        of = whose.movedim(apart, front).flatten()
+        parts = [rows[of == record] for record in range(self.records)]
+        parts = [part for part in parts if len(part)]
+        if any(part.shape != parts[0].shape or not _alike(part, parts[0]) for part in parts):
+            self.note("place", func, "numbers that differ from record to record")
+
+    # Running
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _QUESTIONS:
+            return func(*args, **kwargs)
+        given = _by_name(func, args, kwargs)
+        tensors = list(_tensors(given.values()))
+        if not any(hasattr(tensor, _OWNED) for tensor in tensors):
+            return self._run_free(func, given, tensors, args, kwargs)
+        packet = func.overloadpacket
+        if packet in _LIKE:
+            return self._run_free(func, given, tensors, *self._without_records(args, kwargs))
+        if torch.Tag.data_dependent_output in func.tags:
+            self._read(func)
+        rule = self._rules(func)
+        try:
+            outputs = self._run(func, args, kwargs)
+        except NotIsolated:
+            raise
+        except RuntimeError as error:
+            kind = type(error).__name__
+            if kind in ("DataDependentOutputException", "DynamicOutputShapeException"):
+                raise NotIsolated(self.note("reads", func, "a shape that values decide")) from error
+            raise
+        call = Call(self, func, given, outputs)
+        if rule is None:
+            self._assign(call, _like(outputs, None), self.note("no rule", func))
+        else:
+            self._assign(call, rule(call), None)
+        self.operations += 1
+        if numbers := tuple(self._numbers_in(func, given)):
+            self.numbers.append((packet, *numbers))
+        return outputs
+
+    def _run_free(
+        self, func: Any, given: dict[str, Any], tensors: Sequence[Tensor], args: Any, kwargs: Any
+    ) -> Any:
+        """What no record is in is computed for real."""
+        random = torch.Tag.nondeterministic_seeded in func.tags or any(
+            hasattr(tensor, _RANDOM) for tensor in tensors
+        )
+        if random and torch.Tag.data_dependent_output in func.tags:
+            self.coins = True
+        outputs = func(*args, **kwargs)
+        for name in _written(func):
+            if isinstance(given.get(name), Tensor):
+                self._require_own(func, given[name], "")
+        for tensor in _tensors((outputs,)):
+            self._register(tensor, tensors)
+            if random:
+                setattr(tensor, _RANDOM, True)
+        return outputs
+
+    def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operation on records."""
+        if self._fake is None:
+            return func(*args, **kwargs)
+        fakes: dict[int, Tensor] = {}
+
+        def fake(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                found = self._as_fake(value)
+                fakes[id(found)] = value
+                return found
+            if isinstance(value, (list, tuple)):
+                return type(value)([fake(item) for item in value])
+            return value
+
+        made = func(*fake(args), **{key: fake(value) for key, value in kwargs.items()})
+
+        def back(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return fakes.get(id(value), value)  # an argument that was changed in place
+            if isinstance(value, (list, tuple)):
+                return type(value)([back(item) for item in value])
+            return value
+
+        return back(made)
+
+    def _as_fake(self, tensor: Tensor) -> Tensor:
+        """The same form without numbers."""
+        if isinstance(tensor, torch._subclasses.FakeTensor):
+            return tensor
+        known = self._fakes.get(id(tensor))
+        if known is not None and known[0] is tensor and known[1].shape == tensor.shape:
+            return known[1]
+        with self._fake or nullcontext():
+            made = torch.empty_strided(
+                tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device
+            )
+        self._fakes[id(tensor)] = (tensor, made)
+        return made
+
+    def _without_records(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Arguments of which only the form counts, as tensors that no record is in."""
+
+        def plain(value: Any) -> Any:
+            if not isinstance(value, Tensor) or not hasattr(value, _OWNED):
+                return value
+            return torch.empty_strided(
+                value.size(), value.stride(), dtype=value.dtype, device=value.device
+            )
+
+        return tuple(map(plain, args)), kwargs
+
+    def _read(self, func: Any) -> None:
+        finding = self.note("reads", func, "Python reads a value")
+        if self._fake is not None:
+            raise NotIsolated(finding)
+        self.findings.pop()
+        self.reads.append(finding)
+
+    # Results
+
+    def _assign(self, call: Call, owners: Any, finding: Finding | None) -> None:
+        origin = finding
+        for tensor in call.tensors():
+            known = self.owned(tensor)
+            if origin is None and known is not None:
+                origin = known.origin
+        # Batch norm writes to its statistics, and its schema does not say so.
+        written = (*_written(call.func), *call.written)
+        sources = list(call.tensors())
+        flat = list(_tensors((call.outputs,)))
+        found = list(_owners_in(owners))
+        changed = {id(call.given[name]) for name in written if name in call.given}
+        for tensor, of in zip(flat, found, strict=True):
+            if id(tensor) in changed:
+                continue
+            if of is None:
+                of = everywhere(tensor.ndim, MIXED)
+            self._register(tensor, sources)
+            self.own(tensor, of, self._origin(call, of, origin))
+        for place, name in enumerate(written):
+            target = call.given.get(name)
+            if not isinstance(target, Tensor) or name in call.untouched:
+                continue
+            whose = call.written.get(name)
+            if whose is None:
+                whose = found[place] if place < len(found) else None
+            if whose is None:
+                whose = everywhere(target.ndim, MIXED)
+            self._require_own(call.func, target, "records")
+            self._write(target, whose, self._origin(call, whose, origin))
+
+    def _origin(self, call: Call, owners: Tensor, origin: Finding | None) -> Finding | None:
+        if not bool((owners == MIXED).any()):
+            return None
+        return origin or self.note("mixes", call.func)
+
+    def _require_own(self, func: Any, tensor: Tensor, detail: str) -> None:
+        """Note a write to what was there before the pass, and will be after it."""
+        if tensor.numel() and _storage(tensor)._cdata not in self._born:
+            self.note("writes", func, detail)
+
+    def _write(self, tensor: Tensor, owners: Tensor, origin: Finding | None) -> None:
+        """A tensor was changed in place, and so was every other that looks at its memory."""
+        others = [
+            other for other in self._looking_at(tensor) if other is not tensor and other.numel()
+        ]
+        if not others or not tensor.numel():
+            self.own(tensor, owners, origin)
+            return
+        memory = self.memory(tensor)
+        for other in others:
+            origin = origin or getattr(getattr(other, _OWNED, None), "origin", None)
+        memory.as_strided(*_place(tensor)).copy_(owners.expand(tensor.shape))
+        self.own(tensor, owners, origin)
+        for other in others:
+            self.own(other, squeezed(memory.as_strided(*_place(other))).contiguous(), origin)
+
+    def memory(self, tensor: Tensor) -> Tensor:
+        """The owners of all the memory that a tensor looks at, as far as tensors look at it."""
+        size = _storage(tensor).nbytes() // tensor.element_size()
+        memory = torch.full((size,), FREE, dtype=TYPE, device="cpu")
+        for other in (*self._looking_at(tensor), tensor):
+            known = self.owned(other)
+            if known is not None and other.numel():
+                memory.as_strided(*_place(other)).copy_(known.owners.expand(other.shape))
+        return memory
+
+    def _looking_at(self, tensor: Tensor) -> list[Tensor]:
+        entry = self._born.get(_storage(tensor)._cdata)
+        alive = [] if entry is None else [ref() for ref in entry[1]]
+        return [other for other in alive if other is not None]
+
+    def _register(self, tensor: Tensor, sources: Sequence[Tensor] = ()) -> None:
+        """Remember whose memory a result lies in."""
+        if tensor.layout != torch.strided:
+            return
+        storage = _storage(tensor)
+        key = storage._cdata
+        entry = self._born.get(key)
+        if entry is not None:
+            entry[1].append(weakref.ref(tensor))
+        elif not any(_storage(source)._cdata == key for source in sources):
+            self._born[key] = (storage, [weakref.ref(tensor)])
+
+    def _numbers_in(self, func: Any, given: dict[str, Any]) -> Iterator[Any]:
+        """Numbers that an operation works with; those that say sizes and axes are left out."""
+        pointwise = torch.Tag.pointwise in func.tags
+        for value in given.values():
+            if isinstance(value, float) or (pointwise and type(value) is int):
+                yield float(value)
+            elif isinstance(value, Tensor) and not hasattr(value, _OWNED) and value.numel():
+                # A constant that was made in this pass may be made from the number of records.
+                made_here = _storage(value)._cdata in self._born
+                number = value.dtype.is_floating_point or (pointwise and value.dtype in _WHOLE)
+                if made_here and number and not hasattr(value, _RANDOM):
+                    values = value.detach()
+                    yield float(values.amin())
+                    yield float(values.amax())
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+def _place(tensor: Tensor) -> tuple[Any, Any, int]:
+    return tensor.shape, tensor.stride(), int(tensor.storage_offset())
+
+
+def _storage(tensor: Tensor) -> Any:
+    return tensor.untyped_storage()
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+
+
+def _like(outputs: Any, value: Any) -> list[Any]:
+    return [value for _ in _tensors((outputs,))]
+
+
+def _owners_in(owners: Any) -> Iterator[Tensor | None]:
+    if owners is None or isinstance(owners, Tensor):
+        yield owners
+    else:
+        for part in owners:
+            yield from _owners_in(part)
+
+
+_NAMES: dict[Any, tuple[str, ...]] = {}
+_WRITTEN: dict[Any, tuple[str, ...]] = {}
+
+
+def _by_name(func: Any, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    names = _NAMES.get(func)
+    if names is None:
+        names = _NAMES[func] = tuple(a.name for a in func._schema.arguments)
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def _written(func: Any) -> tuple[str, ...]:
+    """The names of arguments that an operation changes in place."""
+    names = _WRITTEN.get(func)
+    if names is None:
+        names = _WRITTEN[func] = tuple(
+            a.name
+            for a in func._schema.arguments
+            if a.alias_info is not None and a.alias_info.is_write
+        )
+    return names
+
+
+_aten = torch.ops.aten
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+# What users call it.
+_SAID = {"aten._local_scalar_dense": "item(), bool() or float()", "tensor": "a tensor"}
+# About the form of a tensor, not its numbers.
+_QUESTIONS = frozenset((torch.ops.prim.device.default,))
+# Of their tensors only the form counts.
+_LIKE = frozenset(
+    (
+        _aten.zeros_like,
+        _aten.ones_like,
+        _aten.empty_like,
+        _aten.full_like,
+        _aten.rand_like,
+        _aten.randn_like,
+        _aten.randint_like,
+        _aten.new_empty,
+        _aten.new_zeros,
+        _aten.new_ones,
+        _aten.new_full,
+        _aten.new_empty_strided,
+    )
+)
