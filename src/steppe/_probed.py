@@ -17,6 +17,8 @@ from steppe.clipping.of_torch import HOOKS_EVERYWHERE, hooks_of
 from steppe.clipping.physical import fitting_physical_batch
 from steppe.clipping.pieces import require_zeros_taken
 from steppe.clipping.probing import Report, probe
+from steppe.clipping.probing.sight import Subject
+from steppe.clipping.probing.ways_on import ways_on
 from steppe.errors import IsolationError, MisuseError
 
 # Forms of a batch that are probed in a run. A probe takes up to seconds; and shapes without end are
@@ -102,15 +104,21 @@ class Probed:
                 "model=no trainable weights: must have some in every step; set requires_grad on "
                 "what to train."
             )
-        return probe(
-            self._model,
-            trained,
-            self._engine.objective,
-            batch,
-            company=crowd,
-            isolation=self._isolation,
-            each=self._engine.each,
-        )
+        try:
+            return probe(
+                self._model,
+                trained,
+                self._engine.objective,
+                batch,
+                company=crowd,
+                isolation=self._isolation,
+                each=self._engine.each,
+            )
+        except IsolationError as error:
+            if self._isolation != "proven":
+                raise
+            subject = Subject(self._model, trained, self._engine.objective)
+            raise IsolationError(f"{error} {ways_on(subject, batch)}") from error
 
     def expect(self, parts: Sequence[Any]) -> None:
         """Make the engine ready for parts of a batch, or for the data's own form without any."""

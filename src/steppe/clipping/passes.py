@@ -18,6 +18,7 @@ from steppe.clipping.pullback import pulled_back, shortened
 from steppe.clipping.rules import RULES
 from steppe.clipping.several import added
 from steppe.clipping.tracing import Tracer, is_marked, mark
+from steppe.clipping.value_free import value_free
 from steppe.errors import IsolationError, MisuseError, UnsupportedModelError
 
 Objective = Callable[[Any], Tensor]
@@ -109,7 +110,7 @@ class Passes:
         before = [version(tensor) for tensor in tensors]
         tracer = self.tracer(records)
         with torch.enable_grad():
-            with tracer:
+            with tracer, value_free():
                 losses = objective(alias)
             check_losses(losses, records)
             self._require_known_path(tracer)

@@ -80,13 +80,31 @@ class Rules:
 
 
 # Questions about a tensor's form: they make no tensor, so there is nothing to follow.
-_QUESTIONS: frozenset[Any] = frozenset(
-    getattr(Tensor, name) if not isinstance(getattr(Tensor, name), property) else name
-    for name in ("size", "dim", "numel", "stride", "is_contiguous", "is_floating_point", "__len__")
-) | frozenset(
-    getattr(Tensor, name).__get__
-    for name in ("shape", "dtype", "device", "ndim", "requires_grad", "is_leaf", "is_nested")
-)
+_QUESTIONS: frozenset[Any] = (
+    frozenset(
+        getattr(Tensor, name) if not isinstance(getattr(Tensor, name), property) else name
+        for name in (
+            "size",
+            "dim",
+            "numel",
+            "stride",
+            "is_contiguous",
+            "is_floating_point",
+            "__len__",
+        )
+    )
+    | frozenset(
+        getattr(Tensor, name).__get__
+        for name in ("shape", "dtype", "device", "ndim", "requires_grad", "is_leaf", "is_nested")
+    )
+    | {torch.ops.prim.device.default}
+)  # as fake tensors ask
+
+# Beside a tensor of a class of its own, as fake ones are, Python asks the other way round.
+_TURNED: dict[Any, Any] = {
+    getattr(Tensor, one): getattr(Tensor, other)
+    for one, other in (("gt", "lt"), ("ge", "le"), ("__gt__", "__lt__"), ("__ge__", "__le__"))
+}
 
 
 class Tracer(TorchFunctionMode):
@@ -142,8 +160,8 @@ class Tracer(TorchFunctionMode):
             _sort(kwargs.values(), inputs, shared)
         if not inputs:
             return func(*args, **kwargs)
-        if not self._rewriting:
-            self.calls.append(func)
+        if not self._rewriting and func is not Tensor.view_as:  # torch adds those of hooks itself
+            self.calls.append(_TURNED.get(func, func))
         if shared and torch.is_grad_enabled():
             if (rewrite := self._rules.rewrites.get(func)) is not None:
                 return self._rewritten(rewrite, args, kwargs)

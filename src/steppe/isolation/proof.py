@@ -23,18 +23,18 @@ import torch
 from torch import Tensor, nn
 
 from steppe._global_seeds import global_seeds_kept, seed_everything
-from steppe._text import first_line
 from steppe.clipping.batches import each
 from steppe.clipping.contact import Layouts
 from steppe.clipping.layout import Layout
-from steppe.errors import SteppeError, UnsupportedModelError
+from steppe.errors import SteppeError
 from steppe.isolation import refusals
 from steppe.isolation.owners import FREE, TYPE
 from steppe.isolation.trace import Meeting, Signal, Trace, trace
 from steppe.isolation.watch import NotIsolated
 
 _RECORDS = 3  # whose owners are looked at
-_MORE = 5  # what does not say whose it is shows its record axis by growing
+_MORE = 5  # at least: what does not say whose it is shows its record axis by growing
+_ROOM = 320 * 2**20  # bytes of activations that those may have
 _OPERATIONS = 400  # in all passes of other sizes, beside those that are always made
 _TOSSES = 24  # passes with other random numbers, where Python draws some
 
@@ -84,9 +84,10 @@ def prove(
         before = _python_generators()
         first = follow(_RECORDS)
         draws = first.coins or _python_generators() != before
+        held = sum(s.bytes for m in first.meetings for s in (*m.inputs, *m.outputs)) // _RECORDS
+        more = max(_MORE, min(most, _ROOM // max(1, held)))
         # Once more in the same form: what the first pass has kept may be used now.
-        passes = [follow(_RECORDS), second := follow(_MORE)]
-        passes.append(follow(max(most, _MORE + 1)))
+        passes = [follow(_RECORDS), second := follow(more)]
         passes += [follow(size, back=False) for size in _sizes(first)]
         if draws:
             passes += [follow(_RECORDS, seed) for seed in range(1, _TOSSES)]
@@ -94,19 +95,18 @@ def prove(
             for other in passes[1:]:  # a first pass may make what later ones find
                 _require_same_numbers(passes[0], other)
         paths = frozenset(tuple(found.calls) for found in (first, *passes))
-    held = sum(s.bytes for m in first.meetings for s in (*m.inputs, *m.outputs))
     layouts = [
         Layouts(
             meeting.operation,
-            tuple(_layout(meeting, *pair) for pair in _pairs(meeting.inputs, later.inputs)),
-            tuple(_layout(meeting, *pair) for pair in _pairs(meeting.outputs, later.outputs)),
+            tuple(_layout(meeting, *pair, more) for pair in _pairs(meeting.inputs, later.inputs)),
+            tuple(_layout(meeting, *pair, more) for pair in _pairs(meeting.outputs, later.outputs)),
             meeting.weights,
         )
         for meeting, later in _pairs(first.meetings, second.meetings)
     ]
     for meeting, layout in zip(first.meetings, layouts, strict=True):
         _require_gradients_alike(meeting, layout)
-    return Proof(layouts, max(1, held // _RECORDS), paths)
+    return Proof(layouts, max(1, held), paths)
 
 
 def _pairs(one: Sequence[Any], other: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
@@ -132,11 +132,7 @@ def _traced(
     except SteppeError:
         raise
     except Exception as error:  # whatever the model or the loss says
-        raise UnsupportedModelError(
-            f"records={records}: model and loss must take any number of them, because batches are "
-            f"drawn at random, and said: {first_line(error).rstrip('.')}; take the size of the "
-            "batch from its tensors, and name the axes to squeeze."
-        ) from error
+        raise refusals.failed(error, records) from error
 
 
 def _require_isolated(found: Trace) -> None:
@@ -193,9 +189,13 @@ def _close(one: float, other: float) -> bool:
     return math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-12) or one != one
 
 
-def _layout(meeting: Meeting, signal: Signal, later: Signal) -> Layout:
-    """Where the records lie in a tensor, from its owners."""
-    found = [layout for layout in _possible(signal, _RECORDS) if _holds(layout, later)]
+def _layout(meeting: Meeting, signal: Signal, later: Signal, more: int) -> Layout:
+    """Where the records lie in a tensor, from its owners for a few records and for more."""
+    found = [
+        layout
+        for layout in _possible(signal, _RECORDS)
+        if layout.fits(later.shape, more) and _agrees(later, layout, more)
+    ]
     if not found:
         raise refusals.no_axis(meeting.operation, signal.shape, meeting.layer)
     return found[0]
@@ -224,11 +224,6 @@ def _agrees(signal: Signal, layout: Layout, records: int) -> bool:
     whose = whose.repeat(rows) if layout.interleaved else whose.repeat_interleave(rows)
     whose = whose.view([-1 if i == layout.axis else 1 for i in range(len(signal.shape))])
     return bool(((owners == whose) | (owners == FREE)).all())
-
-
-def _holds(layout: Layout, later: Signal) -> bool:
-    """Whether the axis grows with the number of records, and is theirs then too."""
-    return layout.fits(later.shape, _MORE) and _agrees(later, layout, _MORE)
 
 
 def _require_gradients_alike(meeting: Meeting, layouts: Layouts) -> None:

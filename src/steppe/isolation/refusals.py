@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from steppe._text import first_line
 from steppe.errors import IsolationError, UnsupportedModelError
 from steppe.isolation.watch import BACKWARD, Finding
 
@@ -16,6 +17,26 @@ def stopped(finding: Finding) -> IsolationError:
     return IsolationError(
         f"{finding.place}: values made from records {_READS[finding.detail]}, and one record could "
         "change what happens to all; decide with torch.where on each record."
+    )
+
+
+def failed(error: Exception, records: int) -> UnsupportedModelError:
+    """Model or loss stopped in a pass of so many made-up records."""
+    if "checkpoint" in str(error):
+        return checkpointed()
+    return UnsupportedModelError(
+        f"records={records}: model and loss must take any number of them, because batches are "
+        f"drawn at random, and said: {first_line(error).rstrip('.')}; take the size of the "
+        "batch from its tensors, and name the axes to squeeze."
+    )
+
+
+def checkpointed() -> UnsupportedModelError:
+    """Activations that are computed twice are captured only once."""
+    return UnsupportedModelError(
+        "model=checkpointed (torch.utils.checkpoint): must keep its activations, since a second "
+        "forward pass is not captured; call gradient_checkpointing_disable(), and lower "
+        "physical_batch where memory is short."
     )
 
 

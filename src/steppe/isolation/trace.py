@@ -24,6 +24,7 @@ from steppe.clipping.passes import check_losses
 from steppe.clipping.rules import RULES
 from steppe.clipping.rules.fallback import out_of_place
 from steppe.clipping.tracing import Tracer, mark
+from steppe.clipping.value_free import value_free
 from steppe.isolation.owners import on_axis
 from steppe.isolation.rules import rule_of
 from steppe.isolation.watch import Finding, Owned, Watch
@@ -209,7 +210,7 @@ def trace(
         watch,
     ):
         warnings.simplefilter("ignore")
-        with follower:
+        with follower, value_free():
             losses = objective(alias)
         check_losses(losses, records)
         there = len(watch.numbers)

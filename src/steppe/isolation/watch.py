@@ -27,6 +27,7 @@ from steppe.isolation.where import line_of_user
 
 _OWNED = "_steppe_owned"
 _RANDOM = "_steppe_random"
+_LARGE = 2**16
 BACKWARD = "a hook or backward()"
 
 
@@ -275,7 +276,9 @@ class Watch(TorchDispatchMode):
         )
         if random and torch.Tag.data_dependent_output in func.tags:
             self.coins = True
-        outputs = func(*args, **kwargs)
+        large = random and _written(func) and tensors[0].numel() > _LARGE
+        # Large masks are filled in vain: nothing looks at random numbers but one by one.
+        outputs = tensors[0] if large else func(*args, **kwargs)
         for name in _written(func):
             if isinstance(given.get(name), Tensor):
                 self._require_own(func, given[name], "")

@@ -26,7 +26,9 @@ from steppe.clipping.probing.sight import Subject, unchanged
 from steppe.clipping.rules import RULES
 from steppe.clipping.slots import NOBODY, wide, wide_dtype
 from steppe.clipping.tracing import Tracer, mark
+from steppe.clipping.value_free import value_free
 from steppe.errors import IsolationError, SteppeError, UnsupportedModelError
+from steppe.isolation.refusals import checkpointed
 
 # float32 gradients of the same graph by two routes; a wrong rule is wrong by far more.
 _TOLERANCE = 2e-3
@@ -43,7 +45,7 @@ def require_right_gradients(
     Returns:
         The weights that reach the loss, by name.
     """
-    factors = torch.tensor([1.0, -0.5, 2.0], device=subject.device)
+    factors = torch.tensor([1.0, -0.5, 2.0], device=subject.device)[: count(batch)]
     try:
         norms, total, reaching = _by_autograd(subject, batch, factors, seed)
         if not bool(torch.isfinite(norms).all()):
@@ -52,9 +54,11 @@ def require_right_gradients(
     except SteppeError:
         raise
     except Exception as error:  # whatever torch or the model says
+        if "checkpoint" in str(error):
+            raise checkpointed() from error
         raise UnsupportedModelError(
             "gradients=none: must be computable record by record, and torch says: "
-            f"{first_line(error).rstrip('.')}; take checkpointed, compiled or scripted blocks out "
+            f"{first_line(error).rstrip('.')}; take compiled or scripted blocks out "
             "of the model, and keep records in torch tensors, not in arrays or lists."
         ) from error
     scales = _scales(norms)
@@ -212,7 +216,7 @@ def _by_autograd(
     mark(alias)
     seed_everything(seed)
     with unchanged(subject.model), torch.enable_grad():
-        with Tracer(len(factors), RULES, capture=False):
+        with Tracer(len(factors), RULES, capture=False), value_free():
             losses = subject.objective(alias)
         if not losses.requires_grad:
             raise UnsupportedModelError(

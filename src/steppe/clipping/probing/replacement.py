@@ -14,7 +14,7 @@ from steppe.clipping.probing.isolation import (
     require_isolation,
     require_repeatable,
 )
-from steppe.clipping.probing.sight import Sight, Subject, look
+from steppe.clipping.probing.sight import Subject, look
 from steppe.clipping.probing.synthetic import Style, synthetic, with_other_record
 
 _RECORDS = 3
@@ -24,7 +24,6 @@ _MORE = 5  # what does not move shows its record axis by growing
 def located(
     subject: Subject,
     example: Any,
-    first: Sight,
     generator: torch.Generator,
     style: Style,
     seed: int,
@@ -34,12 +33,11 @@ def located(
     Args:
         subject: what is probed.
         example: a batch whose form is copied.
-        first: any run; all others must take the same path.
         generator: the source of made-up values.
         style: how they look.
         seed: of the random numbers of the passes.
     """
-    locator = Locator(first)
+    locator = Locator(look(subject, synthetic(example, _RECORDS, generator, style), seed))
     for uniform in (False, True):
         batch = synthetic(example, _RECORDS, generator, style)
         base = look(subject, batch, seed)

@@ -20,6 +20,7 @@ from steppe.clipping.contact import Contact, Output
 from steppe.clipping.passes import check_losses
 from steppe.clipping.rules import RULES
 from steppe.clipping.tracing import Tracer, is_marked, mark, unmark
+from steppe.clipping.value_free import value_free
 from steppe.errors import IsolationError, UnsupportedModelError
 
 Objective = Callable[[Any], Tensor]
@@ -112,7 +113,7 @@ def look(subject: Subject, batch: Any, seed: int, modules: bool = False) -> Sigh
         with unchanged(model):
             seed_everything(seed)
             with torch.enable_grad():
-                with tracer:
+                with tracer, value_free():
                     losses = subject.objective(alias)
                 check_losses(losses, records)
                 _require_visible(losses, subject.parameters)
