@@ -138,6 +138,8 @@ def _traced(
 def _require_isolated(found: Trace) -> None:
     """Refuse a pass in which records meet, or that leaves something behind."""
     for finding in found.findings:
+        if finding.kind == "reads":  # and the user's code went on after the error
+            raise refusals.stopped(finding)
         if finding.kind in ("writes", "carries"):
             raise refusals.keeps(finding)
     _require_own(found.losses, found.records, None)
