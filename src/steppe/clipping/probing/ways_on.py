@@ -58,7 +58,7 @@ def _trained(subject: Subject) -> list[Tensor]:
 
 def _seconds(run: Callable[[], Any]) -> float:
     run()  # once in vain: first calls set things up
-    found = []
+    found: list[float] = []
     while not found or (len(found) < _TIMES and sum(found) < 1.0):
         start = time.perf_counter()
         run()
