@@ -10,6 +10,9 @@ import torch
 from steppe.errors import DataError
 from steppe.sampling._records import bad_data, require_real
 
+# Relative to each number.
+_ROUNDING = {dtype: 16 * torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64)}
+
 
 class Form:
     """What all batches of a data set have in common.
@@ -49,7 +52,7 @@ class Form:
         """
         found = dict(leaves("data", batch))
         if found.keys() != self._columns.keys():
-            raise _varies("data", "structure")
+            raise varies("data", "structure")
         for name, tensor in found.items():
             if tensor.ndim == 0 or len(tensor) != records:
                 raise bad_data(
@@ -60,7 +63,7 @@ class Form:
                     "let collate_fn keep every record once",
                 )
             if (tensor.dtype, tensor.shape[1:]) != self._columns[name]:
-                raise _varies(name, "shape or type")
+                raise varies(name, "shape or type")
         return each(lambda tensor: tensor, batch)
 
 
@@ -72,16 +75,46 @@ def require_separate(together: Any, alone: list[Any]) -> None:
         alone: The checked batch of each of them, in the same order.
     """
     for place, single in enumerate(alone):
-        pairs = zip(leaves("data", together), leaves("data", single), strict=True)
-        for (name, whole), (_, own) in pairs:
-            if not _same(whole[place], own[0]):
-                raise bad_data(
-                    name,
-                    "rows that differ between a record alone and among others",
-                    "must be made by collate_fn from one record each, in the order given",
-                    "do what is random or looks at several records elsewhere: in the data set, or "
-                    "with constants that are fixed beforehand",
-                )
+        if (error := difference(together, single, place)) is not None:
+            raise error
+
+
+def difference(together: Any, alone: Any, place: int) -> DataError | None:
+    """The error for a record that is not alone as it is among others; None where it is.
+
+    Args:
+        together: A batch. One with too few rows is not compared, since `Form.checked` refuses it.
+        alone: What was made of one of its records.
+        place: Which one.
+    """
+    try:
+        whole, single = dict(leaves("data", together)), dict(leaves("data", alone))
+    except DataError as error:
+        return error
+    if whole.keys() != single.keys():
+        return varies("data", "structure")
+    for name, own in single.items():
+        rows = whole[name]
+        if rows.ndim == 0 or len(rows) <= place:
+            continue
+        if own.ndim == 0 or len(own) != 1:
+            return different_alone(name)
+        if (rows.shape[1:], rows.dtype) != (own.shape[1:], own.dtype):
+            return varies(name, "shape or type")
+        if not _same(rows[place], own[0]):
+            return different_alone(name)
+    return None
+
+
+def different_alone(name: str) -> DataError:
+    """The error for rows that other records have a part in."""
+    return bad_data(
+        name,
+        "rows that differ between a record alone and among others",
+        "must be made by collate_fn from one record each, in the order given",
+        "do what is random or looks at several records elsewhere: in the data set, or "
+        "with constants that are fixed beforehand",
+    )
 
 
 def each(function: Callable[[torch.Tensor], torch.Tensor], batch: Any) -> Any:
@@ -116,11 +149,17 @@ def leaves(name: str, batch: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    both_nan = (one != one) & (other != other)
-    return bool(((one == other) | both_nan).all())
+    if torch.equal(one, other):
+        return True
+    same = (one == other) | ((one != one) & (other != other))
+    if one.dtype in _ROUNDING:  # sums of one row may round otherwise in a batch of one
+        near = (one - other).abs() <= _ROUNDING[one.dtype] * other.abs()
+        same |= near & other.isfinite()
+    return bool(same.all())
 
 
-def _varies(name: str, what: str) -> DataError:
+def varies(name: str, what: str) -> DataError:
+    """The error for batches of several forms."""
     return bad_data(
         name,
         f"{what} that is not the same in every batch",

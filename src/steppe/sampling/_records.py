@@ -19,11 +19,15 @@ class Records(ABC):
         also_read: what was read off the records beforehand, for the privacy statement.
         given: what they were made from; None where that is not known.
         run_users_code: whether reading them may run Python that is not torch's own.
+        isolation: how it is known that a batch has each record in a row of its own. "proven": its
+            making was followed, or is torch's own. "compared": in every batch one random record is
+            made alone too, and must equal its row.
     """
 
     also_read: tuple[str, ...] = ()
     given: Any = None
     run_users_code: bool = True
+    isolation: str = "proven"
 
     @abstractmethod
     def __len__(self) -> int:

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, default_collate
 
 from steppe._dice import SecretWorker
 from steppe.errors import DataError
+from steppe.sampling._alone import Compared, ReadTwice, accepted, form_of, generators
 from steppe.sampling._form import Form, require_separate
 from steppe.sampling._records import Records, bad_data, no_records
 
@@ -38,7 +39,8 @@ class MappedRecords(Records):
 
     Read at once, before the first step: the first record, to learn the structure of a batch.
     Where there is a collate function other than torch's default, up to 16 records, evenly spread,
-    which are collated alone and together. Read later: the records that are drawn, when they are.
+    which are followed through it (`steppe.isolation.pipelines`) and collated alone and together.
+    Read later: the records that are drawn, when they are.
     No empty batch reaches the data set or its collate function, so neither needs to be ready for
     one.
 
@@ -48,9 +50,10 @@ class MappedRecords(Records):
 
     Guarantees:
         A batch has one row for each record drawn and rows of the same type and shape as any other
-        batch; the error for ragged records shows no length. A collate function is refused if it
-        changed one of the tried records because of the others, as one does that pads to the
-        longest, mixes or normalises over the batch.
+        batch; the error for ragged records shows no length. A collate function is refused if
+        records meet in it, as in one that pads to the longest, mixes or normalises over the batch.
+        Where its operations do not prove that they cannot, one random record of every batch is
+        collated alone too, and a batch in which it has another row is not handed out.
 
     Examples:
         >>> data = MappedRecords([(torch.ones(3), 0), (torch.zeros(3), 1)])
@@ -71,6 +74,7 @@ class MappedRecords(Records):
             self._form = Form(self._collate(self._fetch([0])))
         else:
             self._form = self._try_collate()
+            self._options["collate_fn"] = self._collate
 
     def __len__(self) -> int:
         return self._length
@@ -78,7 +82,8 @@ class MappedRecords(Records):
     def take(self, rows: torch.Tensor) -> Any:
         if len(rows) == 0:
             return self._form.empty()
-        return self._form.checked(self._collate(self._fetch(rows.tolist())), len(rows))
+        batch = accepted(self._collate(self._fetch(rows.tolist())))
+        return self._form.checked(batch, len(rows))
 
     def stream(self, batches: Iterable[torch.Tensor]) -> Iterator[Any]:
         """As `Records.stream`; worker processes, if any, read ahead."""
@@ -103,7 +108,7 @@ class MappedRecords(Records):
                 # This batch answers the first index tensor with rows; empty ones came before it.
                 while not (drawn := waiting.popleft()):
                     yield self._form.empty()
-                yield self._form.checked(batch, drawn)
+                yield self._form.checked(accepted(batch), drawn)
             for _ in waiting:
                 yield self._form.empty()
         except BaseException as error:
@@ -123,19 +128,41 @@ class MappedRecords(Records):
             raise _stopped() from stop
 
     def _try_collate(self) -> Form:
-        """The form of a batch, if a few records make the same rows alone and together."""
-        tried = min(_TRIED, self._length)
+        """The form of a batch, if a few records make the same rows alone and together.
+
+        From then on every batch is compared, unless that is proven to be needless.
+        """
+        from steppe.isolation.pipelines import follow_collate
+
+        tried, collate = min(_TRIED, self._length), self._collate
         rows = [place * (self._length - 1) // max(1, tried - 1) for place in range(tried)]
-        found = self._fetch(rows)
+        found, proven = self._fetch(rows), None
         if isinstance(found, list) and len(found) == tried:
+            if follow_collate(collate, found):
+                proven = form_of(found[0])
             # The same reading twice, since reading may be random. Copies, since a collate function
             # may take apart what it is given.
-            singles = [self._collate([copy.deepcopy(record)]) for record in found]
+            before = generators()
+            singles = [collate([copy.deepcopy(record)]) for record in found]
+            together = collate(copy.deepcopy(found))
+            drawn = generators() != before
         else:  # a bulk way that gives no list of records: ask it for each alone
-            singles = [self._collate(self._fetch([row])) for row in rows]
+            singles = [collate(self._fetch([row])) for row in rows]
+            together, drawn = collate(found), False
+            self._dataset = ReadTwice(self._dataset)
         form = Form(singles[0])
         alone = [form.checked(single, 1) for single in singles]
-        require_separate(form.checked(self._collate(copy.deepcopy(found)), tried), alone)
+        require_separate(form.checked(together, tried), alone)
+        if drawn:
+            raise bad_data(
+                "collate_fn",
+                "draws random numbers",
+                "must not, because a record alone could not be compared with the same record among "
+                "others",
+                "draw them in the data set",
+            )
+        self.isolation = "compared" if proven is None else "proven"
+        self._collate = Compared(collate, proven)
         return form
 
 

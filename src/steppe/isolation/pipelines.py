@@ -1,0 +1,272 @@
+"""Does a collate function make every row from one record alone? Followed on fake tensors.
+
+A collate function gets a list of records. Each of their tensors is replaced by a fake one that
+belongs to its record, and every operation of torch is followed from there to the rows of the batch.
+What is not torch (arrays, numbers, texts, values that Python reads) is not followed.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
+
+from steppe._global_seeds import global_seeds_kept, seed_everything
+from steppe.errors import DataError
+from steppe.isolation.owners import FREE, TYPE, everywhere, on_axis
+from steppe.isolation.pipeline_watch import Leaving, RecordsWatch
+from steppe.isolation.watch import Finding, Owned
+from steppe.sampling._alone import form_of, generators
+
+Collate = Callable[[list[Any]], Any]
+Way = frozenset[tuple[Any, ...]]
+
+_COUNTS = (1, 2, 3, 5, 17, 64)  # copies of one record, whose batches must be made in one way
+_OTHERS = 5  # records with shapes, and where need be values, of their own
+_REMEDY = "work on each record by itself, or use constants that are fixed beforehand"
+
+
+def follow_collate(collate: Collate, records: Sequence[Any]) -> bool:
+    """Follow a collate function from records to the batch.
+
+    Args:
+        collate: makes a batch from a list of records.
+        records: a few, of which structure, shapes and types are used. Values are used only where
+            they are no tensors, or where Python reads them.
+
+    Returns:
+        Whether it is proven that every row is made from its record alone, for all records of the
+        form of these. False where something could not be followed.
+
+    Raises:
+        DataError: records meet. The error names operation and line.
+
+    Guarantees:
+        Random generators, and attributes of `collate`, are as they were.
+
+    Examples:
+        >>> from torch.utils.data import default_collate
+        >>> follow_collate(default_collate, [(torch.zeros(3), torch.zeros(()))] * 2)
+        True
+    """
+    forms = [form_of(record) for record in records]
+    proven = forms[0] is not None and forms.count(forms[0]) == len(forms)
+    few = list(records[:_OTHERS])
+    if not any(isinstance(leaf, Tensor) for leaf in tree_leaves(few)):
+        return False
+    with global_seeds_kept(), _attributes_kept(collate):
+        ways: list[Way] = []
+        for count in _COUNTS if proven else _COUNTS[:4]:
+            way = _follow(collate, [records[0]] * count, equal=True)
+            if way is None:
+                proven = False
+                break
+            if count > 1:  # of one record torch makes other views
+                ways.append(way)
+        if len(set(ways)) > 1:
+            raise _count_decides(ways)
+        if not proven and _follow(collate, few) is None:
+            _follow(collate, few, real=True)
+    return proven
+
+
+# One call ------------------------------------------------------------------------------------
+
+
+def _follow(
+    collate: Collate, records: list[Any], equal: bool = False, real: bool = False
+) -> Way | None:
+    """The operations of one call with their numbers; None if not all of it could be followed.
+
+    Args:
+        collate: makes a batch.
+        records: whose tensors are replaced.
+        equal: whether they are copies of one, so that only their places can tell them apart.
+        real: whether to compute with their values.
+    """
+    fake = None if real else FakeTensorMode(allow_non_fake_inputs=True)
+    watch = RecordsWatch(len(records), fake)
+
+    def own(tensor: Tensor, record: int) -> Tensor:
+        if fake is None:
+            made = tensor.detach().clone()
+        else:
+            with fake:
+                made = torch.empty_like(tensor, requires_grad=False)
+        watch.adopt(made, everywhere(made.ndim, record))
+        return made
+
+    given = [_replaced(record, own, i) for i, record in enumerate(records)]
+    seed_everything(0)
+    before, whole = generators(), True
+    batch: Any = None
+    with warnings.catch_warnings(), _quiet():
+        warnings.simplefilter("ignore")
+        try:
+            with watch, Leaving(watch) if fake is not None else nullcontext():
+                batch = collate(given)
+        except Exception:  # whatever user code says of fake tensors, which it will not see
+            whole = False
+    _require_apart(watch)
+    drawn = watch.coins or generators() != before
+    if not whole or watch.stopped:
+        return None
+    rows_known = _require_own_rows(watch, batch, len(records), equal)
+    found = {finding.kind: finding for finding in watch.findings}
+    if equal and "place" in found:
+        raise _place_decides(found["place"])
+    if drawn or not rows_known or watch.findings or watch.reads:
+        return None
+    return frozenset(watch.way | {_rounded(numbers) for numbers in watch.numbers})
+
+
+def _replaced(value: Any, own: Callable[[Tensor, int], Tensor], record: int) -> Any:
+    """A copy of a record with other tensors."""
+    if isinstance(value, Tensor):
+        return own(value, record)
+    if isinstance(value, Mapping):
+        parts = {key: _replaced(part, own, record) for key, part in value.items()}
+        if type(value) is dict:
+            return parts
+        again: Any = copy.copy(value)
+        for key, part in parts.items():
+            again[key] = part
+        return again
+    if isinstance(value, (tuple, list)):
+        inside = [_replaced(part, own, record) for part in value]
+        return type(value)(*inside) if hasattr(value, "_fields") else type(value)(inside)
+    return copy.deepcopy(value)
+
+
+def _require_apart(watch: RecordsWatch) -> None:
+    """Refuse what is wrong whatever the batch then is."""
+    if watch.met is not None:
+        raise _refused(
+            f"reads in {_at(watch.met)} what several records have made",
+            "must not read it, because one record could change what happens to all",
+            "decide record by record, or with torch.where",
+        )
+    for finding in watch.findings:
+        if finding.kind == "carries" or (finding.kind == "writes" and finding.detail):
+            raise _refused(
+                f"keeps records in {_at(finding)}",
+                "must not carry records from one batch to another",
+                "keep nothing from records between two calls",
+            )
+
+
+def _require_own_rows(watch: RecordsWatch, batch: Any, records: int, equal: bool) -> bool:
+    """Whether it is known of every row that it is made from its record alone."""
+    known = True
+    for leaf in tree_leaves(batch):
+        if not isinstance(leaf, Tensor) or leaf.ndim == 0 or len(leaf) != records:
+            known = False  # which the form of a batch has words for
+            continue
+        owned: Owned | None = watch.owned(leaf)
+        if owned is None:
+            if equal:
+                watch.require_same_for_all(None, leaf, on_axis(leaf.ndim, 0, records))
+            continue
+        if owned.origin is not None and owned.origin.kind in ("no rule", "carries"):
+            known = False
+        elif owned.origin is not None:
+            raise _refused(
+                f"mixes records in {_at(owned.origin)}",
+                "must make every row of the batch from one record",
+                _REMEDY,
+            )
+        elif not _in_order(owned.owners, records):
+            raise _refused(
+                "gives rows of other records",
+                "must make row i of the batch from record i",
+                "keep the records in the order given, and do not sort them",
+            )
+    return known
+
+
+def _in_order(owners: Tensor, records: int) -> bool:
+    wanted = torch.arange(records, dtype=TYPE, device="cpu")
+    wanted = wanted.reshape((-1,) + (1,) * (owners.ndim - 1))
+    return bool(((owners == wanted) | (owners == FREE)).all())
+
+
+def _rounded(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Constants that were computed for another number of rows may round otherwise."""
+    packet, *values = numbers
+    return (packet, *(f"{value:.4g}" for value in values))
+
+
+@contextmanager
+def _attributes_kept(collate: Any) -> Iterator[None]:
+    """What a call puts into the object that collates is taken out again: it has no numbers."""
+    apart = (type, types.ModuleType)
+    objects = [collate, getattr(collate, "__self__", None)]
+    kept = [
+        (vars(owner), dict(vars(owner)))
+        for owner in objects
+        if hasattr(owner, "__dict__") and not isinstance(owner, apart)
+    ]
+    inside = [
+        (value, copy.copy(value))
+        for _, attributes in kept
+        for value in attributes.values()
+        if type(value) in (list, dict, set)
+    ]
+    try:
+        yield
+    finally:
+        for now, before in kept:
+            now.clear()
+            now.update(before)
+        for value, before in inside:
+            value.clear()
+            value.extend(before) if isinstance(value, list) else value.update(before)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Fake tensors write errors of the user's code to a log before they raise them."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
+
+
+# What is said --------------------------------------------------------------------------------
+
+
+def _refused(found: str, rule: str, remedy: str) -> DataError:
+    return DataError(f"collate_fn={found}: {rule}; {remedy}.")
+
+
+def _at(finding: Finding) -> str:
+    return f"{finding.operation} ({finding.line})" if finding.line else finding.operation
+
+
+def _place_decides(finding: Finding) -> DataError:
+    return _refused(
+        f"counts places in {_at(finding)}",
+        "must not give a record other numbers for its place among the others",
+        "leave the place out",
+    )
+
+
+def _count_decides(ways: list[Way]) -> DataError:
+    others = next(way for way in ways if way != ways[0])
+    names = sorted({operation[0].__name__ for operation in ways[0] ^ others})
+    return _refused(
+        f"uses the number of records in {', '.join(names)}",
+        "must make a row in one way however many records there are",
+        "do not divide by the number of records or choose by it",
+    )
