@@ -53,6 +53,27 @@ def test_where_the_population_came_from(statement: Statement) -> None:
     assert "was read once, the data's length, which this relation makes public" in str(public)
 
 
+@pytest.mark.parametrize(
+    ("isolation", "words"),
+    [
+        (None, "depends on that patient alone is checked when a model is given."),
+        ("proven", "depends on that patient alone is proven from the operations of model, loss"),
+        ("isolated", "depends on that patient alone, since each goes through the model by itself."),
+        ("probed", "was only tried on made-up values (probed), not proven: if it does not, ε is"),
+    ],
+)
+def test_how_it_is_known_that_records_stand_alone(
+    statement: Statement, isolation: str | None, words: str
+) -> None:
+    said = replace(statement, isolation=isolation)
+    assert words in said.items["assumptions"]
+    assert said.to_dict()["isolation"] == isolation
+    warning = "WARNING: isolation is only probed, not proven: ε is false if patients influence "
+    assert str(said).startswith(warning) is (isolation == "probed")
+    void = str(replace(said, not_private_reason="the noise is known"))
+    assert "WARNING" not in void
+
+
 def test_public_records_are_counted(statement: Statement) -> None:
     assert "handed over as public" not in str(statement)
     one = str(replace(statement, public_records=1))

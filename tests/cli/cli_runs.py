@@ -46,6 +46,8 @@ def write_project(folder: Path) -> None:
     (folder / "cli_test_models.py").write_text(
         "from torch import nn\n\n\ndef wide():\n    return nn.Linear(9, 2)\n\n\n"
         "def mixing():\n    return nn.Sequential(nn.Linear(6, 2), nn.Softmax(0))\n\n\n"
+        "class Reads(nn.Linear):\n    def forward(self, x):\n        float(x.detach().sum())\n"
+        "        return super().forward(x)\n\n\ndef reading():\n    return Reads(6, 2)\n\n\n"
         "def normed():\n    layers = nn.Linear(6, 32), nn.BatchNorm1d(32), nn.Linear(32, 2)\n"
         "    return nn.Sequential(*layers)\n"
     )

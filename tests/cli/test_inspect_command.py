@@ -25,6 +25,14 @@ def mixing():
 def number():
     return 3
 
+class Reads(nn.Linear):
+    def forward(self, x):
+        float(x.detach().sum())
+        return super().forward(x)
+
+def reading():
+    return Reads(3, 2)
+
 def broken():
     raise KeyError("weights.bin")
 """
@@ -41,7 +49,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_network_by_name(shell: Shell) -> None:
     out = shell.ok("inspect cnn-tanh-26k --input-shape 1,28,28")
     assert out.startswith("weights           operation  path         size")
-    assert out.endswith("trained weights: 26,010\n")
+    assert out.endswith(
+        "\nisolation: proven from the operations\ntrained weights: 26,010\n",
+    )
 
 
 def test_the_users_own_model(shell: Shell) -> None:
@@ -56,6 +66,24 @@ def test_the_users_own_model(shell: Shell) -> None:
 def test_tokens(shell: Shell) -> None:
     result = shell.json("inspect inspected_models:words --input-shape 5 --dtype int64")
     assert result["layers"][0]["operation"] == "embedding"
+
+
+def test_how_it_is_known_that_records_stand_alone(shell: Shell) -> None:
+    assert shell.json("inspect inspected_models:build --input-shape 3,4")["isolation"] == "proven"
+    message = shell.refused("inspect inspected_models:reading --input-shape 3")
+    assert "values made from records must not be read by Python" in message
+    out = shell.ok("inspect inspected_models:reading --input-shape 3 --isolation each")
+    assert "\nisolation: by construction, records go through the model one at a time\n" in out
+    assert "WARNING" not in out
+    out = shell.ok("inspect inspected_models:reading --input-shape 3 --isolation probed")
+    assert "\nisolation: only tried on values (probed)\nWARNING: isolation is only probed, " in out
+    result = shell.json("inspect inspected_models:reading --input-shape 3 --isolation probed")
+    assert result["isolation"] == "probed"
+    for isolation in ("proven", "probed"):
+        words = f"inspect inspected_models:mixing --input-shape 3 --isolation {isolation}"
+        assert "BatchNorm1d" in shell.refused(words)
+    words = "inspect inspected_models:build --input-shape 3,4 --isolation no"
+    assert "argument --isolation: invalid choice: 'no'" in shell.refused(words)
 
 
 def test_records_that_influence_each_other(shell: Shell) -> None:
@@ -88,7 +116,7 @@ def test_records_that_influence_each_other(shell: Shell) -> None:
         ),
         (
             "inspected_models:broken --input-shape 3",
-            "model='inspected_models:broken': raised KeyError at inspected_models.py:20; see "
+            "model='inspected_models:broken': raised KeyError at inspected_models.py:28; see "
             'its words by python -c "import inspected_models; inspected_models.broken()".',
         ),
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -249,13 +250,60 @@ def test_ctrl_c_says_how_to_go_on_and_resume_does(
     assert result["epsilon"] <= 3.0
 
 
+@pytest.mark.parametrize("options", ["train --data own.npz --classes 2 --epsilon 3", "plan"])
+def test_isolation(shell: Shell, project: Path, options: str) -> None:
+    """What is not proven is refused, and goes one at a time or with a warning."""
+    if options == "plan":
+        text = (project / "run.toml").read_text()
+        factory = text.replace('name = "logistic"', 'factory = "cli_test_models:reading"')
+        (project / "reading.toml").write_text(factory)
+        options = "plan reading.toml"
+    else:
+        options += " --model cli_test_models:reading"
+    message = shell.refused(options)
+    assert "must not be read by Python" in message
+    assert "Otherwise: --isolation each takes " in message
+    assert "; --isolation probed only tries made-up values" in message
+    assert not (project / "runs").exists()
+    found = shell.json(f"{options} --isolation each")
+    assert (found.get("isolation") or found["statement"]["isolation"]) == "isolated"
+    code, out, err = shell(f"{options} --isolation probed")
+    assert code == 0
+    assert "WARNING: isolation is only probed, not proven: ε is false if " in out
+    if not options.startswith("plan"):
+        assert "steppe: warning: isolation is only probed, not proven: ε is false if " in err
+    else:
+        assert "\nisolation: only tried on values (probed)\n" in out
+
+
+def test_isolation_of_a_file_and_of_the_command_line(shell: Shell, project: Path) -> None:
+    (project / "each.toml").write_text((project / "run.toml").read_text() + 'isolation = "each"\n')
+    assert "\nisolation: by construction, records" in shell.ok("plan each.toml")
+    for command in ("plan", "train"):
+        assert shell.refused(f"{command} each.toml --isolation probed") == (
+            "steppe: error: --isolation='probed': the file has isolation = 'each'; leave out one "
+            "of the two.\n"
+        )
+    shell.ok("train run.toml --run each --isolation each")
+    settled = tomllib.loads((project / "each" / "run.toml").read_text())
+    assert settled["train"]["isolation"] == "each"
+    assert shell.json("resume each")["isolation"] == "isolated"
+    wrong = (project / "each.toml").read_text().replace('"each"', '"one"')
+    (project / "each.toml").write_text(wrong)
+    assert shell.refused("train each.toml") == (
+        "steppe: error: train.isolation='one': must be one of 'proven', 'each', 'probed'; use "
+        "'proven'.\n"
+    )
+
+
 def test_plan(shell: Shell, project: Path) -> None:
     before = sorted(os.listdir(project))
     out = shell.ok("plan run.toml")
     assert out.startswith("chosen ")
     assert "\n\nPrivacy statement\n\n1. setting: Central" in out
     assert "standard deviation of each column were read once" in " ".join(out.split())
-    assert "\nevent: SelfComposedDpEvent(" in out
+    assert "\nisolation: proven from the operations\nevent: SelfComposedDpEvent(" in out
+    assert "gradient depends on that record alone is proven" in " ".join(out.split())
     assert "\nforecast: " in out
     assert sorted(os.listdir(project)) == before
     result = shell.json("plan run.toml")
@@ -362,14 +410,14 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
         (
             f"{SETTINGS} --model cli_test_models:wide",
             "model and loss=RuntimeError: must run on made-up records, inputs from N(0, 1) or "
-            "[0, 1) with labels 0 and 1, and said: mat1 and mat2 shapes cannot be multiplied (3x6 "
+            "[0, 1) with labels 0 and 1, and said: mat1 and mat2 shapes cannot be multiplied (2x6 "
             "and 9x2); let them take any record of the data's form, or give the data the form that "
             "they take.",
         ),
         (
             f"{SETTINGS} --model cli_test_models:mixing",
-            "layer='1 (Softmax)': must treat every record alone, and another record's output moved "
-            "when one was replaced; use GroupNorm or LayerNorm in place of batch statistics "
+            "layer='1 (Softmax)': must treat every record alone, and aten._softmax mixes the "
+            "records of the batch; use GroupNorm or LayerNorm in place of batch statistics "
             "(steppe.fix(model)), and no operation across the batch.",
         ),
         (
@@ -393,7 +441,9 @@ def test_bad_input(shell: Shell, project: Path, line: str, message: str) -> None
     before = sorted(os.listdir(project))
     code, _, err = shell(line)
     assert code == 2
-    assert err.replace(f"{project}/", "") == f"steppe: error: {message}\n"
+    said = err.replace(f"{project}/", "").partition(" Otherwise: ")[0].rstrip("\n")
+    said = re.sub(r" \(cli_calls\.py:\d+\)", "", said)  # no line of a user: that of the caller
+    assert said == f"steppe: error: {message}"
     assert sorted(set(os.listdir(project)) - {"__pycache__"}) == before
 
 

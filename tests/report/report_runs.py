@@ -50,10 +50,12 @@ def write_run(
     finished: bool = True,
     not_private_reason: str | None = None,
     evaluations: int = 24,
+    isolation: object = "proven",
 ) -> Path:
     """A run whose accuracies rise as those of real runs do."""
     folder.mkdir(parents=True)
-    (folder / "statement.json").write_text(statement_json(epsilon, not_private_reason))
+    promised = json.loads(statement_json(epsilon, not_private_reason))
+    (folder / "statement.json").write_text(json.dumps({**promised, "isolation": isolation}))
     facts = {**plan(epsilon).to_dict(), "digest": plan(epsilon).digest()}
     (folder / "plan.json").write_text(json.dumps(facts))
     config = {

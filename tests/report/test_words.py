@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from pathlib import Path
 
 import pytest
 from report_runs import write_run
 
+from steppe.report.page import render
 from steppe.report.run import read_run
+from steppe.report.sections import run_sections, tiles
 from steppe.report.words import best_guess, bounds, most_found, plain_words
 
 
@@ -59,6 +62,41 @@ def test_what_was_spent_beyond_the_promise_counts_alone(tmp_path: Path) -> None:
     assert "at most 100.0 % of the time" in " ".join(plain_words(more)).replace("\u202f", " ")
     broken = dataclasses.replace(run, statement={**(run.statement or {}), "curve": None})
     assert len(bounds(broken)) == 1
+
+
+@pytest.mark.parametrize(
+    ("isolation", "words"),
+    [
+        ("proven", "is proven from the operations of the model and its loss."),
+        ("isolated", "holds by construction: records went through the model one at a time."),
+        ("probed", "WARNING: isolation is only probed, not proven: ε is false if records "),
+    ],
+)
+def test_the_page_says_how_it_is_known_that_records_stand_alone(
+    tmp_path: Path, isolation: str, words: str
+) -> None:
+    run = read_run(write_run(tmp_path / "run", isolation=isolation))
+    assert words in " ".join(plain_words(run))
+    html = "".join(str(section.html()) for section in run_sections(run)) + str(tiles(run))
+    probed = isolation == "probed"
+    assert ("isolation only probed" in html) is probed
+    assert ('<div class="void">' in html) is probed
+    assert ("WARNING" in html) is probed
+    other = read_run(write_run(tmp_path / "other", isolation="proven"))
+    page = render([run, other])
+    assert ("since isolation is only probed, not proven: run." in page) is probed
+
+
+@pytest.mark.parametrize("isolation", [None, 5, ["probed"], "<b>"])
+def test_runs_that_do_not_say_how_are_read(tmp_path: Path, isolation: object) -> None:
+    folder = write_run(tmp_path / "run", isolation=isolation)
+    if isolation is None:  # as of a run from before there was anything to say
+        facts = json.loads((folder / "statement.json").read_text())
+        del facts["isolation"]
+        (folder / "statement.json").write_text(json.dumps(facts))
+    words = " ".join(plain_words(read_run(folder)))
+    assert "depends on that record alone" not in words
+    assert "WARNING" not in words
 
 
 def test_a_void_run_promises_nothing(tmp_path: Path) -> None:

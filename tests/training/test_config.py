@@ -217,6 +217,8 @@ def test_a_run_without_a_file_says_how_to_resume(tmp_path: Path) -> None:
         ({"train": {"seed": "a"}}, r"train\.seed='a': must be a whole number from 0"),
         ({"train": {"seed": 1.5}}, r"train\.seed=1\.5: must be a whole number from 0"),
         ({"train": {"seed": -1}}, r"train\.seed=-1: must be a whole number from 0"),
+        ({"train": {"isolation": "probe"}}, r"train\.isolation='probe': must be one of 'proven', "),
+        ({"train": {"isolation": []}}, r"train\.isolation=\[\]: must be one of 'proven', 'each'"),
         ({"train": {"progress": "no"}}, r"train\.progress='no': must be true or false"),
         ({"train": {"store_every": 2.5}}, r"train\.store_every=2\.5: must be a whole number"),
         ({"train": {"physical_batch": "x"}}, r"train\.physical_batch='x': must be a whole number"),
@@ -324,7 +326,12 @@ def test_a_model_that_takes_no_zeros_is_told_of_the_key(
     sampling = {"name": "CappedPoisson", "fixed_shapes": True}
     plan = {**PLAN, "adjacency": "zero-out", "sampling": sampling}
     with pytest.raises(UnsupportedModelError, match=r"^plan\.sampling\.fixed_shapes=True: model"):
-        config(table, plan=plan, model={"factory": "picky_model:Picky"}).trainer(tmp_path / "run")
+        config(
+            table,
+            plan=plan,
+            model={"factory": "picky_model:Picky"},
+            train={"isolation": "probed"},  # to see its zeros, it reads what must not be read
+        ).trainer(tmp_path / "run")
 
 
 def test_several_views_need_the_function_that_makes_them(table: Path, tmp_path: Path) -> None:

@@ -120,6 +120,11 @@ class Statement:
         """The nine items, by title, as sentences."""
         return statement_text.items(self)
 
+    @property
+    def caution(self) -> str | None:
+        """What must be known before ε is relied on, or None."""
+        return statement_text.caution(self.isolation, self.unit)
+
     def to_dict(self) -> dict[str, Any]:
         """Numbers and sentences, ready for JSON; `epsilon` is null where nothing is promised."""
         return {
@@ -161,6 +166,8 @@ class Statement:
         lines = ["Privacy statement", ""]
         if self.not_private_reason is not None:
             lines = [f"NOT PRIVATE: {self.not_private_reason}", "", *lines]
+        elif self.caution is not None:
+            lines = [f"WARNING: {self.caution}", "", *lines]
         for number, (title, text) in enumerate(self.items.items(), 1):
             # On one line, whatever was declared: the next could pass for another item.
             lines.append(f"{number}. {title}: {' '.join(text.split())}")

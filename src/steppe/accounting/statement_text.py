@@ -120,6 +120,24 @@ def _rdp(statement: Statement) -> str:
     return f"Second opinion, by RDP: ε = {rounded_up(statement.rdp_epsilon, 4)}."
 
 
+def caution(isolation: object, unit: str) -> str | None:
+    """What must be known before ε is relied on, or None.
+
+    Args:
+        isolation: as a statement has it, possibly read from a file.
+        unit: whom the guarantee protects.
+
+    Examples:
+        >>> caution("proven", "record"), caution(None, "record")
+        (None, None)
+        >>> caution("probed", "record")
+        'isolation is only probed, not proven: ε is false if records influence each other.'
+    """
+    if isolation != "probed":
+        return None
+    return f"isolation is only probed, not proven: ε is false if {unit}s influence each other."
+
+
 def _assumptions(statement: Statement) -> str:
     coin = f"each {statement.unit} joins each step by its own coin of rate {statement.rate!r}"
     if statement.groups:

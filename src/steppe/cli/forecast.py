@@ -36,12 +36,14 @@ class Forecast:
         peak_bytes: the most memory that this process has held, the data as loaded included, and
             what fixed features of all records will take.
         threads: of torch.
+        isolation: how it is known that a record's gradient depends on that record alone.
     """
 
     seconds_a_step: float
     seconds: float
     peak_bytes: int
     threads: int
+    isolation: str
 
     def __str__(self) -> str:
         return (
@@ -92,6 +94,7 @@ def forecast(assembly: Assembly, plan: Plan) -> Forecast:
         made_up,
         trial,
         loss=loss_of(assembly.resolved["train"]),
+        isolation=assembly.isolation,
         physical_batch=assembly.resolved["train"].get("physical_batch"),
         public=features(assembly.model, assembly.loaded.public, progress=False),
     )
@@ -108,6 +111,7 @@ def forecast(assembly: Assembly, plan: Plan) -> Forecast:
         peak_bytes=_features_to_come(assembly, made_up, size)
         + (peak if sys.platform == "darwin" else peak * 1024),  # bytes there, KB elsewhere
         threads=torch.get_num_threads(),
+        isolation=private.report().isolation,
     )
 
 

@@ -11,7 +11,7 @@ from steppe.cli.misfits import misfits
 from steppe.cli.printing import print_json
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from steppe.clipping import Report
 
@@ -19,12 +19,14 @@ _EXAMPLES = """
 steppe inspect cnn-tanh-26k --input-shape 1,28,28
 steppe inspect my_project.models:build --input-shape 3,32,32
 steppe inspect my_project.models:tagger --input-shape 64 --dtype int64 --json
+steppe inspect my_project.models:build --input-shape 3,32,32 --isolation each
 """
 _DETAILS = """
 The model is one of `steppe.models.names()`, or your own as module:factory, where the factory
 takes no arguments and returns an nn.Module; the current folder is searched for the module. The
-checks of a private run are made on invented records: records that influence each other, buffers
-that are written and weights out of sight are errors that name the layer.
+checks of a private run are made: records that influence each other, buffers that are written and
+weights out of sight are errors that name the layer. The last line says how it is known that records
+stay apart.
 """
 
 
@@ -52,6 +54,7 @@ def add(commands: Any) -> None:
         default="float32",
         help="type of the input (default: float32)",
     )
+    parsing.add_isolation(new)
     parsing.add_json(new)
 
 
@@ -59,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the layer table."""
     import torch
 
-    from steppe.clipping import inspect
+    from steppe.accounting.statement_text import caution
 
     for size in arguments.input_shape:
         _validate.positive_integer("--input-shape", size)
@@ -68,12 +71,14 @@ def run(arguments: argparse.Namespace) -> int:
     shape = ",".join(map(str, arguments.input_shape))
     remedy = "give the shape of one record without the batch, and its --dtype"
     with misfits("--input-shape", shape, remedy):
-        report = inspect(network, example)
+        report = _looked_at(network, example, arguments.isolation or "proven")
     weights = sum(p.numel() for p in network.parameters() if p.requires_grad)
     if arguments.json:
         print_json(_result(arguments.model, weights, report))
     else:
         print(report)
+        if (said := caution(report.isolation, "record")) is not None:
+            print(f"WARNING: {said}")
         print(f"trained weights: {weights:,}")
     return 0
 
@@ -93,6 +98,26 @@ def _model(name: str) -> nn.Module:
     return made
 
 
+def _looked_at(network: nn.Module, example: Tensor, isolation: str) -> Report:
+    from steppe.clipping import inspect
+    from steppe.clipping.each_record import EachRecord
+    from steppe.clipping.probing import probe, require_uncompiled
+    from steppe.clipping.probing.stand_in import squared_outputs
+
+    trained = {name: p for name, p in network.named_parameters() if p.requires_grad}
+    if isolation == "proven" or not trained:
+        return inspect(network, example)
+    require_uncompiled(network)
+    return probe(
+        network,
+        trained,
+        squared_outputs(network),
+        example,
+        isolation=isolation,
+        each=EachRecord(trained, network) if isolation == "each" else None,
+    )
+
+
 def _result(name: str, weights: int, report: Report) -> dict[str, Any]:
     return {
         "model": name,
@@ -110,5 +135,6 @@ def _result(name: str, weights: int, report: Report) -> dict[str, Any]:
         "unused": list(report.unused),
         "detached": list(report.detached),
         "bytes_per_record": report.bytes_per_record,
+        "isolation": report.isolation,
         "notes": list(report.notes),
     }

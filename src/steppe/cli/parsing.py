@@ -126,6 +126,17 @@ def add_run_folder(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_isolation(parser: argparse.ArgumentParser) -> None:
+    """Add `--isolation`; None where it is not given."""
+    parser.add_argument(
+        "--isolation",
+        choices=("proven", "each", "probed"),
+        help="how it is known that a record's gradient depends on that record alone: proven from "
+        "the operations (the default); each, records go through the model one at a time; probed, "
+        "only tried on made-up values",
+    )
+
+
 def add_burn_in(parser: argparse.ArgumentParser) -> None:
     """Add `--burn-in` of commands that read stored checkpoints."""
     parser.add_argument(

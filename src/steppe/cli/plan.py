@@ -9,6 +9,7 @@ from typing import Any
 from steppe import _validate
 from steppe.cli import parsing
 from steppe.cli.printing import print_json
+from steppe.cli.typed_names import with_ways_on
 
 
 def add(commands: Any) -> None:
@@ -20,9 +21,10 @@ def add(commands: Any) -> None:
         purpose="What a run will promise, and need: statement, event, memory, speed.",
         details="Nothing is trained and nothing is spent. Time and memory are measured on made-up "
         "records of\nthe same shape, on this machine.",
-        examples="steppe plan run.toml\nsteppe plan run.toml --json",
+        examples="steppe plan run.toml\nsteppe plan run.toml --isolation each --json",
     )
     new.add_argument("config", type=parsing.path, metavar="CONFIG", help="a TOML file")
+    parsing.add_isolation(new)
     parsing.add_json(new)
 
 
@@ -30,19 +32,26 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the statement, the event and the forecast."""
     from steppe.cli.forecast import forecast
     from steppe.cli.outcomes import chosen, chosen_text
+    from steppe.cli.train import in_train
     from steppe.clipping.batches import count
+    from steppe.clipping.probing import ISOLATION
     from steppe.training import read
     from steppe.training.assembly import CALLED
 
-    config = read(arguments.config)
+    config = in_train(read(arguments.config), "isolation", arguments.isolation)
     config.require_augment(None)
     assembly = config.assemble()
     plan = assembly.known_plan
     loaded = assembly.loaded
     public = 0 if loaded.public is None else count(loaded.public)
-    with _validate.called(CALLED):
-        statement = replace(plan.statement(), also_read=loaded.also_read, public_records=public)
+    with _validate.reworded(with_ways_on), _validate.called(CALLED):
         needs = forecast(assembly, plan)
+        statement = replace(
+            plan.statement(),
+            also_read=loaded.also_read,
+            public_records=public,
+            isolation=needs.isolation,
+        )
     choices = chosen(assembly.resolved, assembly.reasons)
     if arguments.json:
         print_json(
@@ -59,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     if choices:
         print(f"{chosen_text(choices)}\n")
     print(statement)
-    print(f"\nevent: {plan.event()}")
+    print(f"\nisolation: {ISOLATION[needs.isolation]}")
+    print(f"event: {plan.event()}")
     print(f"\nforecast: {needs}")
     return 0

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from steppe import _validate
 from steppe.cli import parsing
-from steppe.cli.typed_names import as_typed
+from steppe.cli.typed_names import as_typed, with_ways_on
 
 if TYPE_CHECKING:
     from steppe.training import Config
@@ -55,6 +54,7 @@ def add(commands: Any) -> None:
         metavar="FILE",
         help="the ledger that all runs on the same data share (default: one for this run alone)",
     )
+    parsing.add_isolation(new)
     parsing.add_json(new)
     _add_own_data(new.add_argument_group("your own data"))
 
@@ -103,7 +103,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     as_given = as_typed if arguments.config is None else _as_in_file(arguments)
     with _validate.reworded(as_given):
-        config = _with_ledger(_config(arguments), arguments.ledger)
+        config = in_train(_config(arguments), "ledger", arguments.ledger)
+        config = in_train(config, "isolation", arguments.isolation)
         folder = arguments.folder or config.tables.get("train", {}).get("run")
         if folder is not None:  # before data are loaded and features computed
             RunFolder(folder).require_free()
@@ -124,10 +125,15 @@ def run(arguments: argparse.Namespace) -> int:
 def _as_in_file(arguments: argparse.Namespace) -> Callable[[str], str]:
     """Messages that name keys of the file, and options where they took their place."""
     names = {}
-    for name, given in (("run", arguments.folder), ("ledger", arguments.ledger)):
+    given_here = {
+        "run": arguments.folder,
+        "ledger": arguments.ledger,
+        "isolation": arguments.isolation,
+    }
+    for name, given in given_here.items():
         key = f"train.{name}"
         names[name] = names[key] = key if given is None else f"--{name}"
-    return partial(_validate.renamed, names)
+    return lambda message: with_ways_on(_validate.renamed(names, message))
 
 
 def _config(arguments: argparse.Namespace) -> Config:
@@ -166,17 +172,17 @@ def _config(arguments: argparse.Namespace) -> Config:
     return Config(tables)
 
 
-def _with_ledger(config: Config, ledger: str | None) -> Config:
-    """The configuration with the ledger of the command line as that of its `[train]`."""
+def in_train(config: Config, name: str, given: str | None) -> Config:
+    """The configuration with an option of the command line as a key of its `[train]`."""
     from steppe.training import Config
 
-    if ledger is None:
+    if given is None:
         return config
     train = config.tables.get("train", {})
-    if "ledger" in train:
-        rule = f"the file has ledger = {train['ledger']!r}"
-        raise _validate.fail("--ledger", ledger, rule, "leave out one of the two")
-    return Config({**config.tables, "train": {**train, "ledger": ledger}})
+    if name in train:
+        rule = f"the file has {name} = {train[name]!r}"
+        raise _validate.fail(f"--{name}", given, rule, "leave out one of the two")
+    return Config({**config.tables, "train": {**train, name: given}})
 
 
 def _bounds(given: list[tuple[str, tuple[float, float]]]) -> Any:

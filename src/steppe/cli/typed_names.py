@@ -19,7 +19,7 @@ _OTHER_NAMES = {
 _SAME_NAME = {
     "plan": ("epsilon", "delta"),
     "data": ("classes", "target", "test", "columns", "bounds", "categories", "missing"),
-    "train": ("run", "ledger"),
+    "train": ("run", "ledger", "isolation"),
     "": ("data", "model"),
 }
 _NAMES = {
@@ -31,6 +31,8 @@ _OPTIONS = {name: f"--{option}" for name, option in _NAMES.items()}
 # What only Python can say.
 _NO_OPTION = "numbers=True, or in a TOML file"
 _NAME = "|".join(re.escape(name) for name in sorted(_OPTIONS, key=len, reverse=True))
+_OTHERWISE = " Otherwise: "
+_WAYS_ON = re.compile(r'\bisolation="(\w+)"')
 _IN_A_REMEDY = re.compile(rf"""(?<![\w.-])({_NAME})=(?:["'](\w+)["'])?""")
 
 
@@ -45,9 +47,21 @@ def as_typed(message: str) -> str:
         >>> as_typed('path="a; target=.csv": has no value; fill it in, or set missing="middle".')
         'path="a; target=.csv": has no value; fill it in, or set --missing middle.'
     """
+    message, otherwise, ways = with_ways_on(message).partition(_OTHERWISE)
     rule, semicolon, remedy = renamed(_OPTIONS, message).rpartition("; ")
     remedy = remedy.replace(_NO_OPTION, "write a TOML file with")
-    return rule + semicolon + _IN_A_REMEDY.sub(_with_value, remedy)
+    return rule + semicolon + _IN_A_REMEDY.sub(_with_value, remedy) + otherwise + ways
+
+
+def with_ways_on(message: str) -> str:
+    """A message with `--isolation` in place of Python's argument, where it ends with other ways.
+
+    Examples:
+        >>> with_ways_on('layer=1: mixes. Otherwise: isolation="each" takes records one by one.')
+        'layer=1: mixes. Otherwise: --isolation each takes records one by one.'
+    """
+    refused, otherwise, ways = message.partition(_OTHERWISE)
+    return refused + otherwise + _WAYS_ON.sub(r"--isolation \1", ways)
 
 
 def _with_value(found: re.Match[str]) -> str:

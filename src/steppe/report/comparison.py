@@ -110,6 +110,10 @@ def _warnings(runs: Sequence[Run]) -> Child:
     if large:
         rule = "δ is not below 1 over the population, which allows to publish some whole records"
         sentences.append(f"No meaningful guarantee, since {rule}: {', '.join(large)}.")
+    probed = [run.name for run in runs if run.caution is not None]
+    if probed:
+        rule = "isolation is only probed, not proven"
+        sentences.append(f"ε may be false, since {rule}: {', '.join(probed)}.")
     void = [run.name for run in runs if run.epsilon is None]
     if void:
         sentences.append(f"Without a guarantee, and left out of figures by ε: {', '.join(void)}.")

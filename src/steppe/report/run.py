@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from steppe._validate import fail
+from steppe.accounting.statement_text import caution
 from steppe.errors import DataError
 
 # Larger than any log of a run; a file beyond it is not one of ours.
@@ -103,6 +104,14 @@ class Run:
         if promised is None or spent is None:
             return promised
         return max(promised, spent)
+
+    @property
+    def caution(self) -> str | None:
+        """What must be known before the promised ε is relied on, or None."""
+        if self.statement is None or self.epsilon is None:
+            return None
+        unit = str(self.statement.get("unit", "record"))
+        return caution(self.statement.get("isolation"), unit)
 
     @property
     def measure(self) -> str:

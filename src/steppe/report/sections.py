@@ -95,6 +95,7 @@ def tiles(run: Run) -> Markup:
     delta = number(facts, "delta")
     if run.epsilon is not None and delta is not None:
         detail = f"at δ = {short(delta)}" + (", too large" if delta_too_large(run) else "")
+        detail += ", isolation only probed" if run.caution is not None else ""
         shown.append(("privacy", f"ε ≤ {bound(run.epsilon)}", detail))
     best = "best average" if run.measure == "accuracy" else f"best average, {run.measure}"
     for heading, row in (
@@ -122,7 +123,7 @@ def tiles(run: Run) -> Markup:
 
 def statement(run: Run) -> Child:
     """The privacy statement: plain words, then the nine items."""
-    void = run.epsilon is None or delta_too_large(run)
+    void = run.epsilon is None or delta_too_large(run) or run.caution is not None
     words = [
         tag("p", text, class_="warning" if text.startswith(WARNING) else None)
         for text in plain_words(run)

@@ -86,6 +86,7 @@ def plain_words(run: Run) -> list[str]:
     guess, found = best_guess(pairs), most_found(pairs, _FALSE_ALARMS)
     return [
         *_warning(run, unit, delta),
+        *([f"{WARNING} {run.caution}"] if run.caution is not None else []),
         f"The released weights hide {question}. Take someone who holds them, who knows the "
         f"{unit}, and who knows all the other {unit}s: guessing by a coin, they are right half the "
         f"time; with the weights, at most {_up(guess)} of the time. If they want to raise only one "
@@ -95,6 +96,7 @@ def plain_words(run: Run) -> list[str]:
         "Smaller is more private. It covers every checkpoint of this run and all that is computed "
         "from them, averages included. It does not cover other runs on the same data, settings "
         "that were chosen with its help, or losses and accuracies measured on it.",
+        *_isolation(run, unit),
         *_together(run),
     ]
 
@@ -113,6 +115,18 @@ def _warning(run: Run, unit: str, delta: float) -> list[str]:
         f"{WARNING} δ = {short(delta)} is not below 1 over the population. It allows to publish "
         f"some whole {unit}s as they are, whatever ε is: no meaningful guarantee."
     ]
+
+
+def _isolation(run: Run, unit: str) -> list[str]:
+    """How it is known that records stand alone, where the statement says it and it is known."""
+    known = {
+        "proven": "is proven from the operations of the model and its loss",
+        "isolated": f"holds by construction: {unit}s went through the model one at a time",
+    }
+    said = known.get(str((run.statement or {}).get("isolation")))
+    if said is None:
+        return []
+    return [f"That a {unit}'s gradient depends on that {unit} alone, as ε presumes, {said}."]
 
 
 def _together(run: Run) -> list[str]:

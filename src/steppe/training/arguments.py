@@ -17,6 +17,8 @@ from steppe.training.moment import Callback
 _CHECKPOINTS = 20
 _EVALUATIONS = 10
 _LONGEST_BLOCK = 50
+LEVELS = ("proven", "each", "probed")
+"""What `isolation` can be asked to be, the usual one first."""
 
 
 def require_parts(model: Any, plan: Any, optimizer: Any) -> None:
@@ -64,6 +66,22 @@ def text(name: str, given: Any) -> str:
     if not isinstance(given, str):
         raise _validate.fail(name, given, "must be text", f'write {name}="…"')
     return given
+
+
+def isolation(name: str, given: Any) -> str:
+    """How it is to be known that records stand alone.
+
+    Args:
+        name: what it is called where it was given.
+        given: one of `LEVELS`.
+
+    Examples:
+        >>> isolation("train.isolation", "probe")
+        Traceback (most recent call last):
+            ...
+        steppe.errors.ConfigurationError: train.isolation='probe': must be one of 'proven', ...
+    """
+    return _validate.one_of(name, given, LEVELS)
 
 
 def checkpoint_every(given: Any, steps: int) -> int:

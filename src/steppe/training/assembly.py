@@ -24,7 +24,8 @@ from steppe.training.shared_ledger import RUN
 
 TABLES = ("data", "model", "plan", "optimizer", "scheduler", "averages", "train")
 _COUNTS = ("store_every", "checkpoint_every", "evaluate_every", "block", "physical_batch")
-_TRAIN_KEYS = (*_COUNTS, "run", "keep", "publish", "ledger", "loss", "seed", "progress")
+_OTHERS = ("run", "keep", "publish", "ledger", "loss", "isolation", "seed", "progress")
+_TRAIN_KEYS = (*_COUNTS, *_OTHERS)
 _KEPT_KEYS = ("last", "every")
 # Python's arguments by the keys that they come from, for what is checked when all are together.
 CALLED = {
@@ -92,6 +93,7 @@ def _check_train(train: Mapping[str, Any]) -> None:
         raise _validate.fail("train.ledger", train["ledger"], rule, "write the path itself")
     if train.get("loss", "cross_entropy") not in LOSSES:
         raise naming.unknown("train.loss", train["loss"], LOSSES)
+    arguments.isolation("train.isolation", train.get("isolation", arguments.LEVELS[0]))
     for key in _COUNTS:
         if key in train:
             _validate.positive_integer(f"train.{key}", train[key])
@@ -178,11 +180,17 @@ class Assembly:
             "also_read": self.loaded.also_read,
             "data_name": self.loaded.name,
             "loss": loss_of(self._train),
+            "isolation": self.isolation,
             "keep": self._keep,
             "ledger": self._train.get("ledger"),
             "progress": self._train.get("progress", True),
             **{key: self._train.get(key) for key in _COUNTS},
         }
+
+    @property
+    def isolation(self) -> str:
+        """How it is to be known that records stand alone."""
+        return str(self._train.get("isolation", arguments.LEVELS[0]))
 
     @_validate.called(CALLED)
     def _known_plan(self) -> Plan:

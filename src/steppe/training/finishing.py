@@ -80,7 +80,7 @@ def write_result(trainer: Trainer, outcome: Outcome, report: Report) -> None:
     Args:
         trainer: of the run.
         outcome: what it came to.
-        report: what the probe found, for the table of layers.
+        report: what was found about the model, for the table of layers.
     """
     write_json(
         trainer.folder.result,

@@ -74,6 +74,8 @@ class Loop:
         ):
             if self._reason is not None:
                 self._say(f"NOT PRIVATE: {self._reason}")
+            elif trainer.statement.caution is not None:  # the trainer has shown it
+                self._write("note", {"text": f"WARNING: {trainer.statement.caution}"})
             if named := trainer.named_ledger:
                 logged = standing(**without_machine(named, trainer.folder.path))
                 self._say(standing(**named), logged)

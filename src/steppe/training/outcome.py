@@ -72,6 +72,8 @@ class Outcome:
             lines.insert(0, f"no scores: {self._why_no_scores}")
         if self.statement.not_private_reason is not None:
             lines.insert(0, f"NOT PRIVATE: {self.statement.not_private_reason}")
+        elif self.statement.caution is not None:
+            lines.insert(0, f"WARNING: {self.statement.caution}")
         return "\n".join(lines)
 
     @property
@@ -91,6 +93,7 @@ def numbers(outcome: Outcome) -> dict[str, Any]:
         "steps": outcome.steps,
         "lost": outcome.lost,
         "seconds": outcome.seconds,
+        "isolation": outcome.statement.isolation,
     }
 
 

@@ -14,6 +14,7 @@ from steppe._text import finite
 from steppe._validate import fail
 from steppe.errors import ConfigurationError
 from steppe.sampling import Records
+from steppe.training.arguments import LEVELS
 from steppe.training.publishing import LAST
 
 _SHORT = 60
@@ -66,9 +67,9 @@ def digest(settings: Mapping[str, Any]) -> str:
 
 def require_same(now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
     """Refuse to go on with another configuration, and say what is different."""
-    last = {"publish": LAST}  # what settings without a word about it mean
-    found = json.loads(json.dumps(finite({**last, **now})))
-    for name, was, value in _differences("", {**last, **then}, found):
+    unsaid = {"publish": LAST, "isolation": LEVELS[0]}  # what no word about it means
+    found = json.loads(json.dumps(finite({**unsaid, **now})))
+    for name, was, value in _differences("", {**unsaid, **then}, found):
         raise different(name, was, value)
 
 

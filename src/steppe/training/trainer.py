@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from steppe import _validate
 from steppe.averaging import CheckpointStore, Keep
+from steppe.errors import PrivacyWarning
 from steppe.ledger import Account, Anchor, Ledger, Run
 from steppe.make import make_private
 from steppe.noise import Source
@@ -40,8 +42,9 @@ class Trainer:
 
     Args:
         model, data, plan: as for `make_private`.
-        loss, objective, augment, groups, public, physical_batch, classes, source: as for
-            `make_private`.
+        loss, objective, augment, groups, public, physical_batch, classes, source, isolation: as for
+            `make_private`. Where isolation is only probed, a warning, the log and the end of the
+            run say so.
         optimizer: any torch optimizer over the model's trainable weights; None for SGD at the rate
             that `recipes.optimizer_for` gives for this model and plan.
         scheduler: any torch scheduler over that optimizer, stepped once a step.
@@ -130,10 +133,12 @@ class Trainer:
         physical_batch: int | None = None,
         classes: int | None = None,
         source: Source | None = None,
+        isolation: str = "proven",
         callbacks: Sequence[Callback] = (),
         progress: bool = True,
     ) -> None:
         arguments.require_parts(model, plan, optimizer)
+        arguments.isolation("isolation", isolation)
         loss = None if objective is not None else loss
         rows = records(data)
         self.reasons: dict[str, str] = {}
@@ -172,6 +177,7 @@ class Trainer:
                 physical_batch=physical_batch,
                 classes=classes,
                 source=source,
+                isolation=isolation,
             )
 
         self._make_private = private
@@ -180,6 +186,8 @@ class Trainer:
         said = arguments.texts("also_read", also_read)
         also_read = tuple(dict.fromkeys((*rows.also_read, *said)))
         self.statement = replace(self._unused.statement(), also_read=also_read)
+        if self.statement.caution is not None:
+            warnings.warn(self.statement.caution, PrivacyWarning, stacklevel=2)
         steps = plan.total_steps
         self.checkpoint_every = arguments.checkpoint_every(checkpoint_every, steps)
         self.evaluate_every = arguments.evaluate_every(evaluate_every, steps)
@@ -214,6 +222,8 @@ class Trainer:
         }
         if self.publish != publishing.LAST:
             self.settings["publish"] = self.publish
+        if isolation != arguments.LEVELS[0]:
+            self.settings["isolation"] = isolation
         if also_read:  # a resumed run must not forget what the first part of it read
             self.settings["also_read"] = list(also_read)
         if self.statement.public_records:
