@@ -9,6 +9,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from steppe import losses as losses
     from steppe.averaging import EMA as EMA
     from steppe.averaging import OMV as OMV
     from steppe.averaging import OPA as OPA
@@ -95,6 +96,8 @@ __all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "losses":  # a module of its own, by the name that messages give it
+        return _import_module("steppe.losses")
     if name not in _HOMES:
         raise AttributeError(f"module 'steppe' has no attribute {name!r}")
     value = globals()[name] = getattr(_import_module(_HOMES[name]), name)

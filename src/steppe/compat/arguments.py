@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import torch
@@ -68,7 +69,23 @@ class RecordAxis:
         def empty(tensor: Tensor) -> Tensor:
             return tensor.narrow(self.of(tensor), 0, 0) if tensor.ndim else tensor
 
-        return each(empty, output)
+        return _renewed(empty, output)
+
+
+def _renewed(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """The same nest with other tensors; objects that hold some are copied."""
+    if isinstance(value, (Tensor, tuple, list)) or type(value) is dict:
+        return each(function, value)
+    if isinstance(value, MutableMapping):
+        made = copy.copy(value)
+        for key, item in value.items():
+            made[key] = _renewed(function, item)
+        return made
+    if any(isinstance(item, Tensor) for item in getattr(value, "__dict__", {}).values()):
+        made = copy.copy(value)
+        vars(made).update({k: _renewed(function, item) for k, item in vars(value).items()})
+        return made
+    return value
 
 
 def stand_in_objective(module: nn.Module, axis: RecordAxis) -> Callable[[Any], Tensor]:
@@ -79,7 +96,9 @@ def stand_in_objective(module: nn.Module, axis: RecordAxis) -> Callable[[Any], T
     """
 
     def run(batch: Any) -> Any:
+        from steppe.isolation.loop import objects_in  # late: what it needs of torch takes a while
+
         args, kwargs = axis.swapped(batch)
-        return module(*args, **kwargs)
+        return list(objects_in(module(*args, **kwargs)))
 
     return squared_outputs(run)

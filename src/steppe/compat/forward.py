@@ -17,7 +17,8 @@ from steppe._set_up import warn_of_unused
 from steppe.clipping import ClippedSum, Report, probe
 from steppe.clipping.tracing import Tracer
 from steppe.compat.arguments import Arguments, RecordAxis
-from steppe.compat.hooks import Hook
+from steppe.compat.hooks import Hook, nothing
+from steppe.compat.watched import Watched
 from steppe.errors import MisuseError
 
 
@@ -32,6 +33,7 @@ class TracedForward:
         axis: where the module expects the records.
         dice: what the module draws from the global generators in a traced pass.
         batch_size: how many records a step takes on average.
+        watched: follows the loop around the module.
 
     Attributes:
         tracer: of the current batch, once the module has run on it.
@@ -50,10 +52,13 @@ class TracedForward:
         axis: RecordAxis,
         dice: Dice,
         batch_size: float,
+        watched: Watched,
     ) -> None:
         self.tracer: Tracer | None = None
         self.saw_raw = False
         self._module, self._engine, self._axis, self._dice = module, engine, axis, dice
+        self._watched = watched
+        self._made: Callable[[Any], None] = nothing
         self._records: int | None = None
         self._crowd = crowd(batch_size)
         self._reports: dict[object, Report] = {}
@@ -98,7 +103,10 @@ class TracedForward:
         refuse_modes(self._engine)
         arguments = (args, kwargs)
         self._axis.require(arguments, self._records)
+        known, arguments = self._watched.arguments(arguments, self._axis.of)
         self._expect_layouts(arguments)
+        if self._records:
+            self._made = self._outputs_of(arguments, known)
         self._running = ExitStack()
         self._running.enter_context(self._dice.rolled())
         if self._records == 0:
@@ -118,7 +126,16 @@ class TracedForward:
             return self._axis.without_records(output)
         if output is None:  # the pass failed, and may be tried again
             self.tracer = None
+        else:
+            self._made(output)
         return None
+
+    def _outputs_of(self, arguments: Arguments, known: list[Tensor]) -> Callable[[Any], None]:
+        self._probing = True
+        try:
+            return self._watched.outputs_of(arguments, known, self._axis.of)
+        finally:
+            self._probing = False
 
     def _leave(self) -> None:
         """End what surrounds a traced pass."""
@@ -132,6 +149,7 @@ class TracedForward:
         example = self._axis.swapped(arguments)
         setting = state_of(self._module), form_of(example)
         if setting not in self._reports:
+            self._watched.look_again()
             self._engine.packing.require_sizes()
             found = self._reports[setting] = self._probe(example)
             unused, detached = (
@@ -140,7 +158,7 @@ class TracedForward:
             )
             self._warned.update(unused, detached)
             warn_of_unused(unused, detached, level=8)  # where the module was called
-        elif self._passes in LOOK_AGAIN:
+        elif self._passes in LOOK_AGAIN and self._reports[setting].isolation == "proven":
             self._reports[setting] = self._proven_again(self._reports[setting], example)
         self._passes += 1
         self._engine.passes.layouts = self._reports[setting].layouts
@@ -157,7 +175,12 @@ class TracedForward:
         self._probing = True
         try:
             return probe(
-                self._module, trained, self._engine.objective, example, company=self._crowd
+                self._module,
+                trained,
+                self._engine.objective,
+                example,
+                company=self._crowd,
+                isolation=self._watched.report.isolation,
             )
         finally:
             self._probing = False

@@ -51,6 +51,18 @@ def check_options(
     _validate.one_of("grad_sample_mode", grad_sample_mode, _MODES)
 
 
+def check_isolation(isolation: str) -> None:
+    """Only what a user's own loop allows."""
+    if isolation == "each":
+        raise _validate.fail(
+            "isolation",
+            isolation,
+            "is not offered through the compatibility layer, where the loop takes the whole batch",
+            'use steppe.make_private(isolation="each")',
+        )
+    _validate.one_of("isolation", isolation, ("proven", "probed"))
+
+
 def refuse_unknown(method: Callable[..., Any], unknown: Mapping[str, Any]) -> None:
     """A misspelt keyword must not pass for its default."""
     for name in unknown:

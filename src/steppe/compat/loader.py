@@ -100,6 +100,7 @@ class PoissonLoader:
                 batch = next(batches, _END)
             if batch is _END:
                 break
-            run.offer(waiting.popleft())
-            yield batch
+            piece = waiting.popleft()
+            run.offer(piece)
+            yield run.watched.begin(batch, piece.records)
         run.require_stepped()

@@ -20,10 +20,12 @@ from steppe.compat.bounds import Bounds, bounds_of
 from steppe.compat.budget import Budget
 from steppe.compat.constants import Constants
 from steppe.compat.hooks import Hook
-from steppe.compat.keywords import check_options, refuse_unknown
+from steppe.compat.keywords import check_isolation, check_options, refuse_unknown
 from steppe.compat.loader import Draws, PoissonLoader
 from steppe.compat.noise_multiplier import TARGETS, get_noise_multiplier
+from steppe.compat.padding import Lengths, Values, padded
 from steppe.compat.run import Run
+from steppe.compat.watched import LoopReport
 from steppe.errors import MisuseError
 from steppe.plan import Plan
 
@@ -49,11 +51,11 @@ class PrivacyEngine:
         A step releases (sum of the records' gradients clipped to C, plus noise of std σC) divided
         by the batch size of the loader, a constant. Sampling, noise and account use the same rate,
         batch size / number of records; that number is read from the data set and treated as
-        public. The module is checked on made-up records before its first step. What the loop does
-        around it is not: row i of the module's inputs must be made from record i alone (mixup and
-        batch statistics are not), and the loss must be a mean or sum of terms that each depend on
-        one record's output. A mean with class weights or an ignored index is not one; use
-        `steppe.make_private(loss=...)` there.
+        public. That a record's gradient depends on that record alone is proven from the operations
+        of the module, before its first step, and of the loop, on its first two batches and now and
+        then later: row i of the module's inputs must be made from record i alone (mixup and batch
+        statistics are not), and the loss must be a mean or sum, at its very end, of terms that each
+        depend on one record. That the loop decides nothing by values that it reads is not proven.
 
     Examples:
         >>> import torch
@@ -105,6 +107,9 @@ class PrivacyEngine:
         clipping: str = "flat",
         noise_generator: None = None,
         grad_sample_mode: str = "hooks",
+        isolation: str = "proven",
+        pad_to: Lengths | None = None,
+        pad_value: Values | None = None,
         **unknown: Any,
     ) -> tuple[nn.Module, Optimizer, PoissonLoader]:
         """Make a loop private with a given amount of noise.
@@ -125,18 +130,25 @@ class PrivacyEngine:
             noise_generator: only None.
             grad_sample_mode: accepted; every mode gives the same gradients, and the cheapest way
                 is found for each layer.
+            isolation: how it is known that a record's gradient depends on that record alone.
+                "proven": from the operations of module and loop, else refused. "probed": by trying
+                values on the module; what the loop does is not checked.
+            pad_to: the length to which every batch is padded on axis 1, for collate functions that
+                pad to the longest record; for all tensors that have such an axis, or by key.
+            pad_value: what to fill up with, for all tensors or by key (0, -100 for labels).
 
         Returns:
             The same module, the same optimizer, and a loader of as many batches.
         """
         refuse_unknown(self.make_private, unknown)
         check_options(poisson_sampling, clipping, noise_generator, grad_sample_mode)
-        draws = Draws(data_loader)
+        check_isolation(isolation)
+        draws = Draws(padded(data_loader, pad_to, pad_value))
         hint = "without noise nothing is private; a common range is 0.5 to 5"
         sigma = _validate.positive("noise_multiplier", noise_multiplier, hint)
         bounds = bounds_of(clipping, max_grad_norm)
         constants = _constants(draws, sigma, bounds, loss_reduction, None)
-        return self._start(module, optimizer, draws, constants, batch_first)
+        return self._start(module, optimizer, draws, constants, batch_first, isolation)
 
     def make_private_with_epsilon(
         self,
@@ -154,6 +166,9 @@ class PrivacyEngine:
         clipping: str = "flat",
         noise_generator: None = None,
         grad_sample_mode: str = "hooks",
+        isolation: str = "proven",
+        pad_to: Lengths | None = None,
+        pad_value: Values | None = None,
         **unknown: Any,
     ) -> tuple[nn.Module, Optimizer, PoissonLoader]:
         """Make a loop private with the noise that a budget needs.
@@ -163,7 +178,8 @@ class PrivacyEngine:
             target_delta: δ, well below 1 over the number of records.
             epochs: passes over the loader that the budget has to pay for.
             module, optimizer, data_loader, max_grad_norm, batch_first, loss_reduction,
-            poisson_sampling, clipping, noise_generator, grad_sample_mode: as for `make_private`.
+            poisson_sampling, clipping, noise_generator, grad_sample_mode, isolation, pad_to,
+            pad_value: as for `make_private`.
 
         Returns:
             As `make_private`.
@@ -176,6 +192,7 @@ class PrivacyEngine:
         """
         refuse_unknown(self.make_private_with_epsilon, unknown)
         check_options(poisson_sampling, clipping, noise_generator, grad_sample_mode)
+        check_isolation(isolation)
         if len(self.accountant) or self._runs:
             raise _validate.fail(
                 "accountant",
@@ -183,7 +200,7 @@ class PrivacyEngine:
                 "must be new, since the noise does not allow for what another run spends",
                 "use a new PrivacyEngine, and to resume a run set accountant.history afterwards",
             )
-        draws = Draws(data_loader)
+        draws = Draws(padded(data_loader, pad_to, pad_value))
         bounds = bounds_of(clipping, max_grad_norm)
         steps = _validate.positive_integer("epochs", epochs) * draws.pass_length
         with _validate.called(TARGETS):
@@ -203,11 +220,16 @@ class PrivacyEngine:
         )
         budget = Budget(target_epsilon, target_delta, sigma, draws.sample_rate, plan.total_steps)
         constants = _constants(draws, sigma, bounds, loss_reduction, budget)
-        return self._start(module, optimizer, draws, constants, batch_first)
+        return self._start(module, optimizer, draws, constants, batch_first, isolation)
 
     def get_epsilon(self, delta: float) -> float:
         """The ε that all steps so far cost at δ."""
         return self.accountant.get_epsilon(delta)
+
+    @property
+    def isolation(self) -> list[LoopReport]:
+        """How it is known that records stand alone, for every run of this engine; to be printed."""
+        return [run.watched.report for run in self._runs]
 
     def detach(self) -> None:
         """End every run of this engine, so that its modules and optimizers are plain again.
@@ -238,6 +260,7 @@ class PrivacyEngine:
         draws: Draws,
         constants: Constants,
         batch_first: bool,
+        isolation: str,
     ) -> tuple[nn.Module, Optimizer, PoissonLoader]:
         require_one_process(module)
         require_uncompiled(module)
@@ -249,7 +272,7 @@ class PrivacyEngine:
             )
         parameters = trained_weights(module, optimizer)
         axis = RecordAxis(batch_first)
-        run = Run(module, optimizer, parameters, constants, axis, self.accountant)
+        run = Run(module, optimizer, parameters, constants, axis, self.accountant, isolation)
         self._runs.append(run)
         return module, optimizer, PoissonLoader(draws, run)
 

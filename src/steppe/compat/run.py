@@ -25,6 +25,7 @@ from steppe.compat.arguments import RecordAxis, stand_in_objective
 from steppe.compat.constants import Constants
 from steppe.compat.forward import TracedForward
 from steppe.compat.handed_over import HandedOver
+from steppe.compat.watched import Watched
 from steppe.errors import MisuseError
 from steppe.noise import Gaussian, SecureSource
 
@@ -56,8 +57,10 @@ class Run:
         constants: what was agreed.
         axis: where the module expects the records.
         accountant: is told about every step before its result is handed over.
+        isolation: "proven", so that module and loop are followed, or "probed".
 
     Attributes:
+        watched: follows the loop.
         unstepped: the rows of the batch that was handed out last, until its step is charged.
 
     Guarantees:
@@ -75,6 +78,7 @@ class Run:
         constants: Constants,
         axis: RecordAxis,
         accountant: Accountant,
+        isolation: str = "proven",
     ) -> None:
         self.module, self.optimizer, self.constants = module, optimizer, constants
         self.source = SecureSource()
@@ -85,8 +89,14 @@ class Run:
         self._noise = Gaussian()
         self._accountant = accountant
         self.dice = Dice(self.source, "passes")
+        self.watched = Watched(module, constants.averaged, isolation)
         self._forward = TracedForward(
-            module, self._engine, axis, self.dice, constants.expected_batch_size
+            module,
+            self._engine,
+            axis,
+            self.dice,
+            constants.expected_batch_size,
+            self.watched,
         )
         self._model_weights = {id(p) for p in module.parameters()}
         self.trained_parameters = {id(p) for p in parameters.values()}
@@ -153,6 +163,7 @@ class Run:
         """Forget what was made of a batch so far, of which nothing was released."""
         self._piece = self._total = self._draw = None
         self._forward.expect(None)
+        self.watched.end()
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         if self._handed_over.is_in_use and not self._forward.saw_raw:
@@ -183,6 +194,8 @@ class Run:
         self._require_unchanged()
         refuse_coarse_products(self._engine)
         piece, found = self._captured()
+        self.watched.require_followed(piece.records)
+        self.watched.end()
         if piece.first or self._total is None:
             self._total = self._fresh_total()
         scale = piece.records if self.constants.averaged else 1

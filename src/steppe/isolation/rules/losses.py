@@ -81,7 +81,7 @@ RULES = (
         packets(
             "mse_loss mse_loss_backward huber_loss huber_loss_backward smooth_l1_loss "
             "smooth_l1_loss_backward binary_cross_entropy binary_cross_entropy_backward "
-            "soft_margin_loss soft_margin_loss_backward l1_loss"
+            "soft_margin_loss soft_margin_loss_backward l1_loss binary_cross_entropy_with_logits"
         ),
     ),
     (of_classes, packets("nll_loss_forward nll_loss2d_forward")),

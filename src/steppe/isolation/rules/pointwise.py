@@ -63,7 +63,7 @@ RULES = (
             "log_sigmoid_backward prelu _prelu_kernel _prelu_kernel_backward rrelu_with_noise "
             "rrelu_with_noise_backward floor_divide mish_backward elu_backward complex polar "
             "leaky_relu_backward hardswish_backward hardsigmoid_backward rsub special_erf "
-            "binary_cross_entropy_with_logits _conj conj resolve_conj resolve_neg _neg_view "
+            "_conj conj resolve_conj resolve_neg _neg_view "
             "isclose dropout fused_dropout hardshrink_backward softshrink_backward "
             "masked_fill lerp addcmul addcdiv celu selu gelu_backward detach detach_ alias "
             "lift_fresh lift_fresh_copy positive isreal angle logit expit silu_backward "
