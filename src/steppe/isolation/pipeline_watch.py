@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from steppe.isolation.owners import MIXED, join, joined
 from steppe.isolation.rules import rule_of
-from steppe.isolation.watch import Finding, NotIsolated, Watch
-
-# Methods of a tensor by which numbers leave torch, or come back as those of another tensor.
-_LEAVING = frozenset(
-    (
-        "numpy",
-        "tolist",
-        "data_ptr",
-        "storage",
-        "untyped_storage",
-        "_typed_storage",
-        "__array__",
-        "__deepcopy__",
-        "__dlpack__",
-        "__reduce_ex__",
-    )
-)
+from steppe.isolation.watch import LEAVING, Finding, NotIsolated, Watch
 
 
 class RecordsWatch(Watch):
@@ -42,7 +24,6 @@ class RecordsWatch(Watch):
         self.met: Finding | None = None  # Python read what several records have made
         self.stopped = False
         self.inside = False  # this watch itself is at work
-        self._twins: dict[tuple[int, torch.dtype], tuple[Any, Tensor]] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -71,26 +52,6 @@ class RecordsWatch(Watch):
         if self.met is None and int(join([joined(owners) for owners in whose])) == MIXED:
             self.met = self.note("reads", func)
 
-    def _as_fake(self, tensor: Tensor) -> Tensor:
-        """The same form without numbers, over one fake memory for all that share a memory.
-
-        A view of a constant to which records were written looks at what was written.
-        """
-        if isinstance(tensor, torch._subclasses.FakeTensor) or tensor.layout != torch.strided:
-            return super()._as_fake(tensor)
-        storage = tensor.untyped_storage()
-        key = (storage._cdata, tensor.dtype)
-        with _disable_current_modes(), self._fake or nullcontext():
-            if key not in self._twins:
-                size = storage.nbytes() // tensor.element_size()
-                made = torch.empty(size, dtype=tensor.dtype, device=tensor.device)
-                self._twins[key] = (storage, made)
-                if (entry := self._born.get(storage._cdata)) is not None:
-                    memory = made.untyped_storage()
-                    self._born[memory._cdata] = (memory, entry[1])
-            place = tensor.size(), tensor.stride(), int(tensor.storage_offset())
-            return self._twins[key][1].as_strided(*place)
-
 
 class Leaving(TorchFunctionMode):
     """Stops where numbers leave torch without an operation, and could not be followed back."""
@@ -103,7 +64,7 @@ class Leaving(TorchFunctionMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         watch = self._watch
-        if not watch.inside and getattr(func, "__name__", "") in _LEAVING and watch.whose(args):
+        if not watch.inside and getattr(func, "__name__", "") in LEAVING and watch.whose(args):
             watch.stopped = True
-            raise NotIsolated(watch.note("reads", None))
+            raise NotIsolated(watch.note("reads", None, "numbers leave torch"))
         return func(*args, **(kwargs or {}))

@@ -9,6 +9,7 @@ from steppe.isolation.watch import BACKWARD, Finding
 _READS = {
     "Python reads a value": "must not be read by Python, which may then do something else",
     "a shape that values decide": "must not decide shapes",
+    "numbers leave torch": "must stay in tensors, where they can be followed",
 }
 
 

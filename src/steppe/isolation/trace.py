@@ -27,7 +27,7 @@ from steppe.clipping.tracing import Tracer, mark
 from steppe.clipping.value_free import value_free
 from steppe.isolation.owners import on_axis
 from steppe.isolation.rules import rule_of
-from steppe.isolation.watch import Finding, Owned, Watch
+from steppe.isolation.watch import LEAVING, Finding, NotIsolated, Owned, Watch
 from steppe.isolation.where import Layers
 
 Objective = Callable[[Any], Tensor]
@@ -115,6 +115,13 @@ class _Follower(Tracer):
         super().__init__(records, RULES)
         self.meetings: list[Meeting] = []
         self._owners, self._layers = watch, layers
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__name__", "") in LEAVING and self._owners.owned(args[0]) is not None:
+            raise NotIsolated(self._owners.note("reads", None, "numbers leave torch"))
+        return super().__torch_function__(func, types, args, kwargs)
 
     def _contact(
         self,

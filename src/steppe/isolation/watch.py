@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from steppe.isolation.owners import FREE, MIXED, TYPE, everywhere, squeezed
 from steppe.isolation.where import line_of_user
@@ -64,11 +64,13 @@ class Owned:
         owners: with size 1 along axes where all are alike.
         watch: in which pass they were found, by number.
         origin: what mixed them, if some are mixed.
+        memory: where the numbers lay: `tensor.data = other` is no operation.
     """
 
     owners: Tensor
     watch: int
     origin: Finding | None = None
+    memory: int | None = None
 
 
 class NotIsolated(Exception):
@@ -170,7 +172,8 @@ class Watch(TorchDispatchMode):
         self._rules, self._fake, self._layer = rules, fake, layer
         # Storages that were made in this pass, with all tensors that look at each.
         self._born: dict[int, tuple[Any, list[weakref.ref[Tensor]]]] = {}
-        self._fakes: dict[int, tuple[Tensor, Tensor]] = {}
+        # By real memory and type: that memory, and a fake one for all tensors that look at it.
+        self._twins: dict[tuple[int, torch.dtype], tuple[Any, Tensor]] = {}
 
     # What is known of tensors
 
@@ -178,7 +181,7 @@ class Watch(TorchDispatchMode):
         """Say whose records a tensor is made from."""
         if origin is not None and not bool((owners == MIXED).any()):
             origin = None
-        setattr(tensor, _OWNED, Owned(owners, self.number, origin))
+        setattr(tensor, _OWNED, Owned(owners, self.number, origin, _memory(tensor)))
 
     def adopt(self, tensor: Tensor, owners: Tensor) -> None:
         """Take a tensor of the batch: it ends with the pass, so it may be written to."""
@@ -188,12 +191,16 @@ class Watch(TorchDispatchMode):
     def owned(self, tensor: Tensor) -> Owned | None:
         """What is known of a tensor made from records; None for one that is free."""
         found: Owned | None = getattr(tensor, _OWNED, None)
-        if found is None or found.watch == self.number:
+        if found is None:
+            return None
+        if found.watch != self.number:
+            finding = self.note("carries", None, "a tensor of an earlier pass")
+        elif found.memory != _memory(tensor):
+            finding = self.note("no rule", None, "other numbers by `.data`")
+        else:
             return found
-        finding = self.note("carries", None, "a tensor of an earlier pass")
-        found = Owned(everywhere(tensor.ndim, MIXED), self.number, finding)
-        setattr(tensor, _OWNED, found)
-        return found
+        self.own(tensor, everywhere(tensor.ndim, MIXED), finding)
+        return self.owned(tensor)
 
     def owners(self, tensor: Tensor) -> Tensor:
         """The owners of a tensor, `FREE` where none were noted."""
@@ -315,18 +322,24 @@ class Watch(TorchDispatchMode):
         return back(made)
 
     def _as_fake(self, tensor: Tensor) -> Tensor:
-        """The same form without numbers."""
-        if isinstance(tensor, torch._subclasses.FakeTensor):
+        """The same form without numbers.
+
+        Real tensors over one memory have fake ones over one memory, so that a write through one of
+        them is seen through all.
+        """
+        if isinstance(tensor, torch._subclasses.FakeTensor) or tensor.layout != torch.strided:
             return tensor
-        known = self._fakes.get(id(tensor))
-        if known is not None and known[0] is tensor and known[1].shape == tensor.shape:
-            return known[1]
-        with self._fake or nullcontext():
-            made = torch.empty_strided(
-                tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device
-            )
-        self._fakes[id(tensor)] = (tensor, made)
-        return made
+        storage = _storage(tensor)
+        key = (storage._cdata, tensor.dtype)
+        with _disable_current_modes(), self._fake or nullcontext():
+            if key not in self._twins:
+                size = storage.nbytes() // tensor.element_size()
+                made = torch.empty(size, dtype=tensor.dtype, device=tensor.device)
+                self._twins[key] = (storage, made)
+                if (entry := self._born.get(storage._cdata)) is not None:
+                    memory = _storage(made)
+                    self._born[memory._cdata] = (memory, entry[1])
+            return self._twins[key][1].as_strided(*_place(tensor))
 
     def _without_records(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Arguments of which only the form counts, as tensors that no record is in."""
@@ -377,6 +390,9 @@ class Watch(TorchDispatchMode):
                 whose = found[place] if place < len(found) else None
             if whose is None:
                 whose = everywhere(target.ndim, MIXED)
+            if torch.Tag.inplace_view in call.func.tags:  # other axes, and the same numbers
+                self.own(target, whose, self._origin(call, whose, origin))
+                continue
             self._require_own(call.func, target, "records")
             self._write(target, whose, self._origin(call, whose, origin))
 
@@ -409,11 +425,11 @@ class Watch(TorchDispatchMode):
     def memory(self, tensor: Tensor) -> Tensor:
         """The owners of all the memory that a tensor looks at, as far as tensors look at it."""
         size = _storage(tensor).nbytes() // tensor.element_size()
-        memory = torch.full((size,), FREE, dtype=TYPE, device="cpu")
+        # What no tensor that is left looks at may be of anybody.
+        memory = torch.full((size,), MIXED, dtype=TYPE, device="cpu")
         for other in (*self._looking_at(tensor), tensor):
-            known = self.owned(other)
-            if known is not None and other.numel():
-                memory.as_strided(*_place(other)).copy_(known.owners.expand(other.shape))
+            if other.numel():
+                memory.as_strided(*_place(other)).copy_(self.owners(other).expand(other.shape))
         return memory
 
     def _looking_at(self, tensor: Tensor) -> list[Tensor]:
@@ -461,6 +477,10 @@ def _storage(tensor: Tensor) -> Any:
     return tensor.untyped_storage()
 
 
+def _memory(tensor: Tensor) -> int | None:
+    return _storage(tensor)._cdata if tensor.layout == torch.strided else None
+
+
 def _tensors(values: Any) -> Iterator[Tensor]:
     for value in values:
         if isinstance(value, Tensor):
@@ -506,6 +526,21 @@ def _written(func: Any) -> tuple[str, ...]:
 
 _aten = torch.ops.aten
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+# Methods of a tensor by which numbers leave torch, or come back as those of another tensor.
+LEAVING = frozenset(
+    (
+        "numpy",
+        "tolist",
+        "data_ptr",
+        "storage",
+        "untyped_storage",
+        "_typed_storage",
+        "__array__",
+        "__deepcopy__",
+        "__dlpack__",
+        "__reduce_ex__",
+    )
+)
 # What users call it.
 _SAID = {"aten._local_scalar_dense": "item(), bool() or float()", "tensor": "a tensor"}
 # About the form of a tensor, not its numbers.
