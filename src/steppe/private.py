@@ -209,6 +209,7 @@ class Private:
             also_read=self._rows.also_read,
             public_records=public,
             isolation=self._probed.report().isolation,
+            collated=self._rows.isolation,
         )
 
     def report(self) -> Report:

@@ -42,6 +42,8 @@ class Statement:
         fixed_shapes: whether every batch is filled up to the largest one.
         isolation: how it is known that a record's gradient depends on that record alone: "proven",
             "isolated" or "probed"; None for a plan without a model.
+        collated: how it is known that a batch has each record in a row of its own: "proven", or
+            "compared" in every batch.
     """
 
     epsilon: float
@@ -65,6 +67,7 @@ class Statement:
     public_records: int = 0
     fixed_shapes: bool = False
     isolation: str | None = None
+    collated: str = "proven"
 
     @classmethod
     def of(cls, runs: Sequence[Segments], delta: float, adjacency: str, **facts: Any) -> Statement:
@@ -147,6 +150,7 @@ class Statement:
             "cap": self.cap,
             "fixed_shapes": self.fixed_shapes,
             "isolation": self.isolation,
+            "collated": self.collated,
             "steps": self.steps,
             "noise_multiplier": self.noise_multiplier,
             "sensitivity": self.sensitivity,

@@ -158,6 +158,11 @@ def _assumptions(statement: Statement) -> str:
         else "off: the noise is taken as if it were a real number"
     )
     isolated = _ISOLATION[statement.isolation].format(unit=statement.unit)
+    if statement.collated == "compared":
+        isolated += (
+            f" That a batch has each {statement.unit} in a row of its own is not proven: in every "
+            "batch one row is compared with what its record gives alone."
+        )
     return f"Poisson sampling: {coin}{capped}. {held} {isolated} Floating-point defence {defence}."
 
 

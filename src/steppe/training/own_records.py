@@ -48,6 +48,7 @@ class _OwnRecords(Records):
     def __init__(self, place: str, rows: Records) -> None:
         self._place, self._rows = place, rows
         self.also_read, self.given = rows.also_read, rows.given
+        self.isolation = rows.isolation
 
     def __len__(self) -> int:
         return len(self._rows)
