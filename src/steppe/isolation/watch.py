@@ -168,6 +168,7 @@ class Watch(TorchDispatchMode):
         self.numbers: list[tuple[Any, ...]] = []
         self.operations = 0
         self.reads: list[Finding] = []
+        self._before: list[tuple[Tensor, Tensor]] = []
         self.coins = False
         self._rules, self._fake, self._layer = rules, fake, layer
         # Storages that were made in this pass, with all tensors that look at each.
@@ -239,6 +240,11 @@ class Watch(TorchDispatchMode):
 
     # Running
 
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        for tensor, before in reversed(self._before):
+            tensor.copy_(before)  # what was there before the pass is as it was
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -285,10 +291,10 @@ class Watch(TorchDispatchMode):
             self.coins = True
         large = random and _written(func) and tensors[0].numel() > _LARGE
         # Large masks are filled in vain: nothing looks at random numbers but one by one.
-        outputs = tensors[0] if large else func(*args, **kwargs)
         for name in _written(func):
             if isinstance(given.get(name), Tensor):
                 self._require_own(func, given[name], "")
+        outputs = tensors[0] if large else func(*args, **kwargs)
         for tensor in _tensors((outputs,)):
             self._register(tensor, tensors)
             if random:
@@ -405,6 +411,8 @@ class Watch(TorchDispatchMode):
         """Note a write to what was there before the pass, and will be after it."""
         if tensor.numel() and _storage(tensor)._cdata not in self._born:
             self.note("writes", func, detail)
+            if not isinstance(tensor, torch._subclasses.FakeTensor):
+                self._before.append((tensor.detach(), tensor.detach().clone()))
 
     def _write(self, tensor: Tensor, owners: Tensor, origin: Finding | None) -> None:
         """A tensor was changed in place, and so was every other that looks at its memory."""

@@ -54,6 +54,10 @@ def rule_of(func: Any) -> Rule | None:
     rule = RULES.get(packet)
     if rule is not None:
         return rule
+    if func.namespace != "aten":  # what others call by the same name may do anything
+        return None
+    if torch.Tag.inplace_view in func.tags:  # of what a tensor looks at, not of its numbers
+        return None
     plain = getattr(torch.ops.aten, packet.__name__.rstrip("_"), None)
     rule = RULES.get(plain)
     if rule is not None:

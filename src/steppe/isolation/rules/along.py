@@ -8,7 +8,6 @@ from steppe.isolation.owners import join, joined_over
 from steppe.isolation.rules.arguments import (
     aligned,
     axes_of,
-    broadcast,
     outputs_of,
     owned_tensors,
     packets,
@@ -20,10 +19,24 @@ def along(call: Call) -> list[Tensor]:
     """Along `dim`: the last axis unless it is given."""
     outputs = outputs_of(call)
     ndim = outputs[0].ndim
-    whole = broadcast(call, list(call.tensors()), ndim)
     dim = call["dim"]
-    found = joined_over(whole, axes_of(-1 if dim is None else dim, ndim))
+    axes = axes_of(-1 if dim is None else dim, ndim)
+    tensors = list(call.tensors())
+    # Of a gate, one has half the size of the other along the axis.
+    parts = [joined_over(aligned(call.owners(t), ndim), axes) for t in owned_tensors(call)]
+    found = join(parts)
+    for tensor in tensors:
+        if call.is_free(tensor):
+            call.require_same_for_all(tensor, found)
     return [aligned(found, out.ndim) for out in outputs]
+
+
+def bounded(call: Call) -> list[Tensor]:
+    """`renorm`: every slice along `dim` by its own norm."""
+    tensor = call["self"]
+    kept = call["dim"] % tensor.ndim
+    over = [axis for axis in range(tensor.ndim) if axis != kept]
+    return [joined_over(call.owners(tensor), over)]
 
 
 def transformed(call: Call) -> list[Tensor]:
@@ -49,6 +62,10 @@ def sorted_into(call: Call) -> list[Tensor]:
     if not call.is_free(bounds):
         last = joined_over(call.owners(bounds), [bounds.ndim - 1])
         parts.append(aligned(last, out.ndim))
+    order = call["sorter"]
+    if isinstance(order, Tensor) and not call.is_free(order):
+        last = joined_over(call.owners(order), [order.ndim - 1])
+        parts.append(aligned(last, out.ndim))
     return [join(parts)]
 
 
@@ -66,10 +83,10 @@ RULES = (
         packets(
             "_softmax _log_softmax _safe_softmax _softmax_backward_data "
             "_log_softmax_backward_data cumsum cumprod logcumsumexp cummax cummin sort argsort "
-            "topk msort glu glu_backward renorm _masked_softmax _masked_softmax_backward "
-            "_sparse_softmax nan_quantile"
+            "topk glu glu_backward _masked_softmax _masked_softmax_backward"
         ),
     ),
+    (bounded, packets("renorm")),
     (transformed, packets("_fft_r2c _fft_c2r _fft_c2c")),
     (chosen, packets("multinomial")),
     (sorted_into, packets("bucketize searchsorted")),

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from steppe.isolation.owners import FREE, MIXED, TYPE, join, joined_over, squeezed
-from steppe.isolation.rules.arguments import aligned, outputs_of, packets
+from steppe.isolation.rules.arguments import aligned, outputs_of, owned_tensors, packets
 from steppe.isolation.watch import Call
 
 
@@ -105,7 +105,8 @@ def put(call: Call) -> list[Tensor]:
     places = torch.arange(torch.Size(shape).numel(), device="cpu").view(shape)
     places = torch.ops.aten.index(places, _known_on_cpu(numbers.known))
     if call.is_free(values):
-        call.require_same_for_all(values, call.owners(tensor))
+        there = torch.ops.aten.index(base.expand(shape), _known_on_cpu(numbers.known))
+        call.require_same_for_all(values, squeezed(there))
     written = aligned(call.owners(values), places.ndim)
     if (by_number := numbers.over(places.ndim)) is not None:
         written = join([written, by_number])
@@ -225,9 +226,8 @@ def taken(call: Call) -> list[Tensor]:
 def into_table(call: Call) -> list[Tensor]:
     """The gradient of a table: all records that looked something up."""
     (out,) = outputs_of(call)
-    grad = call["grad_output"] if call["grad_output"] is not None else call["grad"]
-    whole = joined_over(call.owners(grad), range(grad.ndim))
-    return [whole.reshape((1,) * out.ndim)]
+    parts = [joined_over(call.owners(t), range(t.ndim)).reshape(()) for t in owned_tensors(call)]
+    return [join(parts).reshape((1,) * out.ndim)]
 
 
 def bags(call: Call) -> list[Tensor]:
@@ -248,6 +248,9 @@ def bags(call: Call) -> list[Tensor]:
     bag = torch.searchsorted(starts, places, right=True) - 1
     free = torch.full((out.shape[0],), FREE, dtype=TYPE, device="cpu")
     rows = joined_into(free, bag, whose)
+    table = call["weight"]
+    if not call.is_free(table):
+        rows = join([rows, joined_over(call.owners(table), range(table.ndim)).reshape(1)])
     found = [rows.unsqueeze(1)]
     every = joined_over(rows, [0])
     return found + [

@@ -5,12 +5,22 @@ Where an operation only moves numbers, it is done to the owners themselves.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from steppe.isolation.owners import FREE, TYPE, joined_over, narrowed, squeezed, viewed
+from steppe.isolation.owners import (
+    FREE,
+    MIXED,
+    TYPE,
+    everywhere,
+    joined_over,
+    narrowed,
+    squeezed,
+    viewed,
+)
 from steppe.isolation.rules.arguments import aligned, outputs_of, packets, without
 from steppe.isolation.watch import Call
 
@@ -19,6 +29,8 @@ def viewed_as(call: Call) -> list[Tensor]:
     """The same elements in the same order, in another shape."""
     tensor, (out,) = call["self"], outputs_of(call)
     owners = call.owners(tensor)
+    if tensor.element_size() != out.element_size():  # a view as another type
+        return [joined_over(owners, range(tensor.ndim)).reshape((1,) * out.ndim)]
     made = viewed(owners, tuple(tensor.shape), tuple(out.shape))
     return [squeezed(made) if made.numel() > call.watch.records else made]
 
@@ -32,6 +44,28 @@ def expanded(call: Call) -> list[Tensor]:
 def turned(call: Call) -> list[Tensor]:
     """Axes in another order, which need not be written out."""
     return [_again(call, call.owners(call["self"]))]
+
+
+def turned_in_place(call: Call) -> list[Tensor]:
+    """The same tensor in another form, which it has by now: its owners still have the old one."""
+    tensor, given = call["self"], dict(call.given)
+    owners = call.owners(tensor)
+    dropped = owners.ndim - tensor.ndim
+    if call.name != "squeeze":
+        return [getattr(torch.ops.aten, call.name)(**{**given, "self": owners})]
+    if dropped == 0:
+        return [owners]
+    if given.get("dim") is not None:
+        return [owners.squeeze(given["dim"])]
+    alike = [axis for axis, size in enumerate(owners.shape) if size == 1]
+    ways = [without(owners, axes) for axes in itertools.combinations(alike, dropped)]
+    made = [
+        whose
+        for whose in ways
+        if all(a in (1, b) for a, b in zip(whose.shape, tensor.shape, strict=True))
+    ]
+    same = made and all(torch.equal(whose, made[0]) for whose in made)
+    return [made[0] if same else everywhere(tensor.ndim, MIXED)]
 
 
 def moved(call: Call) -> list[Tensor]:
@@ -69,14 +103,17 @@ def among_zeros(call: Call) -> list[Tensor]:
 def put_into(call: Call) -> list[Tensor]:
     """Elements in the place of others."""
     tensor, source = call["self"], call["src"]
+    axes = range(tensor.ndim)
+    across = [(call["dim"] or 0) % tensor.ndim] if tensor.ndim == source.ndim else axes
     for one, other in ((tensor, source), (source, tensor)):
-        if call.is_free(one) and one.ndim == other.ndim:
-            call.require_same_for_all(one, call.owners(other))
-    whose = {
+        if call.is_free(one):
+            whose = joined_over(call.owners(other), [axis for axis in across if axis < other.ndim])
+            call.require_same_for_all(one, whose)
+    places = {
         "self": call.owners(tensor).expand(tensor.shape),
         "src": call.owners(source).expand(source.shape),
     }
-    return [squeezed(call.func(**{**call.given, **whose}))]
+    return [squeezed(call.func(**{**call.given, **places}))]
 
 
 def joined_up(call: Call) -> list[Tensor]:
@@ -145,15 +182,16 @@ def _again(call: Call, owners: Tensor) -> Any:
 RULES = (
     (
         viewed_as,
-        packets("view _unsafe_view reshape unsqueeze squeeze _reshape_alias unsqueeze_ squeeze_"),
+        packets("view _unsafe_view reshape unsqueeze squeeze _reshape_alias"),
     ),
     (expanded, packets("expand")),
-    (turned, packets("permute transpose t transpose_ t_ movedim")),
+    (turned_in_place, packets("squeeze_ unsqueeze_ t_ transpose_ swapaxes_ swapdims_")),
+    (turned, packets("permute transpose t movedim")),
     (
         moved,
         packets(
             "slice select split split_with_sizes unsafe_split unsafe_split_with_sizes chunk "
-            "unsafe_chunk unbind narrow diagonal unfold tensor_split"
+            "unsafe_chunk unbind narrow diagonal diagonal_copy unfold tensor_split"
         ),
     ),
     (

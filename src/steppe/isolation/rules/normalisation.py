@@ -64,7 +64,7 @@ def over_batch(call: Call) -> list[Tensor]:
     x = call["input"]
     outputs = outputs_of(call)
     owners = call.owners(x)
-    learns = call["training"] is True or (call["training"] is None and "update" in call.name)
+    learns = call["training"] is True or call.name == "_batch_norm_with_update"
     stats = call["running_mean"], call["running_var"]
     if not learns:
         for name in ("running_mean", "running_var"):
@@ -76,12 +76,17 @@ def over_batch(call: Call) -> list[Tensor]:
         ]
         found = _affine(call, join([owners, *spread]))
         free = everywhere(1, FREE)
-        return [found, *[free for _ in outputs[1:]]]
+        spread = [call.owners(s) for s in stats if isinstance(s, Tensor)]
+        kept = join([free, *spread])
+        return [found, *[kept if out.numel() == kept.numel() else free for out in outputs[1:]]]
     over = joined_over(owners, [axis for axis in range(x.ndim) if axis != 1])
     channels = over.reshape(-1)
     for name in ("running_mean", "running_var"):
-        call.written[name] = channels
-    return [_affine(call, over), *[channels for _ in outputs[1:]]]
+        before = call[name]
+        if isinstance(before, Tensor):
+            call.written[name] = join([channels, call.owners(before)])
+    free = everywhere(1, FREE)
+    return [_affine(call, over), *[channels if out.numel() else free for out in outputs[1:]]]
 
 
 def over_batch_back(call: Call) -> list[Tensor]:
@@ -89,14 +94,16 @@ def over_batch_back(call: Call) -> list[Tensor]:
     grad = call["grad_out"] if call["grad_out"] is not None else call["grad_output"]
     x = call["input"]
     parts = [call.owners(t) for t in (grad, x) if isinstance(t, Tensor)]
-    for name in ("save_mean", "save_invstd", "running_mean", "running_var"):
+    spread = []
+    for name in ("save_mean", "save_invstd", "save_var", "running_mean", "running_var"):
         given = call[name]
         if isinstance(given, Tensor) and given.numel() and not call.is_free(given):
-            parts.append(call.owners(given).reshape((1, -1) + (1,) * (x.ndim - 2)))
-    whole = join(parts)
+            spread.append(call.owners(given).reshape((1, -1) + (1,) * (x.ndim - 2)))
+    whole = join([*parts, *spread])
     axes = [axis for axis in range(x.ndim) if axis != 1]
     over = joined_over(whole, axes)
-    grad_x = over if call["train"] else call.owners(grad)
+    learns = call["train"] is True or call["update"] is True
+    grad_x = over if learns or "train" not in call.given else join([call.owners(grad), *spread])
     channels = over.reshape(-1)
     return _masked(call, (_affine(call, grad_x), channels, channels))
 

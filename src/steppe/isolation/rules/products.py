@@ -49,7 +49,8 @@ def by_vector(call: Call) -> list[Tensor]:
 
 def convolution(call: Call) -> list[Tensor]:
     """Every output of a row is made from all of that row, or of its group of channels."""
-    x, weight, bias = call["input"], call["weight"], call["bias"]
+    x = call["input"] if call["input"] is not None else call["self"]
+    weight, bias = call["weight"], call["bias"]
     (out,) = outputs_of(call)
     groups = call["groups"] or 1
     parts = [_by_group(call.owners(x), 1, groups, out.shape[1])]
@@ -134,7 +135,8 @@ def distances_back(call: Call) -> list[Tensor]:
 
 def applied(call: Call) -> list[Tensor]:
     """A linear layer that torch has kept whole."""
-    x, weight, bias = call["input"], call["weight"], call["bias"]
+    x = call["input"] if call["input"] is not None else call["self"]
+    weight, bias = call["weight"], call["bias"]
     rows = joined_over(call.owners(x), [x.ndim - 1])
     found = [rows]
     for parameter in (weight, bias):

@@ -22,7 +22,10 @@ def reduced(call: Call) -> list[Tensor]:
     if call["other"] is not None:  # the larger of two tensors
         return pointwise(call)
     owners = call.owners(tensor)
-    axes = axes_of(call["dim"], tensor.ndim)
+    dim = call["dim"]
+    if dim is None and call.name in ("mode", "kthvalue"):
+        dim = -1
+    axes = axes_of(dim, tensor.ndim)
     over = joined_over(owners, axes)
     return [over if out.ndim == tensor.ndim else without(over, axes) for out in outputs_of(call)]
 

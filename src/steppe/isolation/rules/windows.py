@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from steppe.isolation.owners import join, joined_over
-from steppe.isolation.rules.arguments import aligned, leading, outputs_of, owned_tensors, packets
+from steppe.isolation.rules.arguments import leading, outputs_of, owned_tensors, packets
 from steppe.isolation.watch import Call
 
 
@@ -15,19 +15,23 @@ def over_places(call: Call) -> list[Tensor]:
     outputs = outputs_of(call)
     parts = []
     for tensor in owned_tensors(call):
-        owners = call.owners(tensor)
-        over = joined_over(owners, range(max(0, owners.ndim - places), owners.ndim))
-        parts.append(aligned(over, max(out.ndim for out in outputs)))
+        owners, axes = call.owners(tensor), max(out.ndim for out in outputs)
+        # Other forms, such as random numbers for each picture, are of no place.
+        kept = owners.ndim - places if owners.ndim == axes else 0
+        over = joined_over(owners, range(max(0, kept), owners.ndim))
+        parts.append(over.reshape((1,) * axes) if kept == 0 else over)
     found = join(parts)
     return [found for _ in outputs]
 
 
 def over_rows(call: Call) -> list[Tensor]:
     """All of a row, at the most."""
-    outputs = outputs_of(call)
+    # One picture alone, of `im2col` and `col2im`, has no axis of rows.
+    alone = call.name == "im2col" and call["self"].ndim == 3
+    kept = 0 if alone or (call.name == "col2im" and call["self"].ndim == 2) else 1
     return [
-        join([leading(call.owners(tensor), 1, out.ndim) for tensor in owned_tensors(call)])
-        for out in outputs
+        join([leading(call.owners(tensor), kept, out.ndim) for tensor in owned_tensors(call)])
+        for out in outputs_of(call)
     ]
 
 
