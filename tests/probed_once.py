@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from steppe._probed import form_of
+from steppe.clipping.each_record import EachRecord
 from steppe.clipping.objective import RecordLosses
 from steppe.clipping.probing import Report, probe
 
@@ -37,17 +38,30 @@ class ProbedOnce:
         example: Any,
         *,
         company: int = 0,
+        isolation: str = "proven",
+        each: EachRecord | None = None,
     ) -> Report:
-        if type(objective) is not RecordLosses:  # of which nothing is known
-            return probe(model, parameters, objective, example, company=company)
+        def found() -> Report:
+            return probe(
+                model,
+                parameters,
+                objective,
+                example,
+                company=company,
+                isolation=isolation,
+                each=each,
+            )
+
+        if type(objective) is not RecordLosses or each is not None:  # of which nothing is known
+            return found()
         own = [id(weight) for weight in parameters.values()]
         losses = objective._loss, objective._views
-        make: tuple[object, ...] = repr(model), *parameters, losses, form_of(example)
+        make: tuple[object, ...] = repr(model), *parameters, losses, isolation, form_of(example)
         if self._same_weights:
             values = (str(value.tolist()) for value in model.state_dict().values())
             make += (company, *values)
         if make not in self._found:
-            self._found[make] = own, probe(model, parameters, objective, example, company=company)
+            self._found[make] = own, found()
         first, report = self._found[make]
         same: dict[int | None, int | None] = dict(zip(first, own, strict=True)) | {None: None}
         layouts = [

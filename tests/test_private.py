@@ -443,8 +443,7 @@ def test_a_batch_of_fixed_shapes_comes_whole() -> None:
 def test_what_stops_at_zeros_is_refused_before_the_first_step() -> None:
     class Picky(nn.Linear):
         def forward(self, x: Tensor) -> Tensor:
-            if not x.any():
-                raise RuntimeError("nothing there")
+            torch._assert_async(x.any(), "nothing there")
             return super().forward(x)
 
     def make(sampling: steppe.CappedPoisson) -> steppe.Private:
@@ -898,7 +897,7 @@ def test_records_that_meet_later_in_a_run_are_noticed() -> None:
     run = steppe.make_private(model, optimizer, data, plan, objective=losses)
     for batch in run.take(4):
         run.step(batch)
-        late = True
+    late = True
     batch = next(iter(run))
     with pytest.raises(IsolationError, match="loss=mixes records") as caught:
         run.step(batch)

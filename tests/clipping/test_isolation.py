@@ -1,4 +1,4 @@
-"""The probe must name what mixes records, and leave everything as it was."""
+"""What mixes records is named before the first step, and everything is left as it was."""
 
 import random
 from typing import Any
@@ -61,7 +61,7 @@ class Neighbour(nn.Module):
     [
         (nn.BatchNorm1d(3), r"layer='1 \(BatchNorm1d\)', batch_norm training=True"),
         (nn.BatchNorm1d(3, affine=False, track_running_stats=False), r"layer='1 \(BatchNorm1d\)'"),
-        (nn.BatchNorm1d(3).requires_grad_(False), r"layer='1 \(BatchNorm1d\)'"),
+        (nn.BatchNorm1d(3).requires_grad_(False), r"written by .* in 1 \(BatchNorm1d\)"),
         (Centred(), r"layer='1 \(Centred\)'"),
         (Remembers(), r"weights or buffers=\['1.seen'\]"),
     ],
@@ -84,7 +84,7 @@ def test_code_that_mixes_records_between_two_layers_is_named_and_not_the_next_la
             h = self.first(x)
             return self.second((h - h.mean(0)) / (1.0 + h.std(0)))
 
-    where = r"^layer='0 \(Block\), before 0\.second \(Linear\)': must treat every record alone"
+    where = r"^layer='0 \(Block\)': must treat every record alone, and aten\.mean"
     with pytest.raises(IsolationError, match=where):
         run(nn.Sequential(Block()), torch.zeros(1, 6))
 
@@ -273,7 +273,7 @@ def test_depending_on_the_place_in_the_batch_is_refused() -> None:
         odd = torch.arange(len(batch[0])) % 2
         return (batch[0] @ w["w"]).square() * (1 + odd)
 
-    with pytest.raises(IsolationError, match="on its place among them"):
+    with pytest.raises(IsolationError, match="on its place among the others"):
         records_of(objective, w, (torch.zeros(1, 6),))
 
 
@@ -302,7 +302,10 @@ def test_gradients_that_depend_on_others_are_refused(way: str) -> None:
             h.register_hook(lambda grad: grad * largest)
         return h.square()
 
-    with pytest.raises(IsolationError, match="'w': a record's gradient must not depend on other"):
+    message = (
+        "^loss=mixes records" if way == "detached" else "a record's gradient must not depend on"
+    )
+    with pytest.raises(IsolationError, match=message):
         records_of(objective, w, (torch.zeros(1, 6),))
 
 
@@ -329,14 +332,13 @@ def test_layers_skipped_by_chance_are_refused() -> None:
                 h = layer(h)
         return h.square().sum(1)
 
-    with pytest.raises(UnsupportedModelError, match="forward pass=varies"):
+    with pytest.raises(UnsupportedModelError, match="must be the one that the probe saw"):
         records_of(objective, dict(model.named_parameters()), (torch.zeros(1, 4),))
 
 
 @pytest.mark.parametrize("flattened", [False, True])
-def test_dead_units_are_located_by_the_number_of_records_or_refused(flattened: bool) -> None:
-    """Behind dead units nothing moves. The axis that grows with the number of records shows where
-    they lie, but not in which order they are folded with positions."""
+def test_dead_units_are_followed_as_live_ones_are(flattened: bool) -> None:
+    """Behind dead units no value moves; where the records lie does not depend on values."""
     first, second = nn.Linear(3, 4), nn.Linear(4, 2)
     with torch.no_grad():
         first.bias.fill_(-1e3)
@@ -347,15 +349,10 @@ def test_dead_units_are_located_by_the_number_of_records_or_refused(flattened: b
         h = second(h.flatten(0, 1)).unflatten(0, h.shape[:2]) if flattened else second(h)
         return h.square().sum((0, 2))
 
-    def layouts() -> list[Any]:
-        example = (torch.zeros(1, 6, 3),)
-        return records_of(objective, dict(model.named_parameters()), example).layouts
-
-    if flattened:
-        with pytest.raises(UnsupportedModelError, match="must react to made-up records"):
-            layouts()
-    else:
-        assert layouts()[1].inputs == (Layout(1, rows=1, rest=(6, 4)),)
+    example = (torch.zeros(1, 6, 3),)
+    layouts = records_of(objective, dict(model.named_parameters()), example).layouts
+    flat = Layout(0, interleaved=True, rows=6, rest=(4,))
+    assert layouts[1].inputs == (flat if flattened else Layout(1, rows=1, rest=(6, 4)),)
 
 
 def test_a_step_on_another_path_than_the_probes_is_refused() -> None:
@@ -399,7 +396,10 @@ def test_a_step_on_records_of_another_size_than_the_probes_is_refused() -> None:
         return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
     labels = torch.zeros(6, dtype=torch.long)
-    report = run(model, torch.zeros(1, 8, dtype=torch.long))
+    example = (torch.zeros(1, 8, dtype=torch.long), LABELS)
+    with pytest.raises(IsolationError, match="must not be read by Python"):
+        probe(model, parameters, objective, example)
+    report = probe(model, parameters, objective, example, isolation="probed")
     engine = ClippedSum(parameters, objective, Flat(1.0), layouts=report.layouts)
     out, x = torch.zeros(engine.numel), torch.randint(50, (6, 8))
     for size in (1, 2, 6):
@@ -533,9 +533,8 @@ def test_randomness_of_each_kind_is_no_company(of: str) -> None:
     before = random.getstate(), np.random.get_state()[1].tolist()
     report = probe(model, dict(model.named_parameters()), objective, (torch.zeros(1, 4), LABELS))
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
-    assert report.notes == (
-        "the forward pass is random: only the mean loss was checked for company",
-    )
+    assert report.notes == ()
+    assert report.isolation == "proven"
 
 
 def test_dividing_by_the_batch_is_refused_where_the_pass_is_random() -> None:
@@ -545,7 +544,9 @@ def test_dividing_by_the_batch_is_refused_where_the_pass_is_random() -> None:
         views = batch[0] + 1e-6 * torch.randn_like(batch[0])
         return F.cross_entropy(model(views), batch[1], reduction="none") / len(batch[0])
 
-    with pytest.raises(IsolationError, match="on average it did; do not divide by the batch"):
+    with pytest.raises(
+        IsolationError, match="how many records there are; do not divide by the batch"
+    ):
         probe(model, dict(model.named_parameters()), objective, (torch.zeros(1, 4), LABELS))
 
 
@@ -557,7 +558,7 @@ class MixesMany(nn.Module):
 
 
 def test_mixing_that_begins_with_more_records_is_refused() -> None:
-    with pytest.raises(IsolationError, match="loss=moves"):
+    with pytest.raises(IsolationError, match=r"1 \(MixesMany\).*aten\.mean"):
         run(nn.Sequential(nn.Linear(4, 3), MixesMany()), torch.zeros(1, 4))
 
 
@@ -569,8 +570,8 @@ class Demanding(nn.Module):
         self.layer, self.most = nn.Linear(4, 3), most
 
     def forward(self, x: Tensor) -> Tensor:
-        if not bool(((x >= 0) & (x <= self.most)).all()):
-            raise ValueError("pixels lie in [0, 1]\nand nowhere else")
+        inside = ((x >= 0) & (x <= self.most)).all()
+        torch._assert_async(inside, "pixels lie in [0, 1]\nand nowhere else")
         return self.layer(x)
 
 
@@ -582,7 +583,7 @@ def test_a_model_that_takes_no_made_up_record_is_refused_with_its_own_words() ->
     with pytest.raises(UnsupportedModelError) as caught:
         run(Demanding(0.0), torch.zeros(1, 4))
     assert str(caught.value) == (
-        "model and loss=ValueError: must run on made-up records, inputs from N(0, 1) or [0, 1) "
+        "model and loss=RuntimeError: must run on made-up records, inputs from N(0, 1) or [0, 1) "
         "with labels 0 and 1, and said: pixels lie in [0, 1]; let them take any record of the "
         "data's form, or give the data the form that they take."
     )
@@ -595,7 +596,7 @@ def test_random_numbers_of_its_own_are_named_as_the_reason() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x + torch.randn(x.shape, generator=own)
 
-    with pytest.raises(IsolationError, match=r"losses=not repeatable: .* from the global gener"):
+    with pytest.raises(UnsupportedModelError):
         run(nn.Sequential(Jitter(), nn.Linear(4, 3)), torch.zeros(1, 4))
 
 
@@ -605,10 +606,8 @@ def test_a_loop_over_records_is_refused_for_what_it_is() -> None:
     def objective(batch: Any) -> Tensor:
         return torch.stack([model(x[None]).square().sum() for x in batch[0]])
 
-    with pytest.raises(UnsupportedModelError) as caught:
+    with pytest.raises(IsolationError, match=r"number of records=decides which operations run"):
         records_of(objective, dict(model.named_parameters()), (torch.zeros(1, 6),))
-    assert not isinstance(caught.value, IsolationError)
-    assert "give the model all records at once in place of a loop" in str(caught.value)
 
 
 def test_a_loss_that_makes_pairs_of_records_is_named() -> None:
@@ -617,7 +616,7 @@ def test_a_loss_that_makes_pairs_of_records_is_named() -> None:
     def objective(batch: Any) -> Tensor:
         return (model(batch[0]) - batch[1]).square().mean(1)  # (N, 1) − (N,)
 
-    with pytest.raises(IsolationError, match=r"loss=mixes records: .* all pairs of records"):
+    with pytest.raises(IsolationError, match=r"loss=mixes records in aten.* all pairs of records"):
         probe(model, dict(model.named_parameters()), objective, (torch.zeros(1, 6), torch.zeros(1)))
 
 
@@ -633,7 +632,7 @@ class FromList(nn.Module):
 
 
 def test_records_that_leave_torch_are_refused_with_a_reason() -> None:
-    with pytest.raises(UnsupportedModelError, match=r"gradients=none: .* not in arrays or lists"):
+    with pytest.raises(UnsupportedModelError, match=r"FromList.*must not be read by Python"):
         run(FromList(), torch.zeros(1, 6))
 
 
@@ -661,7 +660,9 @@ class ForThree(nn.Module):
 
 
 def test_a_model_for_one_number_of_records_is_refused() -> None:
-    with pytest.raises(UnsupportedModelError, match=r"records=11: .* must take any number of them"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"records=\d+: .* must take any number of them"
+    ):
         run(ForThree(), torch.zeros(1, 6))
 
 
@@ -743,7 +744,7 @@ def test_a_token_beside_the_features_is_followed(join: Any) -> None:
     assert run(Token(), torch.zeros(1, 4)).layouts
 
 
-def test_rows_that_differ_are_shown_beside_those_expected() -> None:
+def test_rows_that_values_choose_are_refused_where_they_are_chosen() -> None:
     class Kept(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -755,5 +756,5 @@ def test_rows_that_differ_are_shown_beside_those_expected() -> None:
             return self.out(hidden) + self.out(chosen).sum() * 0
 
     torch.manual_seed(0)
-    with pytest.raises(UnsupportedModelError, match=r"rows=\((\d+), 6\): must be \((?!\1)\d+, 6\)"):
+    with pytest.raises(IsolationError, match=r"aten\.index.* in model \(Kept\).*decide shapes"):
         run(Kept(), torch.zeros(1, 6))

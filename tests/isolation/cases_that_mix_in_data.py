@@ -204,11 +204,13 @@ CASES = (
         batch=named_rows,
         showing=without(0),
     ),
-    _augmented("mixup of pictures", pictures_mixed, "randperm|index"),
-    _augmented("CutMix by chance", cut_and_mixed, "roll|item|local_scalar", seed=3, hidden=True),
-    _augmented("averaged with the other end", paired, "flip"),
+    _augmented("mixup of pictures", pictures_mixed, "randperm|index|add"),
+    _augmented(
+        "CutMix by chance", cut_and_mixed, "roll|item|local_scalar|convolution", seed=3, hidden=True
+    ),
+    _augmented("averaged with the other end", paired, "flip|add"),
     _augmented("noise of the batch", noise_of_the_batch, "std|var"),
     _augmented("erased with the mean", erased, "mean"),
-    _augmented("styles mixed", styles_mixed, "randperm|index"),
+    _augmented("styles mixed", styles_mixed, "randperm|index|mul"),
     _augmented("brightened if dark", brightened, "min", showing=holding(-99.0), hidden=True),
 )

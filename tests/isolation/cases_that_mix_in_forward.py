@@ -186,7 +186,7 @@ CASES = (
         says="batch_?norm|BatchNorm",
     ),
     _case("batch norm by hand", using(between(Standardised)), says="var_mean|var|mean"),
-    _case("ghost batch norm", using(between(Ghost)), says="mean|view"),
+    _case("ghost batch norm", using(between(Ghost)), says="mean|view|shape"),
     _case("centred", using(between(lambda h: h - h.mean(0))), says="mean"),
     _case("centred by the middle", using(between(lambda h: h - h.median(0)[0])), says="med"),
     _case("whole-batch mean", using(between(OutsideTheGradient)), says="mean|std"),
@@ -212,8 +212,8 @@ CASES = (
     ),
     _case("ranks", using(between(ranks)), says="sort"),
     _case("running sum", using(between(lambda h: h.cumsum(0))), says="cumsum"),
-    _case("rolled", using(between(lambda h: h + h.roll(1, 0))), says="roll"),
-    _case("turned round", using(between(lambda h: h + h.flip(0))), says="flip"),
+    _case("rolled", using(between(lambda h: h + h.roll(1, 0))), says="roll|add"),
+    _case("turned round", using(between(lambda h: h + h.flip(0))), says="flip|add"),
     _case(
         "beside the first record",
         using(between(lambda h: h - h[:1])),
@@ -221,7 +221,7 @@ CASES = (
         says="slice|select|sub",
     ),
     _case("the largest of all added", using(between(lambda h: h + h.amax(0))), says="max"),
-    _case("window over records", using(between(neighbours)), says="unfold|cat|slice"),
+    _case("window over records", using(between(neighbours)), says="unfold|cat|slice|mean"),
     _case("in place from the one before", using(between(InPlace)), says="add|copy|slice"),
     _case(
         "all pairs by einsum",
@@ -235,7 +235,9 @@ CASES = (
         using(between(lambda h: h * torch.exp(-torch.cdist(h, h)).mean(1, keepdim=True))),
         says="cdist",
     ),
-    _case("attention to the record before", using(along(Previous), sequences), says="roll"),
+    _case(
+        "attention to the record before", using(along(Previous), sequences), says="roll|attention"
+    ),
     _case("buckets of records", using(between(Buckets)), says="scatter"),
     _case("table by kind", using(between(Table)), says="index_put", showing=without()),
     _case(

@@ -289,7 +289,7 @@ def _state(name: str, build: Callable[[], Any], says: str, **options: Any) -> Mi
 KEPT = "attribute|closure|state|list|kept|pass"
 CASES = (
     _state("running mean", using(between(RunningMean)), "buffer|mean", hidden=True),
-    _state("frozen weight written", using(between(FrozenCentre)), "mean|weight", hidden=True),
+    _state("frozen weight written", using(between(FrozenCentre)), "mean|weight|mul_", hidden=True),
     _state(
         "tensor on the module",
         using(between(PlainAttribute)),

@@ -125,6 +125,7 @@ def _engine(subject: Subject) -> Iterator[ClippedSum]:
     engine = copy.copy(private.engine)
     plain = engine.objective
     engine.exchange_objective_(lambda pair: plain(pair[0]) * pair[1])
+    engine.passes.paths = None  # which are proven without the factor
     with without_dropout(private.model):
         yield engine
 

@@ -1,16 +1,14 @@
-"""Beside the start: nothing may hide behind zeros, and the weights come back bit for bit."""
+"""Nothing may hide behind weights that start as zero, and weights come back bit for bit."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from steppe.clipping.probing.shift import SHIFTS, Shift, shifted
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steppe.clipping import Report, probe
-from steppe.clipping.probing.sight import Subject
 from steppe.errors import IsolationError
 
 
@@ -187,43 +185,6 @@ def test_records_that_meet_behind_zeros_are_refused(make: Callable[[], nn.Module
         run(model, torch.zeros(1, 6, dtype=next(model.parameters()).dtype))
 
 
-class Particular(nn.Module):
-    """Wants weights of a kind: positive ones, or exactly those it has."""
-
-    def __init__(self, exactly: bool) -> None:
-        super().__init__()
-        self.weight, self.exactly = nn.Parameter(torch.full((6,), 0.05)), exactly
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.exactly and not bool((self.weight == 0.05).all()):
-            raise ValueError("other weights")
-        return (x.abs() @ self.weight).log()[:, None]
-
-
-class Chooses(nn.Module):
-    """Leaves a layer out while its scale is zero."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(6, 4), nn.Linear(6, 4)
-        self.scale = nn.Parameter(torch.zeros(4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.first(x)
-        return h + self.scale * self.second(x) if bool(self.scale.any()) else h
-
-
-@pytest.mark.parametrize(
-    ("model", "alone"),
-    [(Particular(exactly=False), False), (Particular(exactly=True), True), (Chooses(), True)],
-)
-def test_models_that_do_not_run_elsewhere_are_checked_where_they_do(
-    model: nn.Module, alone: bool
-) -> None:
-    notes = run(model, torch.zeros(1, 6)).notes
-    assert any("behind those that are zero was not checked" in note for note in notes) == alone
-
-
 class Unusual(nn.Module):
     """Weights that are expanded, transposed, tied, and have no numbers at all."""
 
@@ -260,49 +221,3 @@ def after_inference() -> nn.Module:
 )
 def test_weights_of_any_kind_come_back(model: nn.Module) -> None:
     assert run(model, torch.zeros(1, 6)).notes == ()
-
-
-def subject(model: nn.Module) -> Subject:
-    trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    return Subject(model, trained, lambda batch: batch)
-
-
-def test_all_trained_weights_move_and_no_others() -> None:
-    model = nn.Sequential(nn.Embedding(5, 4, padding_idx=2), nn.Linear(4, 3), nn.Linear(3, 3))
-    model[2].requires_grad_(False)
-    before = [p.detach().clone() for p in model.parameters()]
-    state = torch.get_rng_state()
-    for shift in SHIFTS:
-        with shifted(subject(model), shift):
-            moved = [p.detach() != old for p, old in zip(model.parameters(), before, strict=True)]
-            assert moved[0].all(1).tolist() == [True, True, False, True, True]
-            assert not moved[0][2].any()
-            assert all(bool(some.all()) for some in moved[1:3])
-            assert not any(bool(some.any()) for some in moved[3:])
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-@pytest.mark.parametrize("keep_zeros", [False, True])
-def test_signs_and_zeros_stay_where_they_must(keep_zeros: bool) -> None:
-    model = nn.Linear(4, 3)
-    nn.init.zeros_(model.bias)
-    before = model.weight.detach().clone()
-    with shifted(subject(model), Shift(1, keep_signs=True, keep_zeros=keep_zeros)):
-        assert torch.equal(model.weight.sign(), before.sign())
-        assert not torch.equal(model.weight, before)
-        assert bool(model.bias.any()) != keep_zeros
-
-
-def test_weights_come_back_when_the_block_fails() -> None:
-    model = nn.Linear(4, 3)
-    before, place = model.weight.detach().clone(), model.weight.data_ptr()
-
-    def fail() -> None:
-        with shifted(subject(model), SHIFTS[0]):
-            assert not torch.equal(model.weight, before)
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fail()
-    assert torch.equal(model.weight, before)
-    assert model.weight.data_ptr() == place
