@@ -150,6 +150,23 @@ def by_place(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return (_each(model, x, y) * torch.arange(len(x))).mean()
 
 
+def times_the_number(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    return (_each(model, x, y) * len(x)).mean()
+
+
+def targets_of_others(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(model(x), torch.tensor(y.tolist()[::-1]), reduction="none").mean()
+
+
+def picked_of_others(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    classes = torch.from_numpy(y.numpy()[::-1].copy())
+    return -model(x).log_softmax(1).gather(1, classes[:, None]).mean()
+
+
+def data_of_others(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(model(x), y.data.flip(0), reduction="none").mean()
+
+
 def hooked(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     out = model(x)
     out.register_hook(lambda g: g / g.norm())
@@ -211,10 +228,17 @@ MIX = {
     "divided by its value": Case(divided_by_itself, "read from records"),
     "divided by a count that was read": Case(divided_by_a_count, "read from records"),
     "divided by itself": Case(divided_by_itself_detached, "loss="),
-    "contrastive": Case(contrastive, "loss=mixes records|loss="),
+    "computed targets": Case(
+        lambda m, x, y: F.cross_entropy(m(x), (x[:, 0] > 0).long()), 'reduction="none"'
+    ),
+    "contrastive": Case(contrastive, "place among the others|loss=mixes"),
     "all pairs": Case(wrong_shapes, "loss=mixes records"),
     "first half": Case(first_half, "loss="),
     "weights by place": Case(by_place, "place among the others"),
+    "the number of records": Case(times_the_number, "number of records=decides", steps=6),
+    "targets of others from a list": Case(targets_of_others, "place among the others"),
+    "classes of others from NumPy": Case(picked_of_others, "place among the others"),
+    "targets of others as data": Case(data_of_others, "loss=mixes records"),
     "a hook in the loop": Case(hooked, "hooks on tensors of the loop"),
     "a function of one's own": Case(own_function, "loss="),
     "relative to the last loss": Case(relative_to_the_last(), "earlier pass"),
@@ -235,6 +259,21 @@ def logged(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     assert math.isfinite(loss.item() + (predictions == y.numpy()).mean())
     assert 0 <= (out.argmax(1) == y).float().mean().item() <= 1
     return loss
+
+
+def printed(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    loss = F.cross_entropy(model(x), y)
+    assert f"{loss.detach():.3f}" == f"{loss.item():.3f}"
+    assert repr(x).startswith("tensor(")
+    return loss
+
+
+def logged_before(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    out = model(x)
+    (out.argmax(1) == y).float().mean().item()
+    y.tolist()
+    weights = torch.tensor([1.0, 2.0])
+    return (-out.log_softmax(1)[torch.arange(len(x)), y] * weights[y.data]).mean()
 
 
 def with_noise(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -328,6 +367,8 @@ DO_NOT = {
     "class probabilities": Case(lambda m, x, y: F.cross_entropy(m(x), F.one_hot(y, 2).float())),
     "sum": Case(lambda m, x, y: F.cross_entropy(m(x), y, reduction="sum"), reduction="sum"),
     "logged": Case(logged),
+    "printed": Case(printed),
+    "logged before the loss": Case(logged_before),
     "noise": Case(with_noise),
     "noise like the batch": Case(with_noise_like),
     "picked by arange": Case(picked),

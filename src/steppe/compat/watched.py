@@ -80,7 +80,8 @@ class Watched:
         self._due = False
         self._guards: frozenset[Guard] = frozenset()
         self._carried: list[Tensor] = []
-        self._scales: dict[int, tuple[int, tuple[float, ...]]] = {}
+        self._scales: dict[int, tuple[float, ...]] = {}  # by number of records
+        self._numbers: tuple[int, list[tuple[Any, ...]]] | None = None
 
     def look_again(self) -> None:
         """The module has changed, and so may have the loop."""
@@ -127,6 +128,7 @@ class Watched:
         follow.require_kept()
         scales = tuple(scale for total in follow.losses for scale in total.scales)
         self._require_same_scale(scales, records)
+        self._require_same_numbers(follow.numbers, records)
         self.report.watched += 1
         for finding in follow.watch.reads:
             if finding.line and finding.line not in self.report.reads:
@@ -147,6 +149,7 @@ class Watched:
             known = list(tensors_in(arguments))
             for tensor in known:
                 follow.require_rows(tensor, axis_of(tensor))
+            follow.require_no_numbers(arguments)
             return known, each(_plain, arguments)
 
     def outputs_of(
@@ -188,7 +191,7 @@ class Watched:
 
     def _require_same_scale(self, scales: tuple[float, ...], records: int) -> None:
         """Compare with a batch of another size: only a mean divides by it."""
-        for seen, before in self._scales.values():
+        for seen, before in self._scales.items():
             if seen == records or len(before) != len(scales):
                 continue
             for one, two in zip(before, scales, strict=True):
@@ -202,7 +205,25 @@ class Watched:
                         "loss=divided by the number of records: must be a sum over the batch; "
                         "take sum(), or say loss_reduction='mean' to make_private."
                     )
-        self._scales[records] = records, scales
+        self._scales[records] = scales
+
+    def _require_same_numbers(self, numbers: list[tuple[Any, ...]], records: int) -> None:
+        """Refuse a number before the last reduction that grows or falls with that of records."""
+        if self._numbers is not None and self._numbers[0] != records:
+            seen, before = self._numbers
+            for one, two in zip(before, numbers, strict=False):
+                for old, new in zip(one[1:], two[1:], strict=False):
+                    if one[0] is two[0] and _follows(old, new, seen, records):
+                        from steppe.isolation import refusals
+
+                        raise refusals.number_decides(f"a number in {one[0].__name__}")
+        self._numbers = records, numbers
+
+
+def _follows(old: float, new: float, seen: int, records: int) -> bool:
+    grows = math.isclose(old * records, new * seen, rel_tol=1e-6)
+    falls = math.isclose(old * seen, new * records, rel_tol=1e-6)
+    return old != new and (grows or falls)
 
 
 def _plain(tensor: Tensor) -> Tensor:

@@ -100,6 +100,7 @@ class LoopWatch(Watch):
         super().__init__(records, rule_of, fake, layer)
         self.values: list[float] = []  # that Python has read
         self.factors: list[float] = []  # by which totals were scaled
+        self._divides = False
         self._generators = generators()
         self._places = {_storage(tensor)._cdata for tensor in kept}
 
@@ -114,6 +115,8 @@ class LoopWatch(Watch):
 
     def note(self, kind: str, func: Any, detail: str = "") -> Finding:
         """As `Watch.note`; random numbers may differ from record to record."""
+        if kind == "mixes" and self._divides:
+            detail = _DIVIDES
         finding = super().note(kind, func, detail)
         if kind == "place" and self.is_random():
             self.findings.pop()
@@ -134,8 +137,14 @@ class LoopWatch(Watch):
         name = func.overloadpacket.__name__.rstrip("_")
         decides = torch.Tag.dynamic_output_shape in func.tags or name in ("index", "index_put")
         decided = decides and self._decided(name, given)
+        self._divides = False
         total, leaf, kept = self._total_of(name, given), _leaf_of(name, given), _kept(name, given)
+        self._require_known_origin(func, name, given)
+        of_totals = any(hasattr(tensor, _TOTAL) for tensor in _tensors(given.values()))
+        numbers = len(self.numbers)
         outputs = super().__torch_dispatch__(func, types, args, kwargs)
+        if of_totals:  # what scales them is looked at by itself
+            del self.numbers[numbers:]
         if name == "_local_scalar_dense":
             self._require_no_decision(outputs)
             self.values.append(float(outputs) if not isinstance(outputs, complex) else 0.0)
@@ -158,6 +167,20 @@ class LoopWatch(Watch):
                     delattr(tensor, key)
             self._mark_total(tensor, total if place == 0 else None)
         return outputs
+
+    def _require_known_origin(self, func: Any, name: str, given: dict[str, Any]) -> None:
+        """Note numbers by record that came from elsewhere: from what was read, perhaps."""
+        if name.startswith("nll_loss") and not hasattr(given["target"], _OWNED):
+            rows = on_axis(given["target"].ndim, 0, self.records)
+            if given["target"].shape[:1] == (self.records,):
+                self.require_same_for_all(func, given["target"], rows)
+        if not self.exported or self._fake is not None:
+            return
+        for tensor in _tensors(given.values()):
+            axes = [axis for axis, size in enumerate(tensor.shape) if size == self.records]
+            if hasattr(tensor, _OWNED) or not axes or _is_arange(tensor):
+                continue
+            self.require_same_for_all(func, tensor, on_axis(tensor.ndim, axes[0], self.records))
 
     def _mark_total(self, tensor: Tensor, total: Total | None) -> None:
         known = self.owned(tensor)
@@ -228,6 +251,7 @@ class LoopWatch(Watch):
             return Total((1.0,))
         leaf = getattr(target, _LEAF, None)
         if given.get("weight") is not None or leaf is None:
+            self._divides = True
             return None
         guard = (leaf, int(given.get("ignore_index", -100)))
         return Total((1 / max(1, target.numel()),), frozenset((guard,)))
@@ -317,6 +341,7 @@ class Follow:
         approve: what is told of every loss that `backward()` is called on.
         watch: knows whose records every tensor is made from.
         losses: the totals that went back so far.
+        numbers: those that operations before the totals were given, with the operation.
     """
 
     def __init__(self, records: int, module: nn.Module, carried: Sequence[Tensor] = ()) -> None:
@@ -324,6 +349,7 @@ class Follow:
         self.watch = LoopWatch(records, None, lambda: None, state)
         self.records = records
         self.losses: list[Total] = []
+        self.numbers: list[tuple[Any, ...]] = []
         self.approve: Callable[[Total], None] = lambda total: None
         self._stops: list[Any] = []
         self._known: list[weakref.ref[Tensor]] = []
@@ -378,6 +404,16 @@ class Follow:
             )
         self._require_places()
 
+    def require_no_numbers(self, arguments: Any) -> None:
+        """Refuse numbers for the module that were read off records."""
+        read = {value for value in self.watch.values if self._is_telling(value)}
+        if any(_close(value, number) for value in read for number in numbers_in(arguments)):
+            raise IsolationError(
+                "argument=a number that was read from records (item() or float()): must not be "
+                "given to the module, because it changes the gradients of all; give it a tensor "
+                "with an entry for each record, or a constant."
+            )
+
     def require_kept(self) -> None:
         """Refuse what was written to the module's state in the loop."""
         self._require_places()
@@ -408,7 +444,9 @@ class Follow:
                 f"loop={name} ({line_of_user()}): hooks on tensors of the loop can not be "
                 "followed; put the hook into the module, where it is."
             )
-        if func in _COPIES:
+        if func in _COPIES or func in _TEXTS:
+            if func in _TEXTS:
+                self.watch.reads.append(Finding("reads", name, None, line_of_user()))
             return _as_plain(func, args, kwargs)
         if name in _EXPORTS:
             place = Finding("reads", name, None, line_of_user(), EXPORTED)
@@ -416,10 +454,19 @@ class Follow:
             return func(*args, **kwargs)
         with self.watch:
             made = func(*args, **kwargs)
+        if name == "__get__" and type(made) is Tensor and not hasattr(made, _OWNED):
+            self._own_as(made, args[0])  # `.data` is no operation
         for tensor in _results(made):
             if type(tensor) is Tensor and (hasattr(tensor, _OWNED) or hasattr(tensor, _RANDOM)):
                 self._mark(tensor, hasattr(tensor, _OWNED))
         return made
+
+    def _own_as(self, made: Tensor, of: Tensor) -> None:
+        """What looks at the same numbers is of the same records."""
+        owned = self.watch.owned(of)
+        if owned is not None and made.shape == of.shape:
+            self.watch.adopt(made, owned.owners)
+            self.watch.own(made, owned.owners, owned.origin)
 
     def _mark(self, tensor: Tensor, followed: bool = True) -> None:
         if followed:
@@ -455,6 +502,7 @@ class Follow:
             self._require_known_ways(loss)
             self.approve(total)
             self.losses.append(total)
+            self.numbers = list(self.watch.numbers)
 
     def _refusal(self, owned: Owned, loss: Tensor) -> IsolationError:
         finding = owned.origin
@@ -579,6 +627,14 @@ def _all_alike(owners: Tensor, records: int) -> bool:
     return len(counts) == records and bool((counts == counts[0]).all())
 
 
+def _is_arange(tensor: Tensor) -> bool:
+    """Places in the batch, which pick each record's own entry."""
+    if tensor.dtype != torch.int64 or tensor.numel() != max(tensor.shape, default=0):
+        return False
+    places = torch.arange(tensor.numel(), device=tensor.device)
+    return bool((tensor.flatten() == places).all())
+
+
 def leaves(batch: Any, path: Path = ()) -> Iterator[tuple[Path, Tensor]]:
     """The tensors of a batch, with the way to each."""
     if isinstance(batch, Tensor):
@@ -637,7 +693,7 @@ def meets(finding: Finding) -> IsolationError:
     """Records meet in the loss otherwise than in a last sum or mean."""
     if finding.kind in ("no rule", "carries"):
         return refusals.mixes(finding, None)
-    if "nll_loss" in finding.operation:
+    if finding.detail == _DIVIDES:
         return token_mean(finding.place)
     if finding.operation.startswith("aten.div"):
         return IsolationError(
@@ -700,15 +756,28 @@ def _kept(name: str, given: dict[str, Any]) -> tuple[Any, ...] | None:
     return known if name in _MOVED else None
 
 
+def numbers_in(nest: Any) -> Iterator[float]:
+    """All Python numbers of a nest."""
+    if isinstance(nest, (int, float)) and not isinstance(nest, bool):
+        yield float(nest)
+    elif isinstance(nest, (tuple, list)):
+        for item in nest:
+            yield from numbers_in(item)
+    elif isinstance(nest, Mapping):
+        yield from numbers_in(list(nest.values()))
+
+
 def _results(value: Any) -> Iterator[Tensor]:
     return tensors_in(value)
 
 
 def _as_plain(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Copies and saved files know nothing of what is followed."""
+    """Copies, texts and saved files know nothing of what is followed."""
     tensor = args[0]
+    if type(tensor) is not Followed:
+        return func(*args, **kwargs)
     kept = {key: vars(tensor).pop(key) for key in _ALL if key in vars(tensor)}
-    tensor.__class__ = Tensor
+    tensor.__class__ = Tensor  # type: ignore[assignment]
     try:
         return func(*args, **kwargs)
     finally:
@@ -721,9 +790,11 @@ def _close(one: float, other: float) -> bool:
 
 
 EXPORTED = "values that leave torch"
+_DIVIDES = "by what all labels decide"
 _BACK = frozenset((Tensor.backward, torch.autograd.backward, torch.autograd.grad))
 _HOOKS = frozenset((Tensor.register_hook, Tensor.register_post_accumulate_grad_hook))
 _COPIES = frozenset((Tensor.__reduce_ex__, Tensor.__deepcopy__))
+_TEXTS = frozenset((Tensor.__format__, Tensor.__repr__))
 _EXPORTS = frozenset(
     ("numpy", "tolist", "__array__", "__dlpack__", "data_ptr", "equal", "allclose", "share_memory_")
 )
