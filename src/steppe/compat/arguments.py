@@ -96,7 +96,8 @@ def stand_in_objective(module: nn.Module, axis: RecordAxis) -> Callable[[Any], T
     """
 
     def run(batch: Any) -> Any:
-        from steppe.isolation.loop import objects_in  # late: what it needs of torch takes a while
+        # Late: what it needs of torch takes a while.
+        from steppe.compat.module_outputs import objects_in
 
         args, kwargs = axis.swapped(batch)
         return list(objects_in(module(*args, **kwargs)))

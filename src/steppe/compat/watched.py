@@ -17,7 +17,8 @@ from steppe.compat.hooks import nothing
 from steppe.errors import IsolationError
 
 if TYPE_CHECKING:
-    from steppe.isolation.loop import Follow, Guard, Path, Total
+    from steppe.compat.follow import Follow
+    from steppe.compat.totals import Guard, Path, Total
 
 _FIRST = 2  # what the first pass has kept may be used in the second
 _EVERY = 256
@@ -97,7 +98,7 @@ class Watched:
         number = self.report.steps
         self.report.steps += 1
         if self._due or number < _FIRST or number in LOOK_AGAIN or number % _EVERY == 0:
-            from steppe.isolation.loop import Follow  # late: what it needs of torch takes a while
+            from steppe.compat.follow import Follow  # late: what it needs of torch takes a while
 
             self._due = False
             self._follow = Follow(records, self._module, self._carried)
@@ -159,7 +160,7 @@ class Watched:
         follow = self._follow
         if follow is None:
             return nothing
-        from steppe.isolation.loop import outputs_of_module
+        from steppe.compat.module_outputs import outputs_of_module
 
         whose = outputs_of_module(self._module, arguments, known, axis_of, follow.records)
 
@@ -171,7 +172,7 @@ class Watched:
 
     @staticmethod
     def _leaves_of(batch: Any) -> dict[Path, Tensor]:
-        from steppe.isolation.loop import leaves
+        from steppe.compat.module_outputs import leaves
 
         return dict(leaves(batch))
 
@@ -185,7 +186,7 @@ class Watched:
         """Labels that would change the divisor of a mean must not be there."""
         for path, label in self._guards:
             if bool((tensors[path] == label).any()):
-                from steppe.isolation.loop import token_mean
+                from steppe.compat.loop_refusals import token_mean
 
                 raise token_mean(f"mean with ignore_index={label}")
 

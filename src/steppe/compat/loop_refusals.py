@@ -1,0 +1,62 @@
+"""What is said of a loop in which records meet."""
+
+from __future__ import annotations
+
+from steppe.errors import IsolationError
+from steppe.isolation import refusals
+from steppe.isolation.watch import Finding
+
+
+def mixes_before(finding: Finding) -> IsolationError:
+    """Records meet before the module."""
+    if finding.kind in ("no rule", "carries"):
+        return refusals.mixes(finding, None)
+    return IsolationError(
+        f"loop={finding.place} mixes records before the module: row i of what the module gets must "
+        "be made from record i alone; take mixup and statistics of the batch out of the loop, and "
+        "use constants that are fixed beforehand."
+    )
+
+
+def meets(finding: Finding) -> IsolationError:
+    """Records meet in the loss otherwise than in a last sum or mean."""
+    if finding.kind in ("no rule", "carries"):
+        return refusals.mixes(finding, None)
+    if finding.detail == DIVIDES:
+        return token_mean(finding.place)
+    if finding.operation.startswith("aten.div"):
+        return IsolationError(
+            f"loss=divided in {finding.place} by what the records decide together: a token mean of "
+            "a padded batch or weights that are normalised over the batch change the gradients of "
+            "all records; take steppe.losses.per_record_token_mean(logits, labels).mean(), or "
+            "divide by a constant."
+        )
+    where = f" of {finding.layer}" if finding.layer else ""
+    return IsolationError(
+        f"loss=mixes records in {finding.place}{where}: must be a mean or sum, at the very end, of "
+        "terms that each depend on one record, with weights that no record decides; take the "
+        'loss with reduction="none", and then its mean().'
+    )
+
+
+def token_mean(place: str) -> IsolationError:
+    """A mean whose divisor the labels decide."""
+    return IsolationError(
+        f"loss={place} divides by what all labels decide together (tokens that are not ignored, or "
+        "class weights): one record changes the gradients of the others; take "
+        "steppe.losses.per_record_token_mean(logits, labels, ignore_index=-100).mean() outside of "
+        'the module for tokens, or reduction="none" and then mean() for one label a record.'
+    )
+
+
+def decides(finding: Finding) -> IsolationError:
+    """The loop goes by values."""
+    line = f" ({finding.line})" if finding.line else ""
+    return IsolationError(
+        f"loop=decides by a value made from records{line}: one record could change what happens to "
+        "all, as with NaN guards and hard examples; decide with torch.where on each record, and "
+        "read values with float() for logs alone."
+    )
+
+
+DIVIDES = "by what all labels decide"
