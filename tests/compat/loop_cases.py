@@ -173,6 +173,27 @@ def hooked(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(out, y)
 
 
+def hooked_at_the_node(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    out = model(x)
+    out.grad_fn.register_prehook(lambda gs: tuple(g / g.norm() for g in gs))  # type: ignore[union-attr]
+    return F.cross_entropy(out, y)
+
+
+def kept_in_the_module(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    model.mean = x.mean().item()  # type: ignore[assignment]
+    return F.cross_entropy(model(x), y)
+
+
+def written_to_a_weight(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    model[0].bias.data.copy_(x.mean(0)[:4])  # type: ignore[index]
+    return F.cross_entropy(model(x), y)
+
+
+def centred_in_place(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    x -= x.mean(0)
+    return F.cross_entropy(model(x), y)
+
+
 class Normalised(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -235,19 +256,23 @@ MIX = {
     "all pairs": Case(wrong_shapes, "loss=mixes records"),
     "first half": Case(first_half, "loss="),
     "weights by place": Case(by_place, "place among the others"),
-    "the number of records": Case(times_the_number, "number of records=decides", steps=6),
+    "the number of records": Case(times_the_number, "number of records=decides", steps=12),
     "targets of others from a list": Case(targets_of_others, "place among the others"),
     "classes of others from NumPy": Case(picked_of_others, "place among the others"),
     "targets of others as data": Case(data_of_others, "loss=mixes records"),
     "a hook in the loop": Case(hooked, "hooks on tensors of the loop"),
+    "a hook at a node": Case(hooked_at_the_node, "loop=grad_fn"),
+    "a number kept in the module": Case(kept_in_the_module, "read from records"),
+    "written to a weight": Case(written_to_a_weight, "weights or buffers=written"),
+    "centred in place": Case(centred_in_place, "before the module"),
     "a function of one's own": Case(own_function, "loss="),
     "relative to the last loss": Case(relative_to_the_last(), "earlier pass"),
     "torch.func": Case(vmapped, "loss=not followed"),
     "a sum that is said to be a mean": Case(
-        lambda m, x, y: _each(m, x, y).sum(), "must be a mean over the batch", steps=6
+        lambda m, x, y: _each(m, x, y).sum(), "must be a mean over the batch", steps=12
     ),
     "a mean that is said to be a sum": Case(
-        lambda m, x, y: _each(m, x, y).mean(), "must be a sum over the batch", "sum", steps=6
+        lambda m, x, y: _each(m, x, y).mean(), "must be a sum over the batch", "sum", steps=12
     ),
 }
 

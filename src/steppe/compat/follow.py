@@ -66,6 +66,7 @@ class Follow:
 
     def __init__(self, records: int, module: nn.Module, carried: Sequence[Tensor] = ()) -> None:
         state = [*module.parameters(), *module.buffers()]
+        self._module = module
         self.watch = LoopWatch(records, None, lambda: None, state)
         self.records = records
         self.losses: list[Total] = []
@@ -125,9 +126,12 @@ class Follow:
         self._require_places()
 
     def require_no_numbers(self, arguments: Any) -> None:
-        """Refuse numbers for the module that were read off records."""
+        """Refuse numbers for the module, or in it, that were read off records."""
         read = {value for value in self.watch.values if self._is_telling(value)}
-        if any(_close(value, number) for value in read for number in numbers_in(arguments)):
+        if not read:
+            return
+        kept = [v for m in self._module.modules() for v in vars(m).values() if type(v) is float]
+        if any(_close(value, number) for value in read for number in numbers_in([arguments, kept])):
             raise IsolationError(
                 "argument=a number that was read from records (item() or float()): must not be "
                 "given to the module, because it changes the gradients of all; give it a tensor "
@@ -159,7 +163,8 @@ class Follow:
             owned = getattr(args[0], _OWNED, None)
             if owned is not None and owned.watch == self.watch.number:
                 raise decides(Watch.note(self.watch, "reads", None, "Python reads a value"))
-        if func in _HOOKS:
+        if func in _HOOKS or func == _NODE:  # what runs on the way back can be hooked there too
+            name = "grad_fn" if func == _NODE else name
             raise IsolationError(
                 f"loop={name} ({line_of_user()}): hooks on tensors of the loop can not be "
                 "followed; put the hook into the module, where it is."
@@ -222,7 +227,7 @@ class Follow:
             self._require_known_ways(loss)
             self.approve(total)
             self.losses.append(total)
-            self.numbers = list(self.watch.numbers)
+            self.numbers = list(self.watch.constants)
 
     def _refusal(self, owned: Owned, loss: Tensor) -> IsolationError:
         finding = owned.origin
@@ -240,7 +245,7 @@ class Follow:
     def _require_numbers(self) -> None:
         """Refuse numbers that were read off records and went into the loss."""
         read = {value for value in self.watch.values if self._is_telling(value)}
-        used = {abs(number) for call in self.watch.numbers for number in call[1:]}
+        used = {abs(number) for call in self.watch.constants for number in call[1:]}
         for factor in map(abs, self.watch.factors):
             used |= {factor, 1 / factor if factor else 0.0}
         if any(_close(value, number) for value in map(abs, read) for number in used):
@@ -298,6 +303,7 @@ def _close(one: float, other: float) -> bool:
 
 _BACK = frozenset((Tensor.backward, torch.autograd.backward, torch.autograd.grad))
 
+_NODE = vars(torch._C.TensorBase)["grad_fn"].__get__
 _HOOKS = frozenset((Tensor.register_hook, Tensor.register_post_accumulate_grad_hook))
 
 _COPIES = frozenset((Tensor.__reduce_ex__, Tensor.__deepcopy__))

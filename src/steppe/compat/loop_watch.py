@@ -47,6 +47,7 @@ class LoopWatch(Watch):
     ) -> None:
         super().__init__(records, rule_of, fake, layer)
         self.values: list[float] = []  # that Python has read
+        self.constants: list[tuple[Any, ...]] = []  # operations with the numbers that they took
         self.factors: list[float] = []  # by which totals were scaled
         self._divides = False
         self._generators = generators()
@@ -89,10 +90,9 @@ class LoopWatch(Watch):
         total, leaf, kept = self._total_of(name, given), leaf_of(name, given), kept_of(name, given)
         self._require_known_origin(func, name, given)
         of_totals = any(hasattr(tensor, TOTAL) for tensor in _tensors(given.values()))
-        numbers = len(self.numbers)
+        if not of_totals:  # what scales those is looked at by itself
+            self._note_numbers(func, given)
         outputs = super().__torch_dispatch__(func, types, args, kwargs)
-        if of_totals:  # what scales them is looked at by itself
-            del self.numbers[numbers:]
         if name == "_local_scalar_dense":
             self._require_no_decision(outputs)
             self.values.append(float(outputs) if not isinstance(outputs, complex) else 0.0)
@@ -115,6 +115,19 @@ class LoopWatch(Watch):
                     delattr(tensor, key)
             self._mark_total(tensor, total if place == 0 else None)
         return outputs
+
+    def _note_numbers(self, func: Any, given: dict[str, Any]) -> None:
+        whole = torch.Tag.pointwise in func.tags
+        found = [
+            float(value)
+            for value in given.values()
+            if type(value) is float or (whole and type(value) is int)
+        ]
+        for value in given.values():
+            if isinstance(value, Tensor) and not value.ndim and not hasattr(value, _OWNED):
+                found.append(float(value.detach()))
+        if found:
+            self.constants.append((func.overloadpacket, *found))
 
     def _require_known_origin(self, func: Any, name: str, given: dict[str, Any]) -> None:
         """Note numbers by record that came from elsewhere: from what was read, perhaps."""
