@@ -35,7 +35,7 @@ SAYS = {
     "standard scores in NumPy": "differ between a record alone and among others",
     "percentiles in NumPy": "differ between a record alone and among others",
     "vocabulary by order": "differ between a record alone and among others",
-    "mixup in the batch": r"aten\.add\.Tensor \(cases_that_mix_in_data\.py:\d+\)",
+    "mixup in the batch": r"aten\.index\.Tensor \(cases_that_mix_in_data\.py:\d+\)",
 }
 PROVEN = {"stacked", "gaps filled by a constant"}
 

@@ -160,7 +160,8 @@ class Capture(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         use: Use = ctx.use
-        return (None, None, *use.backward(ctx.saved_tensors, grads, ctx.needs_input_grad[2:]))
+        with torch._C.DisableTorchFunction():  # how gradients are captured is ours
+            return (None, None, *use.backward(ctx.saved_tensors, grads, ctx.needs_input_grad[2:]))
 
 
 def _changeable(output: Tensor, saved: tuple[Tensor | None, ...]) -> Tensor:

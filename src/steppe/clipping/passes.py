@@ -17,7 +17,7 @@ from steppe.clipping.kernels import Kernels
 from steppe.clipping.pullback import pulled_back, shortened
 from steppe.clipping.rules import RULES
 from steppe.clipping.several import added
-from steppe.clipping.tracing import Tracer, is_marked, mark
+from steppe.clipping.tracing import BackwardCalls, Path, Tracer, is_marked, mark, path_of
 from steppe.clipping.value_free import value_free
 from steppe.errors import IsolationError, MisuseError, UnsupportedModelError
 
@@ -45,7 +45,7 @@ class Passes:
     ) -> None:
         self._packing, self._kernels, self._layouts = packing, kernels, layouts
         self._writes_batch: bool | None = None
-        self.paths: frozenset[tuple[Any, ...]] | None = None
+        self.paths: frozenset[Path] | None = None
         self.look_again: Callable[[], None] | None = None
 
     @property
@@ -109,24 +109,25 @@ class Passes:
         tensors = list(tensors_in(alias))
         before = [version(tensor) for tensor in tensors]
         tracer = self.tracer(records)
+        heard: list[Any] = []
         with torch.enable_grad():
             with tracer, value_free():
                 losses = objective(alias)
             check_losses(losses, records)
-            self._require_known_path(tracer)
             tracer.require_whole()
             self._note_writes([version(tensor) for tensor in tensors] != before)
             if tracer.uses:
                 for use in tracer.uses:
                     use.slots = []  # left by a gradient that the objective took inside
-                backward_to(ANCHOR, losses)  # and so to every contact
+                with BackwardCalls(heard), value_free():
+                    backward_to(ANCHOR, losses)  # and so to every contact
+            self._require_known_path(path_of(tracer.calls, heard))
         return tracer
 
-    def _require_known_path(self, tracer: Tracer) -> None:
+    def _require_known_path(self, path: Path) -> None:
         """What runs must be what was proven; code may have changed since, or been told apart."""
         if self.paths is None:
             return
-        path = tuple(tracer.calls)
         if path not in self.paths and self.look_again is not None:
             self.look_again()
         if path not in self.paths:
@@ -159,10 +160,14 @@ class Passes:
         self._writes_batch = written or bool(self._writes_batch)
 
 
-def _unknown_path(path: Sequence[Any], known: frozenset[tuple[Any, ...]]) -> IsolationError:
-    other = min(known, key=lambda calls: abs(len(calls) - len(path)))
-    pairs = itertools.zip_longest(path, other)
-    found = next((pair[0] or pair[1] for pair in pairs if pair[0] is not pair[1]), None)
+def _unknown_path(path: Path, known: frozenset[Path]) -> IsolationError:
+    calls, heard = path
+    other, others = min(known, key=lambda one: abs(len(one[0]) - len(calls)))
+    pairs = itertools.zip_longest(calls, other)
+    found = next((pair[0] or pair[1] for pair in pairs if pair[0] != pair[1]), None)
+    if found is None:
+        found = next(iter(heard ^ others), None)
+    found = found[0] if isinstance(found, tuple) else found
     name = getattr(found, "__name__", str(found))
     return IsolationError(
         f"forward pass=other operations than proven, from {name!r} on: must call the same "

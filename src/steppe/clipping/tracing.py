@@ -107,6 +107,68 @@ _TURNED: dict[Any, Any] = {
 }
 
 
+# Functions whose whole numbers say axes, and not sizes.
+_OF_AXES_TEXT = """
+    mean sum std var std_mean var_mean amax amin max min argmax argmin softmax log_softmax
+    softmin cumsum cumprod cummax cummin logcumsumexp sort argsort topk logsumexp norm
+    normalize median prod any all cat concat concatenate stack unbind transpose permute
+    movedim flip squeeze unsqueeze gather scatter scatter_add index_select index_add
+    quantile kthvalue mode flatten cosine_similarity vector_norm glu roll
+"""
+_OF_AXES = frozenset(_OF_AXES_TEXT.split())
+
+
+def note_call(calls: list[Any], func: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    """Write down a call, with what it was told that does not depend on the number of records."""
+    if func is Tensor.view_as:
+        return  # torch itself adds those of hooks
+    kinds = _WITH_AXES if getattr(func, "__name__", "") in _OF_AXES else _WITHOUT
+    func = _TURNED.get(func, func)
+    told = [value for value in args if type(value) in kinds]
+    if kwargs:
+        told += [(key, value) for key, value in kwargs.items() if type(value) in kinds]
+    calls.append((func, *map(_hashable, told)) if told else func)
+
+
+_WITHOUT = frozenset((bool, str))
+_WITH_AXES = _WITHOUT | {int, tuple, list}
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return tuple([_hashable(item) for item in value if type(item) in _WITH_AXES])
+    return value
+
+
+Path = tuple[tuple[Any, ...], frozenset[Any]]
+"""The calls of a forward pass in order, and those of its backward pass."""
+
+
+def path_of(calls: list[Any], heard: list[Any]) -> Path:
+    """One pass; how often hooks of saved tensors are asked on the way back is ours."""
+    return tuple(calls), frozenset(heard)
+
+
+class BackwardCalls(TorchFunctionMode):
+    """Writes down the functions that hooks and autograd functions of the user's call.
+
+    Args:
+        calls: where.
+    """
+
+    def __init__(self, calls: list[Any]) -> None:
+        super().__init__()
+        self._calls = calls
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func not in _QUESTIONS:
+            note_call(self._calls, func, args, kwargs)
+        return func(*args, **kwargs)
+
+
 class Tracer(TorchFunctionMode):
     """Follows one physical batch through the model and the loss.
 
@@ -122,7 +184,7 @@ class Tracer(TorchFunctionMode):
 
     Attributes:
         uses: the contacts of this batch, in order.
-        calls: the functions that were called on records, in order; those of a rewrite are not.
+        calls: the functions that were called, in order; those of a rewrite are not.
     """
 
     def __init__(
@@ -158,10 +220,10 @@ class Tracer(TorchFunctionMode):
         _sort(args, inputs, shared)
         if kwargs:
             _sort(kwargs.values(), inputs, shared)
+        if not self._rewriting:
+            note_call(self.calls, func, args, kwargs)
         if not inputs:
             return func(*args, **kwargs)
-        if not self._rewriting and func is not Tensor.view_as:  # torch adds those of hooks itself
-            self.calls.append(_TURNED.get(func, func))
         if shared and torch.is_grad_enabled():
             if (rewrite := self._rules.rewrites.get(func)) is not None:
                 return self._rewritten(rewrite, args, kwargs)

@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from steppe._global_seeds import global_seeds_kept, seed_everything
 from steppe.errors import DataError
+from steppe.isolation.numbers import Told
 from steppe.isolation.owners import FREE, TYPE, everywhere, on_axis
 from steppe.isolation.pipeline_watch import Leaving, RecordsWatch
 from steppe.isolation.watch import Finding, Owned
@@ -126,7 +127,7 @@ def _follow(
         raise _place_decides(found["place"])
     if drawn or not rows_known or watch.findings or watch.reads:
         return None
-    return frozenset(watch.way | {_rounded(numbers) for numbers in watch.numbers})
+    return frozenset(watch.way | {_rounded(_numbers(told)) for told in watch.told})
 
 
 def _replaced(value: Any, own: Callable[[Tensor, int], Tensor], record: int) -> Any:
@@ -197,6 +198,17 @@ def _in_order(owners: Tensor, records: int) -> bool:
     wanted = torch.arange(records, dtype=TYPE, device="cpu")
     wanted = wanted.reshape((-1,) + (1,) * (owners.ndim - 1))
     return bool(((owners == wanted) | (owners == FREE)).all())
+
+
+def _numbers(told: Told) -> tuple[Any, ...]:
+    """An operation with the numbers that it worked with; those of sizes and axes are left out."""
+    one = getattr(told.operation, told.operation.overloads()[0])
+    kinds = (float, int) if torch.Tag.pointwise in one.tags else (float,)
+    found = [float(v) for _, values in told.numbers for v in values if type(v) in kinds]
+    for _, constant in told.constants:
+        if constant.is_floating_point():
+            found += [float(constant.amin()), float(constant.amax())]
+    return (told.operation, *found)
 
 
 def _rounded(numbers: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -8,11 +8,10 @@ what holds for one batch holds for every batch.
 
 from __future__ import annotations
 
-import copy
 import itertools
-import math
 import pickle
 import random
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,8 +25,10 @@ from steppe._global_seeds import global_seeds_kept, seed_everything
 from steppe.clipping.batches import each
 from steppe.clipping.contact import Layouts
 from steppe.clipping.layout import Layout
+from steppe.clipping.tracing import Path
 from steppe.errors import SteppeError
 from steppe.isolation import refusals
+from steppe.isolation.numbers import Told, difference
 from steppe.isolation.owners import FREE, TYPE
 from steppe.isolation.trace import Meeting, Signal, Trace, trace
 from steppe.isolation.watch import NotIsolated
@@ -36,7 +37,8 @@ _RECORDS = 3  # whose owners are looked at
 _MORE = 5  # at least: what does not say whose it is shows its record axis by growing
 _ROOM = 320 * 2**20  # bytes of activations that those may have
 _OPERATIONS = 400  # in all passes of other sizes, beside those that are always made
-_TOSSES = 24  # passes with other random numbers, where Python draws some
+_TOSSES = 48  # other random numbers at the most, where Python draws some
+_IDLE = 16  # of them in a row that lead to no new path, and it is enough
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Proof:
 
     layouts: list[Layouts]
     bytes_per_record: int
-    paths: frozenset[tuple[Any, ...]]
+    paths: frozenset[Path]
 
 
 def prove(
@@ -73,7 +75,7 @@ def prove(
     Guarantees:
         Nothing is computed from records. Attributes of modules and random state are as they were.
     """
-    with global_seeds_kept(), _attributes_kept(model):
+    with global_seeds_kept(), _attributes_kept(model), _weights_apart(model):
 
         def follow(records: int, seed: int = 0, back: bool = True) -> Trace:
             found = _traced(model, objective, example, records, seed, back)
@@ -87,14 +89,14 @@ def prove(
         held = sum(s.bytes for m in first.meetings for s in (*m.inputs, *m.outputs)) // _RECORDS
         more = max(_MORE, min(most, _ROOM // max(1, held)))
         # Once more in the same form: what the first pass has kept may be used now.
-        passes = [follow(_RECORDS), second := follow(more)]
-        passes += [follow(size, back=False) for size in _sizes(first)]
-        if draws:
-            passes += [follow(_RECORDS, seed) for seed in range(1, _TOSSES)]
+        usual, second = follow(_RECORDS), follow(more)
+        _require_same(usual, second)
+        paths = {found.path for found in (first, usual, second)}
+        if not draws:
+            for size in _sizes(usual):
+                _require_same(usual, follow(size, back=False))
         else:
-            for other in passes[1:]:  # a first pass may make what later ones find
-                _require_same_numbers(passes[0], other)
-        paths = frozenset(tuple(found.calls) for found in (first, *passes))
+            paths |= _paths_by_chance(follow, more, paths)
     layouts = [
         Layouts(
             meeting.operation,
@@ -106,7 +108,7 @@ def prove(
     ]
     for meeting, layout in zip(first.meetings, layouts, strict=True):
         _require_gradients_alike(meeting, layout)
-    return Proof(layouts, max(1, held), paths)
+    return Proof(layouts, max(1, held), frozenset(paths))
 
 
 def _pairs(one: Sequence[Any], other: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
@@ -126,7 +128,7 @@ def _traced(
     batch = each(lambda t: t.new_empty((records, *t.shape[1:])), example)
     seed_everything(seed)
     try:
-        return trace(model, objective, batch, records, back)
+        return trace(model, objective, batch, records, back, seed)
     except NotIsolated as stop:
         raise refusals.stopped(stop.finding) from None
     except SteppeError:
@@ -166,29 +168,52 @@ def _require_own(losses: Signal, records: int, layer: str | None) -> None:
         raise refusals.others_losses()
 
 
-def _require_same_numbers(first: Trace, other: Trace) -> None:
-    """Refuse numbers that follow the number of records, and paths that do."""
-    one_way = first.numbers[: first.there]
-    numbers = first.numbers if other.back else one_way
-    if first.calls != other.calls or len(numbers) != len(other.numbers):
-        raise refusals.number_decides(f"which operations run ({_difference(first, other)})")
-    for one, two in zip(numbers, other.numbers, strict=True):
-        if len(one) != len(two) or not all(map(_close, one[1:], two[1:])):
-            raise refusals.number_decides(f"a number in {one[0].__name__}")
+def _paths_by_chance(follow: Callable[..., Trace], more: int, known: set[Path]) -> set[Path]:
+    """The paths that other random numbers lead to, each followed for two numbers of records."""
+    found, idle = set(known), 0
+    for seed in range(1, _TOSSES):
+        few, many = follow(_RECORDS, seed), follow(more, seed)
+        _require_same(few, many)
+        idle = idle + 1 if few.path in found else 0
+        found.add(few.path)
+        if idle == _IDLE:
+            return found
+    if idle < _IDLE // 2:
+        raise refusals.too_many_paths()
+    return found
 
 
-def _difference(first: Trace, other: Trace) -> str:
-    """How two passes differ, for an error."""
-    for one, two in itertools.zip_longest(first.calls, other.calls):
-        if one is not two:
+def _require_same(first: Trace, other: Trace) -> None:
+    """Refuse what follows the number of records: paths, numbers, constants and shapes."""
+    mine = first.told if other.back else first.told[: first.there]
+    if first.calls != other.calls or (other.back and first.heard != other.heard):
+        what = _difference(first.calls, other.calls)
+        raise refusals.number_decides(f"which operations run ({what})")
+    if [told.operation for told in mine] != [told.operation for told in other.told]:
+        # For one record torch itself leaves copies out; what is told numbers must be the same.
+        mine, theirs = ([t for t in some if _has_numbers(t)] for some in (mine, other.told))
+        if other.records > 1 or len(mine) != len(theirs):
+            raise refusals.number_decides("which operations run (in hooks or backward())")
+    else:
+        theirs = other.told
+    for one, two in zip(mine, theirs, strict=True):
+        found = difference(one, two, first.records, other.records)
+        if found is not None:
+            raise refusals.number_decides(found)
+
+
+def _has_numbers(told: Told) -> bool:
+    return any(isinstance(value, float) for _, values in told.numbers for value in values)
+
+
+def _difference(calls: list[Any], others: list[Any]) -> str:
+    """Where two passes part, for an error."""
+    for one, two in itertools.zip_longest(calls, others):
+        if one != two:
             found = one or two
+            found = found[0] if isinstance(found, tuple) else found
             return getattr(found, "__name__", str(found))
     return "in hooks or backward()"
-
-
-def _close(one: float, other: float) -> bool:
-    """Up to the rounding of constants that were computed for another number of rows."""
-    return math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-12) or one != one
 
 
 def _layout(meeting: Meeting, signal: Signal, later: Signal, more: int) -> Layout:
@@ -240,7 +265,7 @@ def _sizes(first: Trace) -> list[int]:
     to do something else."""
     likely = [size for meeting in first.meetings for s in meeting.inputs for size in s.shape]
     likely += [2, 4, 8, 10, 16, 20, 32, 50, 64, 100, 128]
-    room = _OPERATIONS // max(1, first.operations)
+    room = _OPERATIONS // max(1, len(first.told))
     others = [size for size in dict.fromkeys(likely) if 1 < size <= 256]
     return [1, *others[:room]]
 
@@ -251,21 +276,58 @@ def _python_generators() -> bytes:
 
 
 @contextmanager
+def _weights_apart(model: nn.Module) -> Iterator[None]:
+    """No two numbers of a weight are the same: what starts as zeros will differ after a step.
+
+    Guarantees:
+        The weights' own memory is not written: it is put aside and back, whatever happens.
+    """
+    generator = torch.Generator().manual_seed(1)
+    kept = [(p, p.data) for p in model.parameters() if p.requires_grad and p.is_floating_point()]
+    try:
+        for weight, values in kept:
+            noise = torch.empty(values.shape, device="cpu").uniform_(0.5, 1.0, generator=generator)
+            size = torch.where(values == 0, 1.0, values)
+            weight.data = values + 0.01 * noise.to(values) * size
+        yield
+    finally:
+        for weight, values in kept:
+            weight.data = values
+
+
+@contextmanager
 def _attributes_kept(model: nn.Module) -> Iterator[None]:
     """What a pass puts into modules is taken out again: it has no numbers."""
     kept = [(module, dict(vars(module))) for module in model.modules()]
-    inside = [
-        (value, copy.copy(value))
-        for _, attributes in kept
-        for value in attributes.values()
-        if type(value) in (list, dict, set)
-    ]
+    inside: list[tuple[Any, Any]] = []
+    for _, attributes in kept:
+        for value in attributes.values():
+            _containers(value, inside, 0)
     try:
         yield
     finally:
         for module, attributes in kept:
             vars(module).clear()
             vars(module).update(attributes)
-        for value, before in inside:
-            value.clear()
-            value.extend(before) if isinstance(value, list) else value.update(before)
+        for container, before in inside:
+            container.clear()
+            container.extend(before) if isinstance(before, list) else container.update(before)
+
+
+def _containers(value: Any, found: list[tuple[Any, Any]], depth: int) -> None:
+    """Lists, mappings and sets in a value, with what is in them now."""
+    if depth > 4 or isinstance(value, Tensor | nn.Module):
+        return
+    if isinstance(value, list | deque):
+        found.append((value, list(value)))
+        inside: Any = value
+    elif isinstance(value, dict):
+        found.append((value, dict(value)))
+        inside = value.values()
+    elif isinstance(value, set):
+        found.append((value, set(value)))
+        return
+    else:
+        return
+    for item in inside:
+        _containers(item, found, depth + 1)

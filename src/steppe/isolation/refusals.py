@@ -124,6 +124,14 @@ def number_decides(what: str) -> IsolationError:
     )
 
 
+def too_many_paths() -> IsolationError:
+    """Coins that lead to ever new paths."""
+    return IsolationError(
+        "control flow=by chance, on too many paths: must take few paths, since each is followed "
+        "once; let torch.where choose by random numbers in place of Python."
+    )
+
+
 def others_losses() -> IsolationError:
     """Losses in another order than the records."""
     return IsolationError(

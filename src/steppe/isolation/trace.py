@@ -23,8 +23,9 @@ from steppe.clipping.contact import ANCHOR, Contact, backward_to, leaf_ids
 from steppe.clipping.passes import check_losses
 from steppe.clipping.rules import RULES
 from steppe.clipping.rules.fallback import out_of_place
-from steppe.clipping.tracing import Tracer, mark
+from steppe.clipping.tracing import BackwardCalls, Path, Tracer, mark, path_of
 from steppe.clipping.value_free import value_free
+from steppe.isolation.numbers import Told
 from steppe.isolation.owners import on_axis
 from steppe.isolation.rules import rule_of
 from steppe.isolation.watch import LEAVING, Finding, NotIsolated, Owned, Watch
@@ -71,10 +72,11 @@ class Trace:
         losses: one for each record.
         meetings: the contacts, in order.
         findings: what keeps the pass from being proven.
-        numbers, operations: see `Watch`.
-        there: how many of the numbers are those of the forward pass.
+        told: see `Watch`.
+        there: how many of them are those of the forward pass.
         back: whether the backward pass was followed too.
         calls: the functions of torch that model and loss called on records, in order.
+        heard: those that hooks and autograd functions called on the way back.
         coins: whether Python read a random number.
     """
 
@@ -82,12 +84,17 @@ class Trace:
     losses: Signal
     meetings: list[Meeting]
     findings: list[Finding]
-    numbers: list[tuple[Any, ...]]
+    told: list[Told]
     there: int
     back: bool
-    operations: int
     calls: list[Any]
+    heard: list[Any]
     coins: bool
+
+    @property
+    def path(self) -> Path:
+        """What a pass of a step is compared with."""
+        return path_of(self.calls, self.heard)
 
 
 class _Seam(torch.autograd.Function):
@@ -104,7 +111,8 @@ class _Seam(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        ctx.heard(grads)
+        with torch._C.DisableTorchFunction():
+            ctx.heard(grads)
         return (None, None, *grads)
 
 
@@ -119,8 +127,7 @@ class _Follower(Tracer):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if getattr(func, "__name__", "") in LEAVING and self._owners.owned(args[0]) is not None:
-            raise NotIsolated(self._owners.note("reads", None, "numbers leave torch"))
+        _stop_leaving(self._owners, func, args)
         return super().__torch_function__(func, types, args, kwargs)
 
     def _contact(
@@ -158,6 +165,25 @@ class _Follower(Tracer):
         return Signal(tuple(tensor.shape), self._owners.owned(tensor), size)
 
 
+class _BackwardFollower(BackwardCalls):
+    """Also stops where numbers leave torch."""
+
+    def __init__(self, calls: list[Any], watch: Watch) -> None:
+        super().__init__(calls)
+        self._owners = watch
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        _stop_leaving(self._owners, func, args)
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def _stop_leaving(watch: Watch, func: Any, args: Any) -> None:
+    if getattr(func, "__name__", "") in LEAVING and watch.owned(args[0]) is not None:
+        raise NotIsolated(watch.note("reads", None, "numbers leave torch"))
+
+
 @contextmanager
 def _plain_operations() -> Iterator[None]:
     """oneDNN takes a whole recurrent layer in one operation, for which there is no rule."""
@@ -181,7 +207,12 @@ def _quiet() -> Iterator[None]:
 
 
 def trace(
-    model: nn.Module, objective: Objective, batch: Any, records: int, back: bool = True
+    model: nn.Module,
+    objective: Objective,
+    batch: Any,
+    records: int,
+    back: bool = True,
+    seed: int = 0,
 ) -> Trace:
     """Follow one pass on fake tensors of the form of a batch.
 
@@ -191,13 +222,14 @@ def trace(
         batch: of any values; only its form is used.
         records: how many it has.
         back: whether to follow the backward pass too.
+        seed: of random numbers.
 
     Raises:
         NotIsolated: the pass read a value that depends on records.
     """
     layers = Layers(model)
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    watch = Watch(records, rule_of, fake, lambda: layers.now)
+    watch = Watch(records, rule_of, fake, lambda: layers.now, seed)
 
     def fake_rows(tensor: Tensor) -> Tensor:
         with fake:
@@ -220,18 +252,19 @@ def trace(
         with follower, value_free():
             losses = objective(alias)
         check_losses(losses, records)
-        there = len(watch.numbers)
+        there, heard = len(watch.told), list[Any]()
         if back and follower.meetings and losses.requires_grad:
-            backward_to(ANCHOR, losses)
+            with _BackwardFollower(heard, watch), value_free():
+                backward_to(ANCHOR, losses)
     return Trace(
         records,
         follower.signal(losses),
         follower.meetings,
         watch.findings,
-        watch.numbers,
+        watch.told,
         there,
         back,
-        watch.operations,
         follower.calls,
+        heard,
         watch.coins,
     )

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from steppe.isolation.numbers import Told, kept, numbers_in, shape_of
 from steppe.isolation.owners import FREE, MIXED, TYPE, everywhere, squeezed
 from steppe.isolation.where import line_of_user
 
@@ -117,6 +118,10 @@ class Call:
         """Whether a value was made from no record."""
         return not isinstance(value, Tensor) or not hasattr(value, _OWNED)
 
+    def is_known(self, index: Tensor) -> bool:
+        """Whether numbers of rows come from no record and from no chance."""
+        return self.is_free(index) and not hasattr(index, _RANDOM)
+
     def tensors(self) -> Iterator[Tensor]:
         """All arguments that are tensors, those in lists included."""
         return _tensors(self.given.values())
@@ -145,9 +150,8 @@ class Watch(TorchDispatchMode):
 
     Attributes:
         findings: what keeps the pass from being proven; mixed tensors that nobody uses do not.
-        operations: how many there were on records.
-        numbers: those of them that were given numbers, with these, in order: they must not depend
-            on how many records there are.
+        told: the operations on records, and those on random numbers, in order, with what they were
+            told: it must not depend on how many records there are.
         coins: whether Python read a random number.
     """
 
@@ -159,18 +163,19 @@ class Watch(TorchDispatchMode):
         rules: Callable[[Any], Rule | None],
         fake: FakeTensorMode | None,
         layer: Callable[[], str | None],
+        seed: int = 0,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         Watch.passes += 1
         self.number = Watch.passes
         self.records = records
         self.findings: list[Finding] = []
-        self.numbers: list[tuple[Any, ...]] = []
-        self.operations = 0
+        self.told: list[Told] = []
         self.reads: list[Finding] = []
         self._before: list[tuple[Tensor, Tensor]] = []
         self.coins = False
         self._rules, self._fake, self._layer = rules, fake, layer
+        self._seed, self._draws = seed, 0
         # Storages that were made in this pass, with all tensors that look at each.
         self._born: dict[int, tuple[Any, list[weakref.ref[Tensor]]]] = {}
         # By real memory and type: that memory, and a fake one for all tensors that look at it.
@@ -256,6 +261,11 @@ class Watch(TorchDispatchMode):
             return func(*args, **kwargs)
         given = _by_name(func, args, kwargs)
         tensors = list(_tensors(given.values()))
+        for tensor in tensors:
+            if isinstance(tensor, torch._subclasses.FakeTensor) and not hasattr(tensor, _OWNED):
+                # Made where this watch was not on, as in another thread.
+                finding = self.note("no rule", func, "a tensor made out of sight")
+                self.own(tensor, everywhere(tensor.ndim, MIXED), finding)
         if not any(hasattr(tensor, _OWNED) for tensor in tensors):
             return self._run_free(func, given, tensors, args, kwargs)
         packet = func.overloadpacket
@@ -278,18 +288,20 @@ class Watch(TorchDispatchMode):
             self._assign(call, _like(outputs, None), self.note("no rule", func))
         else:
             self._assign(call, rule(call), None)
-        self.operations += 1
-        if numbers := tuple(self._numbers_in(func, given)):
-            self.numbers.append((packet, *numbers))
+        self.told.append(self._told(func, given, outputs))
         return outputs
 
     def _run_free(
         self, func: Any, given: dict[str, Any], tensors: Sequence[Tensor], args: Any, kwargs: Any
     ) -> Any:
         """What no record is in is computed for real."""
-        random = torch.Tag.nondeterministic_seeded in func.tags or any(
-            hasattr(tensor, _RANDOM) for tensor in tensors
-        )
+        draws = torch.Tag.nondeterministic_seeded in func.tags
+        shaken = any(hasattr(tensor, _RANDOM) for tensor in tensors)
+        random = draws or shaken
+        if draws and self._fake is not None:
+            # By its place among the draws, so that how many records there are moves no coin.
+            self._draws += 1
+            torch.manual_seed(1_000_003 * self._seed + self._draws)
         if random and torch.Tag.data_dependent_output in func.tags:
             self.coins = True
         large = random and _written(func) and tensors[0].numel() > _LARGE
@@ -302,6 +314,8 @@ class Watch(TorchDispatchMode):
             self._register(tensor, tensors)
             if random:
                 setattr(tensor, _RANDOM, True)
+        if shaken and not _written(func):
+            self.told.append(self._told(func, given, outputs, tensors))
         return outputs
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -460,20 +474,27 @@ class Watch(TorchDispatchMode):
         elif not any(_storage(source)._cdata == key for source in sources):
             self._born[key] = (storage, [weakref.ref(tensor)])
 
-    def _numbers_in(self, func: Any, given: dict[str, Any]) -> Iterator[Any]:
-        """Numbers that an operation works with; those that say sizes and axes are left out."""
-        pointwise = torch.Tag.pointwise in func.tags
-        for value in given.values():
-            if isinstance(value, float) or (pointwise and type(value) is int):
-                yield float(value)
-            elif isinstance(value, Tensor) and not hasattr(value, _OWNED) and value.numel():
-                # A constant that was made in this pass may be made from the number of records.
-                made_here = _storage(value)._cdata in self._born
-                number = value.dtype.is_floating_point or (pointwise and value.dtype in _WHOLE)
-                if made_here and number and not hasattr(value, _RANDOM):
-                    values = value.detach()
-                    yield float(values.amin())
-                    yield float(values.amax())
+    def _told(
+        self, func: Any, given: dict[str, Any], outputs: Any, drawn: Sequence[Tensor] = ()
+    ) -> Told:
+        """What an operation was told, and the form of what came out."""
+        constants = []
+        for name, value in given.items():
+            for tensor in _tensors((value,)):
+                free = not hasattr(tensor, _OWNED) and not hasattr(tensor, _RANDOM)
+                if free and tensor.numel() and _storage(tensor)._cdata in self._born:
+                    constants.append((name, kept(tensor)))
+        shapes = tuple(
+            shape_of(tensor, getattr(getattr(tensor, _OWNED, None), "owners", None))
+            for tensor in _tensors((outputs,))
+        )
+        return Told(
+            func.overloadpacket,
+            tuple(numbers_in(given)),
+            tuple(constants),
+            shapes,
+            tuple(tuple(tensor.shape) for tensor in drawn if hasattr(tensor, _RANDOM)),
+        )
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:
@@ -536,7 +557,6 @@ def _written(func: Any) -> tuple[str, ...]:
 
 
 _aten = torch.ops.aten
-_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 # Methods of a tensor by which numbers leave torch, or come back as those of another tensor.
 LEAVING = frozenset(
     (
@@ -550,6 +570,8 @@ LEAVING = frozenset(
         "__deepcopy__",
         "__dlpack__",
         "__reduce_ex__",
+        "__repr__",
+        "__format__",
     )
 )
 # What users call it.

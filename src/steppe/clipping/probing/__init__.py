@@ -47,6 +47,7 @@ from steppe.clipping.probing.synthetic import (
     with_any_integers,
     with_both_integers,
 )
+from steppe.clipping.tracing import Path
 from steppe.errors import SteppeError, UnsupportedModelError
 
 _RECORDS = 2  # as few as can differ: a large model takes seconds for each
@@ -116,7 +117,7 @@ def _report(
     reaching: frozenset[str],
     note: str | None,
     isolation: str,
-    paths: frozenset[tuple[Any, ...]] | None,
+    paths: frozenset[Path] | None,
 ) -> Report:
     names = {id(p): name for name, p in parameters.items()}
     rows = [row(c, path, names) for c, path in zip(sight.contacts, sight.paths, strict=True)]

@@ -25,7 +25,7 @@ from steppe.clipping.kernels import Kernels
 from steppe.clipping.probing.sight import Subject, unchanged
 from steppe.clipping.rules import RULES
 from steppe.clipping.slots import NOBODY, wide, wide_dtype
-from steppe.clipping.tracing import Tracer, mark
+from steppe.clipping.tracing import Path, Tracer, mark
 from steppe.clipping.value_free import value_free
 from steppe.errors import IsolationError, SteppeError, UnsupportedModelError
 from steppe.isolation.refusals import checkpointed
@@ -34,7 +34,7 @@ from steppe.isolation.refusals import checkpointed
 _TOLERANCE = 2e-3
 
 
-Paths = frozenset[tuple[Any, ...]] | None
+Paths = frozenset[Path] | None
 
 
 def require_right_gradients(

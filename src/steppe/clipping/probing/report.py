@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
 from steppe.clipping.contact import Contact, Layouts
+from steppe.clipping.tracing import Path
 
 ISOLATION = {
     "proven": "proven from the operations",
@@ -52,7 +52,7 @@ class Report:
     notes: tuple[str, ...] = ()
     detached: tuple[str, ...] = ()
     isolation: str = "proven"
-    paths: frozenset[tuple[Any, ...]] | None = None
+    paths: frozenset[Path] | None = None
 
     def __str__(self) -> str:
         """The layer table, for reading."""

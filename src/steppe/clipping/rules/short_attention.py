@@ -70,19 +70,24 @@ class _ShortAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        packed, shares = ctx.saved_tensors
-        if torch.is_grad_enabled():  # somebody wants to differentiate this gradient again
-            again = _differentiable(packed, ctx.heads)
-            return *torch.autograd.grad(again, packed, grad, create_graph=True), None
-        out = torch.empty_like(packed)
-        _attention.attend_backward(
-            packed.detach().numpy(),
-            shares.numpy(),
-            grad.contiguous().resolve_neg().numpy(),
-            out.numpy(),
-            *_sizes(packed, ctx.heads),
-        )
-        return out, None
+        with torch._C.DisableTorchFunction():  # how gradients are captured is ours
+            return _back(ctx, grad)
+
+
+def _back(ctx: Any, grad: Tensor) -> Any:
+    packed, shares = ctx.saved_tensors
+    if torch.is_grad_enabled():  # somebody wants to differentiate this gradient again
+        again = _differentiable(packed, ctx.heads)
+        return *torch.autograd.grad(again, packed, grad, create_graph=True), None
+    out = torch.empty_like(packed)
+    _attention.attend_backward(
+        packed.detach().numpy(),
+        shares.numpy(),
+        grad.contiguous().resolve_neg().numpy(),
+        out.numpy(),
+        *_sizes(packed, ctx.heads),
+    )
+    return out, None
 
 
 def _differentiable(packed: Tensor, heads: int) -> Tensor:

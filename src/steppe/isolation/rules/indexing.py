@@ -57,7 +57,7 @@ class _Numbers:
                     axis += 1
             else:
                 taken.append(axis)
-                if call.is_free(index):
+                if call.is_known(index):
                     self.known.append(index)
                 else:
                     self.unknown.append(axis)
@@ -97,7 +97,7 @@ def put(call: Call) -> list[Tensor]:
     """`x[i, j] = values`."""
     tensor, values = call["self"], call["values"]
     masks = [i for i in call["indices"] if i is not None and i.dtype == torch.bool]
-    if any(not call.is_free(mask) for mask in masks):
+    if any(not call.is_known(mask) for mask in masks):
         return [_masked_put(call, tensor, call["indices"], values)]
     numbers = _Numbers(call, call["indices"])
     base = joined_over(call.owners(tensor), numbers.unknown)
@@ -135,7 +135,7 @@ def gathered(call: Call) -> list[Tensor]:
     tensor, index = call["self"], call["index"]
     dim = call["dim"] % tensor.ndim if tensor.ndim else 0
     owners = call.owners(tensor)
-    if call.is_free(index):
+    if call.is_known(index):
         made = torch.gather(owners.expand(tensor.shape), dim, index.to("cpu"))
         return [squeezed(made)]
     over = joined_over(owners, [dim])
@@ -150,7 +150,7 @@ def selected(call: Call) -> list[Tensor]:
     tensor, index = call["self"], call["index"]
     dim = call["dim"] % tensor.ndim
     owners = call.owners(tensor)
-    if call.is_free(index):
+    if call.is_known(index):
         made = torch.index_select(owners.expand(tensor.shape), dim, index.to("cpu"))
         return [squeezed(made)]
     over = joined_over(owners, [dim])
