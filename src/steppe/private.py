@@ -155,7 +155,8 @@ class Private:
         refuse_modes(self.engine)
         self._probed.expect(parts)
         done = self.steps_done
-        if done in LOOK_AGAIN:
+        # Of torch's own code all that could change is compared in every step.
+        if done in LOOK_AGAIN and self.engine.runs_users_code:
             self._probed.look_again()
         before = self._snapshot() if done == 0 else {}
         try:

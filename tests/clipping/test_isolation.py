@@ -332,7 +332,7 @@ def test_layers_skipped_by_chance_are_refused() -> None:
                 h = layer(h)
         return h.square().sum(1)
 
-    with pytest.raises(UnsupportedModelError, match="must be the one that the probe saw"):
+    with pytest.raises(UnsupportedModelError, match="must use the same weights"):
         records_of(objective, dict(model.named_parameters()), (torch.zeros(1, 4),))
 
 

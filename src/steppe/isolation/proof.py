@@ -88,15 +88,19 @@ def prove(
         draws = first.coins or _python_generators() != before
         held = sum(s.bytes for m in first.meetings for s in (*m.inputs, *m.outputs)) // _RECORDS
         more = max(_MORE, min(most, _ROOM // max(1, held)))
-        # Once more in the same form: what the first pass has kept may be used now.
-        usual, second = follow(_RECORDS), follow(more)
+        if getattr(objective, "runs_users_code", True):
+            # Once more in the same form: what the first pass has kept may be used now.
+            usual, sizes = follow(_RECORDS), _sizes(first)
+        else:  # torch's own layers keep nothing, and ask for no number of records but one
+            usual, sizes = first, [1]
+        second = follow(more)
         _require_same(usual, second)
         paths = {found.path for found in (first, usual, second)}
         if not draws:
-            for size in _sizes(usual):
+            for size in sizes:
                 _require_same(usual, follow(size, back=False))
         else:
-            paths |= _paths_by_chance(follow, more, paths)
+            paths |= _paths_by_chance(follow, more, first, paths)
     layouts = [
         Layouts(
             meeting.operation,
@@ -168,12 +172,15 @@ def _require_own(losses: Signal, records: int, layer: str | None) -> None:
         raise refusals.others_losses()
 
 
-def _paths_by_chance(follow: Callable[..., Trace], more: int, known: set[Path]) -> set[Path]:
+def _paths_by_chance(
+    follow: Callable[..., Trace], more: int, first: Trace, known: set[Path]
+) -> set[Path]:
     """The paths that other random numbers lead to, each followed for two numbers of records."""
     found, idle = set(known), 0
     for seed in range(1, _TOSSES):
         few, many = follow(_RECORDS, seed), follow(more, seed)
         _require_same(few, many)
+        _require_same_layers(first, few)
         idle = idle + 1 if few.path in found else 0
         found.add(few.path)
         if idle == _IDLE:
@@ -181,6 +188,13 @@ def _paths_by_chance(follow: Callable[..., Trace], more: int, known: set[Path]) 
     if idle < _IDLE // 2:
         raise refusals.too_many_paths()
     return found
+
+
+def _require_same_layers(first: Trace, other: Trace) -> None:
+    """Refuse a pass in which chance leaves out weights, which the engine knows by their order."""
+    for one, two in itertools.zip_longest(first.meetings, other.meetings):
+        if one is None or two is None or one.weights != two.weights:
+            raise refusals.layers_by_chance((one or two).layer)
 
 
 def _require_same(first: Trace, other: Trace) -> None:

@@ -132,6 +132,14 @@ def too_many_paths() -> IsolationError:
     )
 
 
+def layers_by_chance(layer: str | None) -> UnsupportedModelError:
+    """Coins that decide which weights a pass uses."""
+    return UnsupportedModelError(
+        f"layers=by chance{f', {layer} among them' if layer else ''}: every pass must use the same "
+        "weights in the same order; run the layer always, and multiply what it adds by 0 or 1."
+    )
+
+
 def others_losses() -> IsolationError:
     """Losses in another order than the records."""
     return IsolationError(

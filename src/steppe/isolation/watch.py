@@ -19,7 +19,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    FakeTensor,
+    FakeTensorMode,
+    in_kernel_invocation_manager,
+)
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from steppe.isolation.numbers import Told, kept, numbers_in, shape_of
@@ -262,7 +266,7 @@ class Watch(TorchDispatchMode):
         given = _by_name(func, args, kwargs)
         tensors = list(_tensors(given.values()))
         for tensor in tensors:
-            if isinstance(tensor, torch._subclasses.FakeTensor) and not hasattr(tensor, _OWNED):
+            if isinstance(tensor, FakeTensor) and not hasattr(tensor, _OWNED):
                 # Made where this watch was not on, as in another thread.
                 finding = self.note("no rule", func, "a tensor made out of sight")
                 self.own(tensor, everywhere(tensor.ndim, MIXED), finding)
@@ -333,7 +337,10 @@ class Watch(TorchDispatchMode):
                 return type(value)([fake(item) for item in value])
             return value
 
-        made = func(*fake(args), **{key: fake(value) for key, value in kwargs.items()})
+        given, named = fake(args), {key: fake(value) for key, value in kwargs.items()}
+        made = _at_once(self._fake, func, given, named) if _only_form(func, named) else None
+        if made is None:
+            made = func(*given, **named)
 
         def back(value: Any) -> Any:
             if isinstance(value, Tensor):
@@ -350,7 +357,7 @@ class Watch(TorchDispatchMode):
         Real tensors over one memory have fake ones over one memory, so that a write through one of
         them is seen through all.
         """
-        if isinstance(tensor, torch._subclasses.FakeTensor) or tensor.layout != torch.strided:
+        if isinstance(tensor, FakeTensor) or tensor.layout != torch.strided:
             return tensor
         storage = _storage(tensor)
         key = (storage._cdata, tensor.dtype)
@@ -428,7 +435,7 @@ class Watch(TorchDispatchMode):
         """Note a write to what was there before the pass, and will be after it."""
         if tensor.numel() and _storage(tensor)._cdata not in self._born:
             self.note("writes", func, detail)
-            if not isinstance(tensor, torch._subclasses.FakeTensor):
+            if not isinstance(tensor, FakeTensor):
                 self._before.append((tensor.detach(), tensor.detach().clone()))
 
     def _write(self, tensor: Tensor, owners: Tensor, origin: Finding | None) -> None:
@@ -497,6 +504,40 @@ class Watch(TorchDispatchMode):
         )
 
 
+def _only_form(func: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether shapes, types and strides of the result follow from those of the arguments alone, and
+    it lies where they lie."""
+    found = _FORM.get(func)
+    if found is None:
+        found = _FORM[func] = not _SPECIAL.intersection(func.tags)
+    return found and kwargs.get("device") is None
+
+
+def _at_once(fake: FakeTensorMode, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The result on fake tensors by torch's kernel for forms, without what `FakeTensorMode` does
+    around it, which takes several times as long; None where it has to be asked after all."""
+    given = list(_tensors((*args, *kwargs.values())))
+    place = given[0].device
+    if any(getattr(t, "fake_mode", None) is not fake or t.device != place for t in given):
+        return None
+    with in_kernel_invocation_manager(fake):
+        try:
+            made = func(*args, **kwargs)
+        except Exception:  # what is wrong, the longer way says in words for users
+            return None
+        if any(tensor.device.type != "meta" for tensor in _tensors((made,))):
+            return None
+
+    def wrapped(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value if isinstance(value, FakeTensor) else FakeTensor(fake, value, place)
+        if isinstance(value, (list, tuple)):
+            return type(value)([wrapped(item) for item in value])
+        return value
+
+    return wrapped(made)
+
+
 def _alike(one: Tensor, other: Tensor) -> bool:
     return bool(((one == other) | ((one != one) & (other != other))).all())
 
@@ -557,6 +598,10 @@ def _written(func: Any) -> tuple[str, ...]:
 
 
 _aten = torch.ops.aten
+_FORM: dict[Any, bool] = {}
+_SPECIAL = frozenset(
+    (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view)
+)
 # Methods of a tensor by which numbers leave torch, or come back as those of another tensor.
 LEAVING = frozenset(
     (
