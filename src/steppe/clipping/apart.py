@@ -61,6 +61,7 @@ def one_pass() -> Iterator[Apart]:
             vars(of_dispatch)["_push_mode"], vars(of_functions)["VmapInfo"] = pushed, told
             try:
                 yield apart
+                apart.require_no_failure()
             finally:
                 vars(of_dispatch)["_push_mode"], vars(of_functions)["VmapInfo"] = push, info
 
@@ -119,6 +120,7 @@ class Apart(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._failed: Any = None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -141,17 +143,34 @@ class Apart(TorchDispatchMode):
                 f"operation={func}: must work on one record, and met a tensor that an earlier pass "
                 "made from others; keep nothing made from records in modules, lists or globals."
             )
-        output = func(*args, **kwargs)
+        try:
+            output = func(*args, **kwargs)
+        except Exception:
+            self._failed = func
+            raise
         if passes and func.overloadpacket not in _BLANK:
             for tensor in _collected((output, *_written(func, args, kwargs)), []):
                 mark(tensor, self)
         return output
 
+    def require_no_failure(self) -> None:
+        """Refuse a pass in which an operation failed and the code went on.
+
+        An operation on all records fails where one record's values make it fail, such as an index
+        out of range, and code that catches the error would then do something else with them all.
+        """
+        if self._failed is not None:
+            raise IsolationError(
+                f"operation={self._failed}: must not fail on a record, and did, where the code "
+                "catches the error; make sure of the values without it, by torch.where or clamp."
+            )
+
     @staticmethod
     def _require_one_record(func: Any, types: Any) -> None:
         """Refuse what works below vmap, or where `_OneAtATime` was switched off."""
-        if types:  # of kinds with a __torch_dispatch__ of their own
-            raise _unfit(f"tensor={types[0].__name__}")
+        for kind in types:
+            if kind.__torch_dispatch__ is not Tensor.__torch_dispatch__:
+                raise _unfit(f"tensor={kind.__name__}")
         if func.namespace not in _SPACES or func.overloadpacket in _RESIZED:
             raise _unfit(f"operation={func}")
         if torch._C._is_torch_function_all_disabled():

@@ -83,6 +83,7 @@ class EachRecord:
         from steppe.clipping.probing.sight import Subject, require_steady, unchanged
 
         require_no_modes()
+        _load_vmap()
         for _, tensor in _state(self._model):
             if pass_of(tensor) is not None:  # an earlier set-up, which put the value back
                 mark(tensor, None)
@@ -136,7 +137,7 @@ class EachRecord:
         if way == VMAP:
             return self._by_vmap(objective, example)
         begin = OwnProcess if self._no_processes(example) is None else _Here
-        return self._one_by_one(objective, example, begin)
+        return self._one_by_one(objective, example, begin, by_value=True)
 
     def _in_passes(
         self, objective: Objective, by_vmap: Callable[[int], Gradients], example: Any
@@ -179,7 +180,9 @@ class EachRecord:
         # A weight that no record uses has zeros that are the same for all and of no pass.
         return [g if pass_of(g) or bool(g[0].any()) else None for g in found.values()]
 
-    def _one_by_one(self, objective: Objective, batch: Any, begin: Any) -> Gradients:
+    def _one_by_one(
+        self, objective: Objective, batch: Any, begin: Any, by_value: bool = False
+    ) -> Gradients:
         """Every record in a process of its own, as many at once as torch may use threads."""
         trained, records, found = self._trained, count(batch), dict[int, Tensor]()
         seeds = torch.randint(2**63 - 1, (records,), device="cpu").tolist()
@@ -188,7 +191,7 @@ class EachRecord:
         def gradients_of(i: int) -> list[Sent | None]:
             give_numbers_of(seeds[i])
             record = each(torch.clone, rows(batch, slice(i, i + 1)))
-            with _untouched(self._model):
+            with _untouched(self._model, by_value):
                 return [_sent(gradient) for gradient in _gradients(objective, record, trained)]
 
         try:
@@ -254,8 +257,8 @@ def _sent(gradient: Tensor | None) -> Sent | None:
     """As bytes, which also hold types that NumPy does not know."""
     if gradient is None:
         return None
-    content = gradient.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return content.numpy(), gradient.dtype, tuple(gradient.shape)
+    content = gradient.detach().cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
+    return content.view(torch.uint8).numpy(), gradient.dtype, tuple(gradient.shape)
 
 
 def _received(sent: Sent | None) -> Tensor | None:
@@ -290,18 +293,36 @@ def _state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 @contextmanager
-def _untouched(model: nn.Module) -> Iterator[None]:
-    """Refuse writes to weights and buffers, and others in their places."""
+def _untouched(model: nn.Module, by_value: bool = False) -> Iterator[None]:
+    """Refuse writes to weights and buffers, and others in their places.
+
+    Args:
+        model: where they are.
+        by_value: whether to compare values too, since `.data` hides writes from torch's count.
+    """
     held = dict(_state(model))
     before = {name: (id(t), version(t)) for name, t in held.items()}
+    values = {name: t.detach().clone() for name, t in held.items()} if by_value else {}
     try:
         yield
     finally:
         now = {name: (id(t), version(t)) for name, t in _state(model) if pass_of(t) is None}
-        if names := [name for name in {**before, **now} if now.get(name) != before.get(name)]:
+        names = [name for name in {**before, **now} if now.get(name) != before.get(name)]
+        names += [name for name, value in values.items() if not _same(held[name].detach(), value)]
+        if names:
             raise IsolationError(
                 f"weights or buffers={names[:3]}: must not be written in a forward pass or the "
                 "loss, and were; take the write out (running statistics, counters, max_norm), put "
                 "the layer in eval mode, or use steppe.fix(model). After a step do not publish the "
                 "model."
             )
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and torch.allclose(a, b, 0.0, 0.0, equal_nan=True)
+
+
+@functools.cache
+def _load_vmap() -> None:
+    """What torch loads at the first vmap, so that a process of its own does not do that again."""
+    vmap(grad(torch.sum))(torch.zeros(1, 1))

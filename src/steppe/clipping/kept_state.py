@@ -104,6 +104,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from _of_function(value)
     elif isinstance(value, types.GeneratorType):
         yield "frame", {} if value.gi_frame is None else dict(value.gi_frame.f_locals)
+        yield "from", value.gi_yieldfrom
     elif isinstance(value, type):
         if not _of_library(value.__module__):
             yield from ((n, p) for n, p in vars(value).items() if not n.startswith("__w"))
