@@ -83,7 +83,7 @@ class EachRecord:
         from steppe.clipping.probing.sight import Subject, require_steady, unchanged
 
         require_no_modes()
-        _load_vmap()
+        _load()
         for _, tensor in _state(self._model):
             if pass_of(tensor) is not None:  # an earlier set-up, which put the value back
                 mark(tensor, None)
@@ -323,6 +323,8 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 @functools.cache
-def _load_vmap() -> None:
-    """What torch loads at the first vmap, so that a process of its own does not do that again."""
-    vmap(grad(torch.sum))(torch.zeros(1, 1))
+def _load() -> None:
+    """What is loaded at its first use, so that every process of its own does not do that again."""
+    with global_seeds_kept():
+        give_numbers_of(0)
+        vmap(grad(torch.sum))(torch.zeros(1, 1))
