@@ -121,6 +121,17 @@ def secret_state(source: Source, name: int | None = None) -> Tensor:
     return state
 
 
+def give_numbers_of(seed: int) -> None:
+    """Put all global generators in a state that follows from a secret seed, with all of its bits.
+
+    Args:
+        seed: from a block of `Dice`, where it is to be secret.
+    """
+    source = SeededSource(seed, "record")
+    torch.default_generator.set_state(secret_state(source, seed))
+    _hide_python_and_numpy(source)
+
+
 class SecretWorker:
     """What a worker process of a `DataLoader` does first.
 

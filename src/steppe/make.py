@@ -74,7 +74,8 @@ def make_private(
             The statement says how many.
         isolation: how it is known that a record's gradient depends on that record alone, which ε
             rests on. "proven": from the operations of a pass, or the model is refused. "each":
-            records go through the model one at a time, which is slower and takes any model.
+            records go through the model one at a time, by vmap or each in a process of its own,
+            which is slower and takes most models.
             "probed": a few made-up values are tried, which proves nothing, and the statement says
             so.
 

@@ -14,7 +14,7 @@ from torch.nn.utils import parametrizations
 
 from global_generators import states
 from steppe._modes import without_dropout
-from steppe.clipping import ClippedSum, Flat, each_record, objective_of
+from steppe.clipping import ClippedSum, Flat, apart, objective_of
 from steppe.clipping.batches import count, each, rows
 from steppe.clipping.each_record import EachRecord
 from steppe.clipping.reference import clipped_sum, record_gradients
@@ -235,7 +235,7 @@ def case(name: str) -> tuple[nn.Module, Any, Any, EachRecord]:
     found = chosen(model, objective, data(4))
     assert found.way == way
     assert bool(found.why) == (way == "one by one")
-    assert found.why.endswith("goes one by one only.") == name.endswith("over batches")
+    assert ("the whole batch" in found.why) == name.endswith("over batches")
     return model, objective, data(), found
 
 
@@ -565,15 +565,17 @@ def own_generator(self: nn.Module, h: Tensor) -> Tensor:
 
 
 GENERATOR = torch.Generator().manual_seed(0)
+KEEPING: dict[str, Body] = {
+    "module": keep_in_module,
+    "list": keep_in_list,
+    "gradient": keep_a_gradient,
+    "gradients added up": added_up,
+    "number": largest_so_far,
+    "number for the next": scaled_by_the_one_before,
+    "number elsewhere": largest_anywhere,
+    "generator": own_generator,
+}
 CARRIED: dict[str, tuple[Body, str]] = {
-    "module": (keep_in_module, "met a tensor"),
-    "list": (keep_in_list, "met a tensor"),
-    "gradient": (keep_a_gradient, "met a tensor"),
-    "gradients added up": (added_up, "met a tensor"),
-    "number": (largest_so_far, "attributes .*largest"),
-    "number for the next": (scaled_by_the_one_before, "attributes .*before"),
-    "number elsewhere": (largest_anywhere, "outside of the modules"),
-    "generator": (own_generator, "outside of the modules"),
     "buffer": (averaged, "buffers=.'mean'"),
     "buffer replaced": (replaced, "buffers=.'mean'"),
     "buffer by data": (hidden, "buffers=.'mean'"),
@@ -606,7 +608,22 @@ def test_what_is_carried_over_is_refused_at_set_up(name: str) -> None:
     assert found.choose(squares(model), batch()) == "vmap"
 
 
-@pytest.mark.parametrize("name", [name for name in CARRIED if name != "buffer that counts"])
+@pytest.mark.parametrize("name", KEEPING)
+def test_what_code_keeps_of_a_record_is_gone_when_the_next_comes(name: str) -> None:
+    model, data = carrying(KEEPING[name]), batch()
+    found = chosen(model, squares(model), batch())
+    assert found.way == "one by one"
+    kept, before = len(KEPT), rows_of(found, squares(model), data)
+    after = rows_of(found, squares(model), louder(data, 1e3))
+    torch.testing.assert_close(after[1:], before[1:], rtol=0, atol=0)
+    assert float((after[0] - before[0]).abs().max()) > 0
+    assert len(KEPT) == kept
+
+
+OPENLY = ["buffer", "buffer replaced", "buffer that counts openly"]  # others go with the process
+
+
+@pytest.mark.parametrize("name", OPENLY)
 def test_what_is_carried_over_later_is_refused_in_the_step(name: str) -> None:
     body, said = CARRIED[name]
     model, example = carrying(body), batch()
@@ -632,7 +649,7 @@ def test_a_tensor_that_vmap_left_behind_is_refused(body: Body, monkeypatch: Any)
     with pytest.raises(IsolationError, match="met a tensor"):
         found.slots(squares(model), data, RECORDS)
     with monkeypatch.context() as patch:
-        patch.setattr(each_record, "_pass_of", lambda tensor: None)
+        patch.setattr(apart, "pass_of", lambda tensor: None)
         assert not torch.allclose(rows_of(found, squares(model), data), first)
 
 

@@ -1,11 +1,9 @@
 """Records one at a time: isolated by construction, whatever model and loss do with a batch.
 
 Each record goes through the model as a batch of one, so that the user's code has no other record to
-look at. `torch.func.vmap` does that for many at once. Where it cannot, because the code reads
-values or writes in place, records follow one another, and what one leaves behind must not reach the
-next. Memory that is filled from records is marked with their pass, and an operation that meets the
-mark of another pass is refused. vmap needs this too: torch lets a tensor that a module kept from
-one batch meet the next batch place by place, without an error.
+look at. `torch.func.vmap` does that for many at once, and there code reads no values. Where vmap
+cannot, because the code reads values or writes in place, every record has a forked process of its
+own: what the code keeps from it in memory goes with that process.
 """
 
 from __future__ import annotations
@@ -14,29 +12,31 @@ import functools
 import itertools
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch._functorch.autograd_function import custom_function_call
 from torch.func import grad, vmap
 from torch.nn.utils.stateless import _reparametrize_module
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from steppe._dice import give_numbers_of
 from steppe._global_seeds import global_seeds_kept, seed_everything
 from steppe._modes import without_dropout
 from steppe._text import first_line
+from steppe.clipping.apart import mark, one_pass, pass_of, require_no_modes, require_torchs_kernels
 from steppe.clipping.batches import count, each, rows, tensors_in, version
 from steppe.clipping.captured import Found
+from steppe.clipping.kept_state import changed, kept_state
+from steppe.clipping.own_process import HERE, OwnProcess
 from steppe.clipping.slots import Kept
 from steppe.errors import IsolationError, MisuseError, UnsupportedModelError
 
 Objective = Callable[[Any], Tensor]
 Gradients = list[Tensor | None]
+Sent = tuple[np.ndarray[Any, Any], torch.dtype, tuple[int, ...]]
 VMAP, ONE_BY_ONE = "vmap", "one by one"
 _SEED = 20_245
 
@@ -53,17 +53,19 @@ class EachRecord:
         why: why not vmap, in torch's words where they are torch's; empty where it is vmap.
 
     Guarantees:
-        A record's row depends on that record, the weights and random numbers alone. A tensor that
-        the code keeps from other records raises `IsolationError` when it is used, and so does a
-        write to a weight or buffer. In vmap no value can be read. One by one, code may also keep
-        numbers and arrays of Python; that raises where they are attributes of modules, and
-        elsewhere if they move the gradient of a made-up record, which goes first and last. Not
-        followed are C++ extensions, threads, and code that takes vmap's tensors apart.
+        A record's row depends on that record, the weights, random numbers of its own and what the
+        code held before the step. By vmap, code reads no value. A tensor kept from another pass
+        raises `IsolationError` when it is used, and a write to a weight or buffer raises it too.
+        Code that would be handed the whole batch is refused: modes, kernels, kinds of tensors and
+        vmap rules of its own. One by one, a record has a process of its own and a secret seed of
+        its own, so that no number, list, exception or seed reaches the next. Not followed are
+        memory, files and sockets that processes share, threads, records that the code held before,
+        and, by vmap, C++ extensions, code that takes vmap's tensors apart, and counters of passes
+        that a search of the objective and the model at set-up does not reach.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor], model: nn.Module) -> None:
         self._parameters, self._model = parameters, model
-        self._made_up: Any = None
         self.way = self.why = ""
 
     def choose(self, objective: Objective, example: Any) -> str:
@@ -74,35 +76,42 @@ class EachRecord:
             example: made-up records, two or more.
 
         Returns:
-            The way: vmap where it works and gives the gradients of autograd.
+            The way: vmap where it works, gives the gradients of autograd, and every pass finds what
+            the one before found.
         """
         # Late: the probe imports the engine.
         from steppe.clipping.probing.sight import Subject, require_steady, unchanged
 
-        self._made_up, self.why = each(torch.clone, rows(example, slice(0, 1))), ""
+        require_no_modes()
+        _load()
         for _, tensor in _state(self._model):
-            if _pass_of(tensor) is not None:  # an earlier set-up, which put the value back
-                _mark(tensor, None)
+            if pass_of(tensor) is not None:  # an earlier set-up, which put the value back
+                mark(tensor, None)
+        one_by_one, by_vmap = [
+            functools.partial(self._tried, way, objective, example) for way in (ONE_BY_ONE, VMAP)
+        ]
         with global_seeds_kept(), without_dropout(self._model), unchanged(self._model):
-            self.way = ONE_BY_ONE
-            wanted = self._tried(objective, example, _SEED)
+            wanted = one_by_one(_SEED)
             if not any(gradient is not None for gradient in wanted):
                 raise UnsupportedModelError(
                     f"parameters={list(self._parameters)[:3]}: some trained weight must reach the "
                     "loss, and none does; use them in the forward pass without detach()."
                 )
-            steady = _close(self._tried(objective, example, _SEED + 1), wanted, 0.0)
+            steady = _close(one_by_one(_SEED + 1), wanted, 0.0)
+            first = each(torch.clone, rows(example, slice(0, 1)))
             # By value: `.data` hides writes from torch's count of them.
-            require_steady(Subject(self._model, self._parameters, objective), self._made_up, _SEED)
-            self.way = VMAP
+            require_steady(Subject(self._model, self._parameters, objective), first, _SEED)
             try:
-                found = self._tried(objective, example, _SEED)
+                found = self._in_passes(objective, by_vmap, example)
             except Exception as error:  # whatever torch or the model says
                 self.way, self.why = ONE_BY_ONE, first_line(error)
-                return self.way
-        # Where random numbers move gradients, the ways draw different ones and cannot be compared.
-        if steady and not _close(found, wanted, 2e-3):
-            self.way, self.why = ONE_BY_ONE, "vmap gives other gradients than autograd"
+            else:
+                self.way, self.why = VMAP, ""
+                # Where random numbers move gradients, the ways draw different ones.
+                if steady and not _close(found, wanted, 2e-3):
+                    self.way, self.why = ONE_BY_ONE, "vmap gives other gradients than autograd"
+        if self.way == ONE_BY_ONE:
+            self._require_processes(example)
         return self.way
 
     def slots(self, objective: Objective, batch: Any, records: int) -> Found:
@@ -111,22 +120,51 @@ class EachRecord:
             raise MisuseError("way=unknown: must be chosen at set-up; call choose() once before.")
         if records == 0:
             return []
-        trained = [p for p in self._parameters.values() if p.requires_grad]
-        take = self._by_vmap if self.way == VMAP else self._one_by_one
-        with _untouched(self._model):
-            found = take(objective, batch, trained)
-        return [(p, Kept(g)) for p, g in zip(trained, found, strict=True) if g is not None]
+        require_no_modes()
+        if self.way == VMAP:
+            found = self._by_vmap(objective, batch)
+        else:
+            self._require_processes(batch)
+            found = self._one_by_one(objective, batch, OwnProcess)
+        return [(p, Kept(g)) for p, g in zip(self._trained, found, strict=True) if g is not None]
 
-    def _tried(self, objective: Objective, example: Any, seed: int) -> Gradients:
+    @property
+    def _trained(self) -> list[Tensor]:
+        return [p for p in self._parameters.values() if p.requires_grad]
+
+    def _tried(self, way: str, objective: Objective, example: Any, seed: int) -> Gradients:
         seed_everything(seed)
-        found = {id(p): s.written_out() for p, s in self.slots(objective, example, count(example))}
-        return [found.get(id(p)) for p in self._parameters.values()]
+        if way == VMAP:
+            return self._by_vmap(objective, example)
+        begin = OwnProcess if self._no_processes(example) is None else _Here
+        return self._one_by_one(objective, example, begin, by_value=True)
 
-    def _by_vmap(self, objective: Objective, batch: Any, trained: list[Tensor]) -> Gradients:
+    def _in_passes(
+        self, objective: Objective, by_vmap: Callable[[int], Gradients], example: Any
+    ) -> Gradients:
+        """The gradients by vmap, if the next pass finds all as this one did.
+
+        How many passes there are depends on how many records were drawn. What they leave behind
+        stays in a process of its own where there can be one.
+        """
+
+        def run() -> list[Sent | None]:
+            by_vmap(_SEED)  # the first pass may make tables
+            before = kept_state(self._model, objective)
+            found = by_vmap(_SEED)
+            if moved := changed(before, kept_state(self._model, objective)):
+                raise IsolationError(f"kept={moved[:3]}: changes with every pass.")
+            return [_sent(gradient) for gradient in found]
+
+        begin = OwnProcess if self._no_processes(example) is None else _Here
+        return [_received(gradient) for gradient in begin(run).result()]
+
+    def _by_vmap(self, objective: Objective, batch: Any) -> Gradients:
         names = {id(p): name for name, p in self._model.named_parameters()}
-        if any(p._backward_hooks or id(p) not in names for p in trained):
+        if any(p._backward_hooks or id(p) not in names for p in self._trained):
             raise UnsupportedModelError("weights=with hooks: go one by one; vmap takes copies.")
-        weights = {names[id(p)]: p.detach() for p in trained}
+        require_torchs_kernels()
+        weights = {names[id(p)]: p.detach() for p in self._trained}
 
         def loss_of(weights: dict[str, Tensor], *tensors: Tensor) -> Tensor:
             left = iter(tensors)
@@ -134,46 +172,97 @@ class EachRecord:
             with _reparametrize_module(self._model, weights, tie_weights=True):
                 return _one_loss(objective(record))
 
-        with warnings.catch_warnings(), _Apart() as one_pass, _OneAtATime():
+        with _untouched(self._model), warnings.catch_warnings(), one_pass() as apart:
             warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
-            tensors = [one_pass.own(tensor) for tensor in tensors_in(batch)]
+            tensors = [apart.own(tensor) for tensor in tensors_in(batch)]
             dims = (None, *[0] * len(tensors))
             found = vmap(grad(loss_of), dims, randomness="different")(weights, *tensors)
         # A weight that no record uses has zeros that are the same for all and of no pass.
-        return [g if _pass_of(g) or bool(g[0].any()) else None for g in found.values()]
+        return [g if pass_of(g) or bool(g[0].any()) else None for g in found.values()]
 
-    def _one_by_one(self, objective: Objective, batch: Any, trained: list[Tensor]) -> Gradients:
-        records, found = count(batch), dict[int, Tensor]()
-        before, numbers = self._of_made_up(objective, trained), _numbers(self._model)
-        for i in range(records):
-            record = rows(batch, slice(i, i + 1))
-            for j, gradient in enumerate(_gradients(objective, record, trained)):
-                if gradient is not None:
-                    if j not in found:
-                        found[j] = trained[j].new_zeros(records, *trained[j].shape)
-                    found[j][i] = gradient
-            if (left := _numbers(self._model)) != numbers:
-                moved = [key.lstrip(".") for key in left if left[key] != numbers.get(key)]
-                raise _carried(f"attributes {moved[:3]}")
-        if not _close(self._of_made_up(objective, trained), before, 1e-4):
-            raise _carried("something outside of the modules")
+    def _one_by_one(
+        self, objective: Objective, batch: Any, begin: Any, by_value: bool = False
+    ) -> Gradients:
+        """Every record in a process of its own, as many at once as torch may use threads."""
+        trained, records, found = self._trained, count(batch), dict[int, Tensor]()
+        seeds = torch.randint(2**63 - 1, (records,), device="cpu").tolist()
+        running: deque[Any] = deque()
+
+        def gradients_of(i: int) -> list[Sent | None]:
+            give_numbers_of(seeds[i])
+            record = each(torch.clone, rows(batch, slice(i, i + 1)))
+            with _untouched(self._model, by_value):
+                return [_sent(gradient) for gradient in _gradients(objective, record, trained)]
+
+        try:
+            begun = 0
+            for i in range(records):
+                while begun < min(records, i + torch.get_num_threads()):
+                    running.append(begin(functools.partial(gradients_of, begun)))
+                    begun += 1
+                for j, sent in enumerate(running.popleft().result()):
+                    if (gradient := _received(sent)) is not None:
+                        if j not in found:
+                            found[j] = trained[j].new_zeros(records, *trained[j].shape)
+                        found[j][i] = gradient
+        finally:
+            for process in running:
+                process.end()
         return [found.get(j) for j in range(len(trained))]
 
-    def _of_made_up(self, objective: Objective, trained: list[Tensor]) -> Gradients:
-        """The gradients of a record that is always the same, with the same random numbers."""
+    def _no_processes(self, batch: Any) -> str | None:
+        """Why records cannot have processes of their own, if so."""
+        held = [tensor for _, tensor in _state(self._model)]
+        for tensor in (*held, *tensors_in(batch)):
+            if tensor.device.type != "cpu":
+                return f"device={tensor.device.type}"
+        if any(tensor.is_shared() for tensor in held):
+            return "weights or buffers=shared between processes"
+        return None if HERE else "system=without fork"
+
+    def _require_processes(self, batch: Any) -> None:
+        if reason := self._no_processes(batch):
+            raise UnsupportedModelError(
+                f"{reason}: must be a CPU of a system that forks, with memory of its own, where "
+                f"vmap does not take a model ({self.why[:150].rstrip('.')}), so that every record "
+                "has a process; write what vmap takes, without reading values or writing in place."
+            )
+
+
+class _Here:
+    """In place of a process, for made-up records where there can be none."""
+
+    def __init__(self, run: Callable[[], Any]) -> None:
+        self._run = run
+
+    def result(self) -> Any:
         with global_seeds_kept():
-            seed_everything(_SEED)
-            return _gradients(objective, self._made_up, trained)
+            return self._run()
+
+    def end(self) -> None:
+        pass
 
 
 def _gradients(objective: Objective, record: Any, trained: list[Tensor]) -> Gradients:
     """The gradients of a batch of one; None for a weight that its loss does not use."""
-    with torch.enable_grad(), _Apart() as one_pass:
-        loss = _one_loss(objective(each(one_pass.own, record)))
+    with torch.enable_grad():
+        loss = _one_loss(objective(record))
         if not loss.requires_grad:
             return [None] * len(trained)
         found = torch.autograd.grad(loss, trained, allow_unused=True)
         return [g.to_dense() if g is not None and g.is_sparse else g for g in found]
+
+
+def _sent(gradient: Tensor | None) -> Sent | None:
+    """As bytes, which also hold types that NumPy does not know."""
+    if gradient is None:
+        return None
+    content = gradient.detach().cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
+    return content.view(torch.uint8).numpy(), gradient.dtype, tuple(gradient.shape)
+
+
+def _received(sent: Sent | None) -> Tensor | None:
+    return None if sent is None else torch.from_numpy(sent[0]).view(sent[1]).reshape(sent[2])
 
 
 def _one_loss(losses: Any) -> Tensor:
@@ -199,40 +288,28 @@ def _close(found: Gradients, wanted: Gradients, tolerance: float) -> bool:
     return True
 
 
-def _carried(what: str) -> IsolationError:
-    return IsolationError(
-        f"{what}=changed by a record: must be as it was when the next one comes, which would "
-        "depend on it; keep no counts, averages or lists in the forward pass and the loss."
-    )
-
-
-def _numbers(model: nn.Module) -> dict[str, Any]:
-    """Numbers and texts in the attributes of modules, and how much is in their lists."""
-    return {
-        f"{name}.{key}": value if isinstance(value, _PLAIN) else len(value)
-        for name, module in model.named_modules()
-        for key, value in vars(module).items()
-        if isinstance(value, (*_PLAIN, list, dict, set, deque))
-    }
-
-
-_PLAIN = (int, float, str, np.generic)
-
-
 def _state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     return itertools.chain(model.named_parameters(), model.named_buffers())
 
 
 @contextmanager
-def _untouched(model: nn.Module) -> Iterator[None]:
-    """Refuse writes to weights and buffers, and others in their places."""
+def _untouched(model: nn.Module, by_value: bool = False) -> Iterator[None]:
+    """Refuse writes to weights and buffers, and others in their places.
+
+    Args:
+        model: where they are.
+        by_value: whether to compare values too, since `.data` hides writes from torch's count.
+    """
     held = dict(_state(model))
     before = {name: (id(t), version(t)) for name, t in held.items()}
+    values = {name: t.detach().clone() for name, t in held.items()} if by_value else {}
     try:
         yield
     finally:
-        now = {name: (id(t), version(t)) for name, t in _state(model) if _pass_of(t) is None}
-        if names := [name for name in {**before, **now} if now.get(name) != before.get(name)]:
+        now = {name: (id(t), version(t)) for name, t in _state(model) if pass_of(t) is None}
+        names = [name for name in {**before, **now} if now.get(name) != before.get(name)]
+        names += [name for name, value in values.items() if not _same(held[name].detach(), value)]
+        if names:
             raise IsolationError(
                 f"weights or buffers={names[:3]}: must not be written in a forward pass or the "
                 "loss, and were; take the write out (running statistics, counters, max_norm), put "
@@ -241,104 +318,13 @@ def _untouched(model: nn.Module) -> Iterator[None]:
             )
 
 
-def _home(tensor: Tensor) -> Any:
-    """What carries a tensor's mark: its memory, which views share. Some kinds have none to show."""
-    try:
-        return tensor.untyped_storage()
-    except NotImplementedError:
-        return tensor
-
-
-def _mark(tensor: Tensor, one_pass: _Apart | None) -> None:
-    _home(tensor)._steppe_pass = one_pass
-
-
-def _pass_of(tensor: Tensor) -> _Apart | None:
-    """The pass that filled a tensor from records."""
-    return getattr(_home(tensor), "_steppe_pass", None)
-
-
-class _Apart(TorchDispatchMode):
-    """Follows what one pass makes from its records, also backwards, and refuses what others made.
-
-    It sees torch's innermost operations, below autograd and vmap.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch loads its compiler, and asks it at every operation
-
-    def own(self, tensor: Tensor) -> Tensor:
-        """A tensor of the records as the pass may have it: a marked copy."""
-        copy = tensor.detach().clone()
-        _mark(copy, self)
-        return copy
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        passes = {_pass_of(t) for t in _collected((*args, *kwargs.values()), [])} - {None}
-        if passes - {self}:
-            raise IsolationError(
-                f"operation={func}: must work on one record, and met a tensor that an earlier pass "
-                "made from others; keep nothing made from records in modules, lists or globals."
-            )
-        output = func(*args, **kwargs)
-        if passes and func.overloadpacket not in _BLANK:
-            for tensor in _collected((output, *_written(func, args, kwargs)), []):
-                _mark(tensor, self)
-        return output
-
-
-def _collected(values: Iterable[Any], tensors: list[Tensor]) -> list[Tensor]:
-    """The tensors in arguments; for each operation, where a generator takes twice as long."""
-    for value in values:
-        if isinstance(value, Tensor):
-            tensors.append(value)
-        elif isinstance(value, list | tuple):
-            _collected(value, tensors)
-    return tensors
-
-
-def _written(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Any]:
-    """The arguments that an operation writes to."""
-    if func.overloadpacket in _BATCH_NORMS and args[5]:
-        return list(args[3:5])  # the schema is silent about running statistics
-    return [args[i] if i < len(args) else kwargs.get(name) for i, name in _places(func)]
-
-
-_aten = torch.ops.aten
-# What they make is the same for every record, and may be kept.
-_BLANK = {getattr(_aten, f"{kind}_like") for kind in ("empty", "full", "ones", "zeros")}
-_BLANK |= {getattr(_aten, f"new_{kind}") for kind in ("empty", "full", "ones", "zeros")}
-_BATCH_NORMS = (_aten.native_batch_norm, _aten.cudnn_batch_norm, _aten.miopen_batch_norm)
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and torch.allclose(a, b, 0.0, 0.0, equal_nan=True)
 
 
 @functools.cache
-def _places(func: Any) -> list[tuple[int, str]]:
-    return [(i, a.name) for i, a in enumerate(func._schema.arguments) if a.is_write]
-
-
-class _OneAtATime(TorchFunctionMode):
-    """Refuses calls by which vmap hands the whole batch to user code, or crashes."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        what = args[0] if func is custom_function_call else func
-        if func is custom_function_call:
-            unfit = what.vmap is not torch.autograd.Function.vmap
-        elif isinstance(func, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
-            unfit = not str(func).startswith(("aten.", "prims."))
-        else:
-            unfit = func in _UNFIT
-        if unfit:
-            raise UnsupportedModelError(f"operation={what}: goes one by one only.")
-        return func(*args, **(kwargs or {}))
-
-
-_UNFIT = (Tensor.data.__set__, Tensor.resize_, Tensor.resize_as_)  # type: ignore[attr-defined]
+def _load() -> None:
+    """What is loaded at its first use, so that every process of its own does not do that again."""
+    with global_seeds_kept():
+        give_numbers_of(0)
+        vmap(grad(torch.sum))(torch.zeros(1, 1))

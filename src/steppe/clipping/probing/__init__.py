@@ -143,6 +143,8 @@ def _one_at_a_time(
     held = sum(p.numel() * p.element_size() for p in parameters.values())
     held += sum(t[0].numel() * t.element_size() for t in tensors_in(batch))
     notes = [each.why and f"vmap does not take this model: {each.why[:100]}", note]
+    if each.why:
+        notes.append("what the code keeps of a record is gone when the next one comes")
     return Report([], rows, (), held, tuple(n for n in notes if n), (), "isolated")
 
 
