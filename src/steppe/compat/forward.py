@@ -113,7 +113,7 @@ class TracedForward:
             # Few modules can be run on nothing, so one made-up record takes the place.
             return self._axis.made_up(arguments)
         self.tracer = self._engine.passes.tracer(self._records)
-        arguments = self._axis.followed(arguments)
+        arguments = self._axis.followed(arguments, self.tracer.number)
         self._running.enter_context(self.tracer)
         return arguments
 

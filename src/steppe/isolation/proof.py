@@ -35,7 +35,6 @@ from steppe.isolation.watch import NotIsolated
 
 _RECORDS = 3  # whose owners are looked at
 _MORE = 5  # at least: what does not say whose it is shows its record axis by growing
-_ROOM = 320 * 2**20  # bytes of activations that those may have
 _OPERATIONS = 400  # in all passes of other sizes, beside those that are always made
 _TOSSES = 48  # other random numbers at the most, where Python draws some
 _IDLE = 16  # of them in a row that lead to no new path, and it is enough
@@ -50,11 +49,13 @@ class Proof:
         bytes_per_record: activations that one record keeps alive.
         paths: the functions of torch that a pass calls on records, in order; several such paths
             where random numbers decide.
+        records: the largest number that was followed.
     """
 
     layouts: list[Layouts]
     bytes_per_record: int
     paths: frozenset[Path]
+    records: int
 
 
 def prove(
@@ -87,7 +88,8 @@ def prove(
         first = follow(_RECORDS)
         draws = first.coins or _python_generators() != before
         held = sum(s.bytes for m in first.meetings for s in (*m.inputs, *m.outputs)) // _RECORDS
-        more = max(_MORE, min(most, _ROOM // max(1, held)))
+        # Fake tensors take no memory: as many as will go through the model at once.
+        more = max(_MORE, most)
         # Once more in the same form: what the first pass has kept may be used now.
         usual, second = follow(_RECORDS), follow(more)
         _require_same(usual, second)
@@ -108,7 +110,7 @@ def prove(
     ]
     for meeting, layout in zip(first.meetings, layouts, strict=True):
         _require_gradients_alike(meeting, layout)
-    return Proof(layouts, max(1, held), frozenset(paths))
+    return Proof(layouts, max(1, held), frozenset(paths), more)
 
 
 def _pairs(one: Sequence[Any], other: Sequence[Any]) -> Iterator[tuple[Any, Any]]:

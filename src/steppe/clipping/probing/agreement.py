@@ -213,10 +213,11 @@ def _by_autograd(
     norms = factors.new_zeros(len(leaves), len(factors), dtype=torch.float64)
     total = [torch.zeros_like(leaf, dtype=wide_dtype(leaf)) for leaf in leaves]
     alias = each(torch.clone, batch)
-    mark(alias)
+    tracer = Tracer(len(factors), RULES, capture=False)
+    mark(alias, tracer.number)
     seed_everything(seed)
     with unchanged(subject.model), torch.enable_grad():
-        with Tracer(len(factors), RULES, capture=False), value_free():
+        with tracer, value_free():
             losses = subject.objective(alias)
         if not losses.requires_grad:
             raise UnsupportedModelError(
