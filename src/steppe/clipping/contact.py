@@ -150,10 +150,13 @@ def _same(value: Any) -> Any:
     return value
 
 
-def saved_as_they_are() -> AbstractContextManager[Any]:
+def saved_as_they_are(twice: bool = False) -> AbstractContextManager[Any]:
     """A block in which the user's hooks of saved tensors leave alone what is saved.
 
     What a step is made from must not go through code that sees the whole batch.
+
+    Args:
+        twice: whether a second forward pass by `torch.utils.checkpoint` may be left to it.
 
     Raises:
         UnsupportedModelError: the hooks are those of `torch.utils.checkpoint`, which counts what is
@@ -163,6 +166,8 @@ def saved_as_they_are() -> AbstractContextManager[Any]:
     if hooks is None:
         return nullcontext()
     if getattr(hooks[0], "__module__", "") == "torch.utils.checkpoint":
+        if twice:
+            return nullcontext()
         raise checkpointed()
     return torch.autograd.graph.saved_tensors_hooks(_same, _same)
 

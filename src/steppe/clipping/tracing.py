@@ -128,12 +128,14 @@ class Rules:
     Attributes:
         own: function -> rule; a rule may decline by returning None.
         rewrites: function -> equivalent Python code, run with the tracer still watching.
+        unchecked: functions that look at values before they compute, and the same without.
         fallback: the rule for everything else.
     """
 
     fallback: Callable[[Contact], Use]
     own: dict[Callable[..., Any], Rule] = field(default_factory=dict)
     rewrites: dict[Callable[..., Any], Rewrite] = field(default_factory=dict)
+    unchecked: dict[Callable[..., Any], Callable[..., Any]] = field(default_factory=dict)
 
 
 # Questions about a tensor's form: they make no tensor, so there is nothing to follow.
@@ -340,6 +342,7 @@ class Tracer(TorchFunctionMode):
             note_call(self.calls, func, args, kwargs, bool(inputs))
         if not inputs:
             return func(*args, **kwargs)
+        func = self._rules.unchecked.get(func, func)
         if shared and torch.is_grad_enabled():
             if (rewrite := self._rules.rewrites.get(func)) is not None:
                 return self._rewritten(rewrite, args, kwargs)
@@ -360,7 +363,7 @@ class Tracer(TorchFunctionMode):
         """The same in smaller calls. How they are chosen is ours, and no part of the model."""
         outer, self._rewriting = self._rewriting, True
         try:
-            with self:
+            with self, saved_as_they_are():
                 return rewrite(*args, **kwargs)
         finally:
             self._rewriting = outer

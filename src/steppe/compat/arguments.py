@@ -49,7 +49,7 @@ class RecordAxis:
                 )
 
     def followed(self, arguments: Arguments, number: int) -> Arguments:
-        """The same arguments as new tensor objects that are marked as made from the records of a pass.
+        """The same arguments as new tensor objects, marked as made from the records of a pass.
 
         Those that need a gradient are copied: layers take them for the model's own and measure them
         early, and the caller may write over its memory, unseen, before the step.

@@ -166,7 +166,7 @@ class TracedForward:
     def _proven_again(self, known: Report, example: Any) -> Report:
         self._probing = True
         try:
-            return proven_again(known, self._module, self._engine.objective, example)
+            return proven_again(known, self._module, self._engine.objective, example, self._crowd)
         finally:
             self._probing = False
 

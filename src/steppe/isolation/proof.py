@@ -25,6 +25,7 @@ from steppe._global_seeds import global_seeds_kept, seed_everything
 from steppe.clipping.batches import each
 from steppe.clipping.contact import Layouts
 from steppe.clipping.layout import Layout
+from steppe.clipping.physical import CEILING
 from steppe.clipping.tracing import Path
 from steppe.errors import SteppeError
 from steppe.isolation import refusals
@@ -59,7 +60,12 @@ class Proof:
 
 
 def prove(
-    model: nn.Module, objective: Callable[[Any], Tensor], example: Any, most: int = 64
+    model: nn.Module,
+    objective: Callable[[Any], Tensor],
+    example: Any,
+    most: int = 64,
+    *,
+    fitting: bool = False,
 ) -> Proof:
     """Prove that records stand alone, from the operations of a pass on fake tensors.
 
@@ -68,6 +74,7 @@ def prove(
         objective: maps a batch to one loss for each record.
         example: a batch whose shapes and types are copied; its values are not used.
         most: about how many records go through the model at once.
+        fitting: whether that is at most as many as fit into the memory of a physical batch.
 
     Raises:
         IsolationError: it is not proven. The error names the operation, the layer and the line.
@@ -88,8 +95,8 @@ def prove(
         first = follow(_RECORDS)
         draws = first.coins or _python_generators() != before
         held = sum(s.bytes for m in first.meetings for s in (*m.inputs, *m.outputs)) // _RECORDS
-        # Fake tensors take no memory: as many as will go through the model at once.
-        more = max(_MORE, most)
+        # Fake tensors take no memory; constants take what they take in a step of so many.
+        more = max(_MORE, min(most, CEILING // max(1, held)) if fitting else most)
         # Once more in the same form: what the first pass has kept may be used now.
         usual, second = follow(_RECORDS), follow(more)
         _require_same(usual, second)

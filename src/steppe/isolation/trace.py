@@ -149,7 +149,7 @@ class _Follower(Tracer):
         self.meetings.append(meeting)
         # A copy: the backward pass may need what the model is about to write over.
         given = (args[0].clone(), *args[1:]) if contact.in_place else args
-        with saved_as_they_are():  # as in a step
+        with saved_as_they_are(twice=True):  # otherwise as in a step
             made = out_of_place(contact)(*given, **kwargs)
         outputs = (made,) if isinstance(made, Tensor) else tuple(made)
         meeting.outputs = [self.signal(t) for t in outputs]
