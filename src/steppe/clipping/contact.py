@@ -162,7 +162,7 @@ def saved_as_they_are(twice: bool = False) -> AbstractContextManager[Any]:
         UnsupportedModelError: the hooks are those of `torch.utils.checkpoint`, which counts what is
             saved.
     """
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)
     if hooks is None:
         return nullcontext()
     if getattr(hooks[0], "__module__", "") == "torch.utils.checkpoint":

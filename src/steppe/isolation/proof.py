@@ -8,6 +8,7 @@ what holds for one batch holds for every batch.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import pickle
 import random
@@ -93,6 +94,7 @@ def prove(
         seed_everything(0)
         before = _python_generators()
         first = follow(_RECORDS)
+        _require_let_go(first)
         draws = first.coins or _python_generators() != before
         held = sum(s.bytes for m in first.meetings for s in (*m.inputs, *m.outputs)) // _RECORDS
         # Fake tensors take no memory; constants take what they take in a step of so many.
@@ -164,6 +166,14 @@ def _require_isolated(found: Trace) -> None:
     for finding in found.findings:
         if finding.kind == "place":
             raise refusals.place_decides(finding)
+
+
+def _require_let_go(found: Trace) -> None:
+    """Refuse what outlives a pass and could be used in another without being known."""
+    if any(ref() is not None for ref in found.unmarked):
+        gc.collect()
+        if any(ref() is not None for ref in found.unmarked):
+            raise refusals.kept_unseen()
 
 
 def _require_own(losses: Signal, records: int, layer: str | None) -> None:

@@ -100,6 +100,15 @@ def keeps(finding: Finding) -> IsolationError:
     )
 
 
+def kept_unseen() -> IsolationError:
+    """Tensors that outlive the pass and bear no mark, as gradients in the hands of a hook."""
+    return IsolationError(
+        "gradients=kept after the pass: what hooks and backward() are given must end with the "
+        "pass, because a later one would not know that it is made from records; keep nothing, or "
+        "for a log a copy made by torch (g.detach().clone()), which no pass may use."
+    )
+
+
 def place_decides(finding: Finding) -> IsolationError:
     """Numbers by the place of a record among the others."""
     return IsolationError(

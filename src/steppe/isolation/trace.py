@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -78,6 +79,7 @@ class Trace:
         calls: the functions of torch that model and loss called on records, in order.
         heard: those that hooks and autograd functions called on the way back.
         coins: whether Python read a random number.
+        unmarked: tensors made from records that no later pass would know as such.
     """
 
     records: int
@@ -90,6 +92,7 @@ class Trace:
     calls: list[Any]
     heard: list[Any]
     coins: bool
+    unmarked: list[weakref.ref[Tensor]]
 
     @property
     def path(self) -> Path:
@@ -275,4 +278,5 @@ def trace(
         follower.calls,
         heard,
         watch.coins,
+        watch.out_of_sight(),
     )

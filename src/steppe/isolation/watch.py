@@ -22,7 +22,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from steppe.clipping.tracing import ANY_PASS, made_in_another
+from steppe.clipping.tracing import ANY_PASS, is_marked, made_in_another
 from steppe.isolation.numbers import Told, kept, numbers_in, shape_of
 from steppe.isolation.owners import FREE, MIXED, TYPE, everywhere, squeezed
 from steppe.isolation.where import line_of_user
@@ -387,6 +387,15 @@ class Watch(TorchDispatchMode):
             raise NotIsolated(finding)
         self.findings.pop()
         self.reads.append(finding)
+
+    def out_of_sight(self) -> list[weakref.ref[Tensor]]:
+        """What was made from records and bears no mark, by which a later pass would know it."""
+        seen = (ref for _, made in self._born.values() for ref in made)
+        return [
+            ref
+            for ref in seen
+            if (one := ref()) is not None and hasattr(one, _OWNED) and not is_marked(one)
+        ]
 
     # Results
 
