@@ -108,7 +108,7 @@ def test_kept_gradients_are_refused():
 
 def test_what_a_hook_made_and_kept_is_refused_when_it_is_used():
     run = private(HookHistory(lambda g: g.clone()))
-    with pytest.raises(IsolationError, match="a pass must not use what an(other| earlier)"):
+    with pytest.raises(IsolationError, match=r"a pass must not use what an(other| earlier)"):
         repeated(run)
 
 
