@@ -82,6 +82,23 @@ def test_what_was_kept_for_long_is_refused_when_it_is_used(keep: Callable[[Tenso
         repeated(run)
 
 
+class Listed(History):
+    """The same, with all that was kept in one list."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.a(x).squeeze(1)
+        if len(self.kept) == 40:
+            out = out + torch.stack(list(self.kept)).mean()
+        self.kept.append(self.keep(x))
+        return out
+
+
+def test_kept_values_are_found_in_lists_too():
+    run = private(Listed(lambda x: x.detach().mean()))
+    with pytest.raises(IsolationError, match="stack=of an earlier pass"):
+        repeated(run)
+
+
 class HookHistory(nn.Module):
     """The same with gradients."""
 

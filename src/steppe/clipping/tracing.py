@@ -78,7 +78,7 @@ def _sort(
     """Tensors made from records to one list, those made from weights that need a gradient to the
     other; returns one that another pass has made, if there is one. Called for every torch operation
     of the model, so it does no more than that."""
-    stale = None
+    stale: Tensor | None = None
     for value in values:
         if isinstance(value, Tensor):
             made_by = getattr(value, _MARK, None)
@@ -89,9 +89,11 @@ def _sort(
             elif value.requires_grad:
                 shared.append(value)
         elif isinstance(value, (tuple, list)):
-            stale = _sort(value, inputs, shared, number) or stale
+            if (found := _sort(value, inputs, shared, number)) is not None:
+                stale = found
         elif isinstance(value, dict):
-            stale = _sort(value.values(), inputs, shared, number) or stale
+            if (found := _sort(value.values(), inputs, shared, number)) is not None:
+                stale = found
     return stale
 
 
@@ -335,7 +337,8 @@ class Tracer(TorchFunctionMode):
         shared: list[Tensor] = []
         stale = _sort(args, inputs, shared, self.number)
         if kwargs:
-            stale = _sort(kwargs.values(), inputs, shared, self.number) or stale
+            found = _sort(kwargs.values(), inputs, shared, self.number)
+            stale = stale if found is None else found
         if stale is not None:
             self._stale(func)
         if not self._rewriting:
