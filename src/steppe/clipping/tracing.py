@@ -88,12 +88,10 @@ def _sort(
                     stale = value
             elif value.requires_grad:
                 shared.append(value)
-        elif isinstance(value, (tuple, list)):
-            if (found := _sort(value, inputs, shared, number)) is not None:
-                stale = found
-        elif isinstance(value, dict):
-            if (found := _sort(value.values(), inputs, shared, number)) is not None:
-                stale = found
+        elif isinstance(value, (tuple, list, dict)):
+            inside = value.values() if isinstance(value, dict) else value
+            found = _sort(inside, inputs, shared, number)
+            stale = stale if found is None else found
     return stale
 
 
