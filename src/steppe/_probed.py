@@ -93,7 +93,12 @@ class Probed:
         for (state, form), known in list(self._reports.items()):
             if state == now and known.isolation == "proven":
                 self._reports[state, form] = proven_again(
-                    known, self._model, self._engine.objective, self._batches[form]
+                    known,
+                    self._model,
+                    self._engine.objective,
+                    self._batches[form],
+                    self._crowd,
+                    self._chooses,
                 )
                 self._engine.passes.paths = self._reports[state, form].paths
 
@@ -111,6 +116,7 @@ class Probed:
                 self._engine.objective,
                 batch,
                 company=crowd,
+                fitting=self._chooses,
                 isolation=self._isolation,
                 each=self._engine.each,
             )
@@ -164,13 +170,18 @@ def crowd(batch_size: float) -> int:
 
 
 def proven_again(
-    known: Report, model: nn.Module, objective: Callable[[Any], Tensor], batch: Any
+    known: Report,
+    model: nn.Module,
+    objective: Callable[[Any], Tensor],
+    batch: Any,
+    most: int,
+    fitting: bool = False,
 ) -> Report:
     """What is proven of a model during a run: its code may do something else than before.
 
     Args:
         known: what was found before.
-        model, objective, batch: as for `prove`.
+        model, objective, batch, most, fitting: as for `prove`.
 
     Guarantees:
         Refuses a model in which records meet. Paths that were proven stay known.
@@ -178,7 +189,7 @@ def proven_again(
     from steppe.isolation import prove
 
     try:
-        proof = prove(model, objective, batch)
+        proof = prove(model, objective, batch, most, fitting=fitting)
     except IsolationError as error:
         error.add_note(
             "Before the first step nothing of this was to be seen; it came during the run, so that "

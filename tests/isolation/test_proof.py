@@ -26,7 +26,7 @@ from steppe.noise import SeededSource
 # Honest, and not proven: what keeps the proof from it, as a pattern of the error.
 NOT_PROVEN = {
     "four at a time": "number of records=decides which operations run",
-    "filled up and cut": "number of records=decides a number in constant_pad_nd",
+    "filled up and cut": r"number of records=decides which operations run \(pad\)",
     "inputs looked at": "must not be read by Python",
     "words packed": "must not decide shapes",
     "packed for the LSTM": "must not decide shapes",
@@ -36,7 +36,6 @@ NOT_PROVEN = {
     "until all are done": "must not be read by Python",
     "mask left out": "must not be read by Python",
     "block checkpointed the older way": "checkpointed",
-    "distributions that look": "must not be read by Python",
     "records in a loop": "number of records=decides which operations run",
 }
 # Proven, and refused by the engine, which does not see how the weights are used.

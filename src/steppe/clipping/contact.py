@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor
 from steppe.clipping.kernels import Kernels
 from steppe.clipping.layout import RECORDS_FIRST, Layout
 from steppe.clipping.slots import Slot
+from steppe.errors import UnsupportedModelError
 
 _IN_PLACE = frozenset(
     ("__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__idiv__", "__ipow__")
@@ -142,6 +144,41 @@ def backward_to(leaf: Tensor, losses: Tensor) -> Tensor | None:
         (losses,), (torch.ones_like(losses),), False, False, (leaf,), True, accumulate_grad=False
     )
     return gradient
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def saved_as_they_are(twice: bool = False) -> AbstractContextManager[Any]:
+    """A block in which the user's hooks of saved tensors leave alone what is saved.
+
+    What a step is made from must not go through code that sees the whole batch.
+
+    Args:
+        twice: whether a second forward pass by `torch.utils.checkpoint` may be left to it.
+
+    Raises:
+        UnsupportedModelError: the hooks are those of `torch.utils.checkpoint`, which counts what is
+            saved.
+    """
+    hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    if hooks is None:
+        return nullcontext()
+    if getattr(hooks[0], "__module__", "") == "torch.utils.checkpoint":
+        if twice:
+            return nullcontext()
+        raise checkpointed()
+    return torch.autograd.graph.saved_tensors_hooks(_same, _same)
+
+
+def checkpointed() -> UnsupportedModelError:
+    """Activations that are computed twice are captured only once."""
+    return UnsupportedModelError(
+        "model=checkpointed (torch.utils.checkpoint): must keep its activations, since a second "
+        "forward pass is not captured; call gradient_checkpointing_disable(), and lower "
+        "physical_batch where memory is short."
+    )
 
 
 class Capture(torch.autograd.Function):

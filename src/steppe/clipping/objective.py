@@ -21,7 +21,7 @@ from steppe.clipping.batches import count, each
 from steppe.clipping.contact import backward_to
 from steppe.clipping.cross_entropy import gradient_by_output, one_label_each
 from steppe.clipping.of_torch import of_torch
-from steppe.clipping.tracing import is_marked, mark
+from steppe.clipping.tracing import is_marked, mark, pass_of
 from steppe.errors import DataError, UnsupportedModelError
 
 Loss = Callable[..., Tensor]
@@ -128,7 +128,7 @@ class RecordLosses:
         # A tracer has nothing to find there, and looking takes longer than the loss itself does.
         with torch._C.DisableTorchFunction():
             values = self._single(output, target)
-        mark(values)
+        mark(values, pass_of(output))
         return values
 
     @property

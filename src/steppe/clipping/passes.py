@@ -105,10 +105,10 @@ class Passes:
 
     def trace(self, objective: Objective, batch: Any, records: int) -> Tracer:
         """Run the objective on one physical batch and its backward pass to the activations."""
-        alias = self._for_model(batch)
+        tracer = self.tracer(records)
+        alias = self._for_model(batch, tracer.number)
         tensors = list(tensors_in(alias))
         before = [version(tensor) for tensor in tensors]
-        tracer = self.tracer(records)
         heard: list[Any] = []
         with torch.enable_grad():
             with tracer, value_free():
@@ -119,7 +119,7 @@ class Passes:
             if tracer.uses:
                 for use in tracer.uses:
                     use.slots = []  # left by a gradient that the objective took inside
-                with BackwardCalls(heard), value_free():
+                with BackwardCalls(heard, tracer.number), value_free():
                     backward_to(ANCHOR, losses)  # and so to every contact
             self._require_known_path(path_of(tracer.calls, heard))
         return tracer
@@ -133,7 +133,7 @@ class Passes:
         if path not in self.paths:
             raise _unknown_path(path, self.paths)
 
-    def _for_model(self, batch: Any) -> Any:
+    def _for_model(self, batch: Any, number: int) -> Any:
         """The batch under new names, marked as records; the caller's own tensors stay unmarked.
 
         A model that changes its input in place gets a copy, because a step may ask about the same
@@ -145,7 +145,7 @@ class Passes:
             # Tensors made in inference mode keep out of graphs for ever; copies do not.
             copied = copies or tensor.is_inference()
             found = tensor.detach().clone() if copied else tensor.detach()
-            mark(found)
+            mark(found, number)
             return found
 
         return each(alias, batch)

@@ -7,7 +7,7 @@ from __future__ import annotations
 # paid for by this many times their size in activations. More than the ceiling only costs memory.
 _CACHE = 32 * 2**20
 _PASSES = 32
-_CEILING = 320 * 2**20
+CEILING = 320 * 2**20
 
 
 def fitting_physical_batch(bytes_per_record: int, bytes_of_weights: int) -> int:
@@ -28,6 +28,6 @@ def fitting_physical_batch(bytes_per_record: int, bytes_of_weights: int) -> int:
         >>> fitting_physical_batch(10**9, 10**9)
         1
     """
-    budget = min(_CEILING, max(_CACHE, _PASSES * bytes_of_weights))
+    budget = min(CEILING, max(_CACHE, _PASSES * bytes_of_weights))
     records = max(1, budget // max(1, bytes_per_record))
     return 1 << (int(records).bit_length() - 1)

@@ -48,14 +48,14 @@ class RecordAxis:
                     "the batch on whole, and make constants buffers of the module."
                 )
 
-    def followed(self, arguments: Arguments) -> Arguments:
-        """The same arguments as new tensor objects that are marked as made from records.
+    def followed(self, arguments: Arguments, number: int) -> Arguments:
+        """The same arguments as new tensor objects, marked as made from the records of a pass.
 
         Those that need a gradient are copied: layers take them for the model's own and measure them
         early, and the caller may write over its memory, unseen, before the step.
         """
         alias = each(lambda t: t.clone() if t.requires_grad else t.view_as(t), arguments)
-        mark(alias)
+        mark(alias, number)
         return alias
 
     def made_up(self, arguments: Arguments) -> Arguments:

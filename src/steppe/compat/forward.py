@@ -113,7 +113,7 @@ class TracedForward:
             # Few modules can be run on nothing, so one made-up record takes the place.
             return self._axis.made_up(arguments)
         self.tracer = self._engine.passes.tracer(self._records)
-        arguments = self._axis.followed(arguments)
+        arguments = self._axis.followed(arguments, self.tracer.number)
         self._running.enter_context(self.tracer)
         return arguments
 
@@ -166,7 +166,7 @@ class TracedForward:
     def _proven_again(self, known: Report, example: Any) -> Report:
         self._probing = True
         try:
-            return proven_again(known, self._module, self._engine.objective, example)
+            return proven_again(known, self._module, self._engine.objective, example, self._crowd)
         finally:
             self._probing = False
 

@@ -61,7 +61,7 @@ def outputs_of_module(
         return made
 
     args, kwargs = each(stand_in, arguments)
-    mark((args, kwargs))
+    mark((args, kwargs), follower.number)
     with (
         global_seeds_kept(),
         _attributes_kept(module),

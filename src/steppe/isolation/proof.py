@@ -8,6 +8,7 @@ what holds for one batch holds for every batch.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import pickle
 import random
@@ -25,6 +26,7 @@ from steppe._global_seeds import global_seeds_kept, seed_everything
 from steppe.clipping.batches import each
 from steppe.clipping.contact import Layouts
 from steppe.clipping.layout import Layout
+from steppe.clipping.physical import CEILING
 from steppe.clipping.tracing import Path
 from steppe.errors import SteppeError
 from steppe.isolation import refusals
@@ -35,7 +37,6 @@ from steppe.isolation.watch import NotIsolated
 
 _RECORDS = 3  # whose owners are looked at
 _MORE = 5  # at least: what does not say whose it is shows its record axis by growing
-_ROOM = 320 * 2**20  # bytes of activations that those may have
 _OPERATIONS = 400  # in all passes of other sizes, beside those that are always made
 _TOSSES = 48  # other random numbers at the most, where Python draws some
 _IDLE = 16  # of them in a row that lead to no new path, and it is enough
@@ -50,15 +51,22 @@ class Proof:
         bytes_per_record: activations that one record keeps alive.
         paths: the functions of torch that a pass calls on records, in order; several such paths
             where random numbers decide.
+        records: the largest number that was followed.
     """
 
     layouts: list[Layouts]
     bytes_per_record: int
     paths: frozenset[Path]
+    records: int
 
 
 def prove(
-    model: nn.Module, objective: Callable[[Any], Tensor], example: Any, most: int = 64
+    model: nn.Module,
+    objective: Callable[[Any], Tensor],
+    example: Any,
+    most: int = 64,
+    *,
+    fitting: bool = False,
 ) -> Proof:
     """Prove that records stand alone, from the operations of a pass on fake tensors.
 
@@ -67,6 +75,7 @@ def prove(
         objective: maps a batch to one loss for each record.
         example: a batch whose shapes and types are copied; its values are not used.
         most: about how many records go through the model at once.
+        fitting: whether that is at most as many as fit into the memory of a physical batch.
 
     Raises:
         IsolationError: it is not proven. The error names the operation, the layer and the line.
@@ -85,9 +94,11 @@ def prove(
         seed_everything(0)
         before = _python_generators()
         first = follow(_RECORDS)
+        _require_let_go(first)
         draws = first.coins or _python_generators() != before
         held = sum(s.bytes for m in first.meetings for s in (*m.inputs, *m.outputs)) // _RECORDS
-        more = max(_MORE, min(most, _ROOM // max(1, held)))
+        # Fake tensors take no memory; constants take what they take in a step of so many.
+        more = max(_MORE, min(most, CEILING // max(1, held)) if fitting else most)
         if getattr(objective, "runs_users_code", True):
             # Once more in the same form: what the first pass has kept may be used now.
             usual, sizes = follow(_RECORDS), _sizes(first)
@@ -112,7 +123,7 @@ def prove(
     ]
     for meeting, layout in zip(first.meetings, layouts, strict=True):
         _require_gradients_alike(meeting, layout)
-    return Proof(layouts, max(1, held), frozenset(paths))
+    return Proof(layouts, max(1, held), frozenset(paths), more)
 
 
 def _pairs(one: Sequence[Any], other: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
@@ -159,6 +170,14 @@ def _require_isolated(found: Trace) -> None:
     for finding in found.findings:
         if finding.kind == "place":
             raise refusals.place_decides(finding)
+
+
+def _require_let_go(found: Trace) -> None:
+    """Refuse what outlives a pass and could be used in another without being known."""
+    if any(ref() is not None for ref in found.unmarked):
+        gc.collect()
+        if any(ref() is not None for ref in found.unmarked):
+            raise refusals.kept_unseen()
 
 
 def _require_own(losses: Signal, records: int, layer: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from steppe._text import first_line
+from steppe.clipping.contact import checkpointed
 from steppe.errors import IsolationError, UnsupportedModelError
 from steppe.isolation.watch import BACKWARD, Finding
 
@@ -29,15 +30,6 @@ def failed(error: Exception, records: int) -> UnsupportedModelError:
         f"records={records}: model and loss must take any number of them, because batches are "
         f"drawn at random, and said: {first_line(error).rstrip('.')}; take the size of the "
         "batch from its tensors, and name the axes to squeeze."
-    )
-
-
-def checkpointed() -> UnsupportedModelError:
-    """Activations that are computed twice are captured only once."""
-    return UnsupportedModelError(
-        "model=checkpointed (torch.utils.checkpoint): must keep its activations, since a second "
-        "forward pass is not captured; call gradient_checkpointing_disable(), and lower "
-        "physical_batch where memory is short."
     )
 
 
@@ -105,6 +97,15 @@ def keeps(finding: Finding) -> IsolationError:
         f"buffers=written by {finding.place}: must not change with every forward pass, because the "
         "number of passes depends on how many records were drawn; put these layers in eval mode, "
         "or write the buffer outside of the forward pass."
+    )
+
+
+def kept_unseen() -> IsolationError:
+    """Tensors that outlive the pass and bear no mark, as gradients in the hands of a hook."""
+    return IsolationError(
+        "gradients=kept after the pass: what hooks and backward() are given must end with the "
+        "pass, because a later one would not know that it is made from records; keep nothing, or "
+        "for a log a copy made by torch (g.detach().clone()), which no pass may use."
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from steppe.clipping.batches import each
-from steppe.clipping.contact import ANCHOR, Contact, backward_to, leaf_ids
+from steppe.clipping.contact import ANCHOR, Contact, backward_to, leaf_ids, saved_as_they_are
 from steppe.clipping.passes import check_losses
 from steppe.clipping.rules import RULES
 from steppe.clipping.rules.fallback import out_of_place
@@ -78,6 +79,7 @@ class Trace:
         calls: the functions of torch that model and loss called on records, in order.
         heard: those that hooks and autograd functions called on the way back.
         coins: whether Python read a random number.
+        unmarked: tensors made from records that no later pass would know as such.
     """
 
     records: int
@@ -90,6 +92,7 @@ class Trace:
     calls: list[Any]
     heard: list[Any]
     coins: bool
+    unmarked: list[weakref.ref[Tensor]]
 
     @property
     def path(self) -> Path:
@@ -123,12 +126,16 @@ class _Follower(Tracer):
         super().__init__(records, RULES)
         self.meetings: list[Meeting] = []
         self._owners, self._layers = watch, layers
+        watch.marks = self.number
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         _stop_leaving(self._owners, func, args)
         return super().__torch_function__(func, types, args, kwargs)
+
+    def _stale(self, func: Any) -> None:
+        """The watch finds it, with its place."""
 
     def _contact(
         self,
@@ -145,7 +152,8 @@ class _Follower(Tracer):
         self.meetings.append(meeting)
         # A copy: the backward pass may need what the model is about to write over.
         given = (args[0].clone(), *args[1:]) if contact.in_place else args
-        made = out_of_place(contact)(*given, **kwargs)
+        with saved_as_they_are(twice=True):  # otherwise as in a step
+            made = out_of_place(contact)(*given, **kwargs)
         outputs = (made,) if isinstance(made, Tensor) else tuple(made)
         meeting.outputs = [self.signal(t) for t in outputs]
 
@@ -168,8 +176,8 @@ class _Follower(Tracer):
 class _BackwardFollower(BackwardCalls):
     """Also stops where numbers leave torch."""
 
-    def __init__(self, calls: list[Any], watch: Watch) -> None:
-        super().__init__(calls)
+    def __init__(self, calls: list[Any], number: int, watch: Watch) -> None:
+        super().__init__(calls, number)
         self._owners = watch
 
     def __torch_function__(
@@ -177,6 +185,9 @@ class _BackwardFollower(BackwardCalls):
     ) -> Any:
         _stop_leaving(self._owners, func, args)
         return super().__torch_function__(func, types, args, kwargs)
+
+    def _stale(self, func: Any) -> None:
+        """The watch finds it, with its place."""
 
 
 def _stop_leaving(watch: Watch, func: Any, args: Any) -> None:
@@ -238,8 +249,8 @@ def trace(
         return made
 
     alias = each(fake_rows, batch)
-    mark(alias)
     follower = _Follower(records, watch, layers)
+    mark(alias, follower.number)
     with (
         layers.followed(),
         _plain_operations(),
@@ -254,7 +265,7 @@ def trace(
         check_losses(losses, records)
         there, heard = len(watch.told), list[Any]()
         if back and follower.meetings and losses.requires_grad:
-            with _BackwardFollower(heard, watch), value_free():
+            with _BackwardFollower(heard, follower.number, watch), value_free():
                 backward_to(ANCHOR, losses)
     return Trace(
         records,
@@ -267,4 +278,5 @@ def trace(
         follower.calls,
         heard,
         watch.coins,
+        watch.out_of_sight(),
     )

@@ -26,6 +26,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from steppe.clipping.tracing import ANY_PASS, is_marked, made_in_another
 from steppe.isolation.numbers import Told, kept, numbers_in, shape_of
 from steppe.isolation.owners import FREE, MIXED, TYPE, everywhere, squeezed
 from steppe.isolation.where import line_of_user
@@ -157,6 +158,7 @@ class Watch(TorchDispatchMode):
         told: the operations on records, and those on random numbers, in order, with what they were
             told: it must not depend on how many records there are.
         coins: whether Python read a random number.
+        marks: the number of the tracer that marks what is made from records.
     """
 
     passes = 0
@@ -178,6 +180,7 @@ class Watch(TorchDispatchMode):
         self.reads: list[Finding] = []
         self._before: list[tuple[Tensor, Tensor]] = []
         self.coins = False
+        self.marks = ANY_PASS
         self._rules, self._fake, self._layer = rules, fake, layer
         self._seed, self._draws = seed, 0
         # Storages that were made in this pass, with all tensors that look at each.
@@ -270,6 +273,8 @@ class Watch(TorchDispatchMode):
                 # Made where this watch was not on, as in another thread.
                 finding = self.note("no rule", func, "a tensor made out of sight")
                 self.own(tensor, everywhere(tensor.ndim, MIXED), finding)
+            elif made_in_another(tensor, self.marks) and not hasattr(tensor, _OWNED):
+                self.note("carries", func, "a tensor of an earlier pass")
         if not any(hasattr(tensor, _OWNED) for tensor in tensors):
             return self._run_free(func, given, tensors, args, kwargs)
         packet = func.overloadpacket
@@ -389,6 +394,15 @@ class Watch(TorchDispatchMode):
             raise NotIsolated(finding)
         self.findings.pop()
         self.reads.append(finding)
+
+    def out_of_sight(self) -> list[weakref.ref[Tensor]]:
+        """What was made from records and bears no mark, by which a later pass would know it."""
+        seen = (ref for _, made in self._born.values() for ref in made)
+        return [
+            ref
+            for ref in seen
+            if (one := ref()) is not None and hasattr(one, _OWNED) and not is_marked(one)
+        ]
 
     # Results
 

@@ -18,7 +18,7 @@ from steppe._global_seeds import seed_everything
 from steppe._text import first_line
 from steppe.clipping.batches import count, each, tensors_in
 from steppe.clipping.captured import Found
-from steppe.clipping.contact import Layouts
+from steppe.clipping.contact import Layouts, checkpointed
 from steppe.clipping.engine import ClippedSum
 from steppe.clipping.flat import Flat
 from steppe.clipping.kernels import Kernels
@@ -28,7 +28,6 @@ from steppe.clipping.slots import NOBODY, wide, wide_dtype
 from steppe.clipping.tracing import Path, Tracer, mark
 from steppe.clipping.value_free import value_free
 from steppe.errors import IsolationError, SteppeError, UnsupportedModelError
-from steppe.isolation.refusals import checkpointed
 
 # float32 gradients of the same graph by two routes; a wrong rule is wrong by far more.
 _TOLERANCE = 2e-3
@@ -213,10 +212,11 @@ def _by_autograd(
     norms = factors.new_zeros(len(leaves), len(factors), dtype=torch.float64)
     total = [torch.zeros_like(leaf, dtype=wide_dtype(leaf)) for leaf in leaves]
     alias = each(torch.clone, batch)
-    mark(alias)
+    tracer = Tracer(len(factors), RULES, capture=False)
+    mark(alias, tracer.number)
     seed_everything(seed)
     with unchanged(subject.model), torch.enable_grad():
-        with Tracer(len(factors), RULES, capture=False), value_free():
+        with tracer, value_free():
             losses = subject.objective(alias)
         if not losses.requires_grad:
             raise UnsupportedModelError(

@@ -103,8 +103,8 @@ def look(subject: Subject, batch: Any, seed: int, modules: bool = False) -> Sigh
 
     records = count(batch)
     alias = each(torch.clone, batch)  # the model may change its input in place
-    mark(alias)
     tracer = Tracer(records, RULES, watch=watch)
+    mark(alias, tracer.number)
     handles = (
         register_module_forward_pre_hook(before_module),
         register_module_forward_hook(after_module),

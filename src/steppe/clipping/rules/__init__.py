@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from steppe.clipping.rules.attention import multi_head_attention_forward
 from steppe.clipping.rules.bare import addition, joining
+from steppe.clipping.rules.checks import gaussian_nll_loss
 from steppe.clipping.rules.convolution import convolution, transposed_convolution
 from steppe.clipping.rules.embedding import embedding, embedding_bag
 from steppe.clipping.rules.fallback import Fallback
@@ -58,4 +59,5 @@ RULES = Rules(
     rewrites={
         F.multi_head_attention_forward: multi_head_attention_forward,
     },
+    unchecked={F.gaussian_nll_loss: gaussian_nll_loss},
 )
