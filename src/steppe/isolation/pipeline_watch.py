@@ -18,6 +18,8 @@ from steppe.isolation.watch import LEAVING, Finding, NotIsolated, Watch
 class RecordsWatch(Watch):
     """Also knows whose value Python read, and which operations ran on records."""
 
+    together = False  # every record comes in tensors of its own
+
     def __init__(self, records: int, fake: FakeTensorMode | None) -> None:
         super().__init__(records, rule_of, fake, lambda: None)
         self.way: set[tuple[Any, ...]] = set()

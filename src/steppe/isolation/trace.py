@@ -25,6 +25,7 @@ from steppe.clipping.rules import RULES
 from steppe.clipping.rules.fallback import out_of_place
 from steppe.clipping.tracing import BackwardCalls, Path, Tracer, mark, path_of
 from steppe.clipping.value_free import value_free
+from steppe.isolation.chance import Chance, Draw
 from steppe.isolation.numbers import Told
 from steppe.isolation.owners import on_axis
 from steppe.isolation.rules import rule_of
@@ -78,6 +79,7 @@ class Trace:
         calls: the functions of torch that model and loss called on records, in order.
         heard: those that hooks and autograd functions called on the way back.
         coins: whether Python read a random number.
+        draws: see `Watch`.
     """
 
     records: int
@@ -90,6 +92,7 @@ class Trace:
     calls: list[Any]
     heard: list[Any]
     coins: bool
+    draws: list[Draw]
 
     @property
     def path(self) -> Path:
@@ -213,6 +216,7 @@ def trace(
     records: int,
     back: bool = True,
     seed: int = 0,
+    chance: Chance | None = None,
 ) -> Trace:
     """Follow one pass on fake tensors of the form of a batch.
 
@@ -223,13 +227,14 @@ def trace(
         records: how many it has.
         back: whether to follow the backward pass too.
         seed: of random numbers.
+        chance: whose they are, where that is known.
 
     Raises:
         NotIsolated: the pass read a value that depends on records.
     """
     layers = Layers(model)
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    watch = Watch(records, rule_of, fake, lambda: layers.now, seed)
+    watch = Watch(records, rule_of, fake, lambda: layers.now, seed, chance)
 
     def fake_rows(tensor: Tensor) -> Tensor:
         with fake:
@@ -267,4 +272,5 @@ def trace(
         follower.calls,
         heard,
         watch.coins,
+        watch.draws,
     )
