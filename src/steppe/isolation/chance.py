@@ -76,9 +76,7 @@ class Chance:
         return whose.view([-1 if i == axis else 1 for i in range(axes)])
 
 
-def compared(
-    few: Sequence[Draw], many: Sequence[Draw], records: int, others: int
-) -> Chance | None:
+def compared(few: Sequence[Draw], many: Sequence[Draw], records: int, others: int) -> Chance | None:
     """Which draws grow, from two passes; None where the passes do not draw alike."""
     if [draw.operation for draw in few] != [draw.operation for draw in many]:
         return None

@@ -88,7 +88,10 @@ def kept(value: Tensor) -> Tensor:
 
 def shape_of(tensor: Tensor, owners: Tensor | None) -> tuple[Any, frozenset[int] | None]:
     """The shape of an output, and the axes on which records differ."""
-    if owners is None or bool((owners == MIXED).any()) or bool((owners == FREE).all()):
+    if owners is None:
+        return tuple(tensor.shape), None
+    highest = int(owners.max()) if owners.numel() else FREE
+    if highest in (FREE, MIXED):
         return tuple(tensor.shape), None
     return tuple(tensor.shape), record_axes(owners)
 

@@ -10,9 +10,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from steppe.isolation.operators import LEAVING
 from steppe.isolation.owners import MIXED, join, joined
 from steppe.isolation.rules import rule_of
-from steppe.isolation.watch import LEAVING, Finding, NotIsolated, Watch
+from steppe.isolation.watch import Finding, NotIsolated, Watch
 
 
 class RecordsWatch(Watch):

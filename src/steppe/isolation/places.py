@@ -19,6 +19,7 @@ def alike(one: Tensor, other: Tensor) -> Tensor:
     if not (one.is_floating_point() or one.is_complex()):
         return one == other
     relative = max(1e-4, 4 * torch.finfo(one.dtype).eps)
+    one, other = one.detach(), other.detach()
     size = other.abs().nan_to_num(0, 0, 0).amax() if other.numel() else 0.0
     # What is rounded in half precision may also cancel.
     absolute = max(1e-12, float(size) * (relative if relative > 1e-4 else 0.0))
@@ -61,9 +62,9 @@ def even(owners: Tensor, records: int) -> bool:
         >>> even(torch.tensor([[0, FREE], [FREE, 1]]), 2)
         False
     """
-    if owners.numel() == records and sorted(owners.flatten().tolist()) == list(range(records)):
-        if max(owners.shape) == records:
-            return True
+    line = owners.numel() == records == max(owners.shape, default=0)
+    if line and sorted(owners.flatten().tolist()) == list(range(records)):
+        return True
     one = torch.arange(records, dtype=owners.dtype, device="cpu")
     own = owners.unsqueeze(0) == one.view((-1,) + (1,) * owners.ndim)
     if bool((owners == MIXED).any()) or not bool(own.any()):

@@ -27,9 +27,10 @@ from steppe.clipping.tracing import BackwardCalls, Path, Tracer, mark, path_of
 from steppe.clipping.value_free import value_free
 from steppe.isolation.chance import Chance, Draw
 from steppe.isolation.numbers import Told
+from steppe.isolation.operators import LEAVING
 from steppe.isolation.owners import on_axis
 from steppe.isolation.rules import rule_of
-from steppe.isolation.watch import LEAVING, Finding, NotIsolated, Owned, Watch
+from steppe.isolation.watch import Finding, NotIsolated, Owned, Watch
 from steppe.isolation.where import Layers
 
 Objective = Callable[[Any], Tensor]

@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from steppe.isolation.chance import Chance, Draw, filled
 from steppe.isolation.numbers import INDICES, Constant, Told, kept, numbers_in, shape_of
+from steppe.isolation.operators import EMPTY, LIKE, MOVING, OVER, QUESTIONS
 from steppe.isolation.owners import FREE, MIXED, TYPE, everywhere, squeezed
 from steppe.isolation.places import along, even, holds_records, same_for_all
 from steppe.isolation.where import line_of_user
@@ -124,6 +125,10 @@ class Call:
     def is_known(self, index: Tensor) -> bool:
         """Whether numbers of rows come from no record and from no chance."""
         return self.is_free(index) and not hasattr(index, _RANDOM)
+
+    def is_settled(self, index: Tensor) -> bool:
+        """Whether it is known that an index comes from no record, and from no record's chance."""
+        return self.is_free(index) and self.watch.is_settled(index)
 
     def tensors(self) -> Iterator[Tensor]:
         """All arguments that are tensors, those in lists included."""
@@ -245,8 +250,7 @@ class Watch(TorchDispatchMode):
     def require_same_for_all(self, func: Any, value: Tensor, owners: Tensor) -> None:
         """Note a constant that gives records other numbers by their place among the others."""
         # Random numbers may differ until it is known which of them belong to records.
-        unknown = hasattr(value, _RANDOM) and self._chance is None
-        if value.numel() <= 1 or unknown or hasattr(value, _OWNED):
+        if value.numel() <= 1 or not self.is_settled(value) or hasattr(value, _OWNED):
             return
         if not same_for_all(value, owners, self.records):
             self.note("place", func, "numbers that differ from record to record")
@@ -255,6 +259,10 @@ class Watch(TorchDispatchMode):
         """Note numbers of places, such as indices, that differ from record to record."""
         if not same_for_all(places, owners, self.records):
             self.note("place", func, "places that differ from record to record")
+
+    def is_settled(self, value: Tensor) -> bool:
+        """Whether it is known of random numbers that they belong to no record."""
+        return not hasattr(value, _RANDOM) or self._chance is not None
 
     # Running
 
@@ -270,7 +278,7 @@ class Watch(TorchDispatchMode):
             return self._followed(func, args, kwargs or {})
 
     def _followed(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        if func in _QUESTIONS:
+        if func in QUESTIONS:
             return func(*args, **kwargs)
         given = _by_name(func, args, kwargs)
         tensors = list(_tensors(given.values()))
@@ -279,7 +287,7 @@ class Watch(TorchDispatchMode):
                 # Made where this watch was not on, as in another thread.
                 finding = self.note("no rule", func, "a tensor made out of sight")
                 self.own(tensor, everywhere(tensor.ndim, MIXED), finding)
-        if func.overloadpacket in _LIKE:
+        if func.overloadpacket in LIKE:
             return self._run_like(func, given, tensors, args, kwargs)
         if not any(hasattr(tensor, _OWNED) for tensor in tensors):
             return self._run_free(func, given, tensors, args, kwargs)
@@ -341,7 +349,7 @@ class Watch(TorchDispatchMode):
                 self._require_own(func, given[name], "")
         constants = self._constants(func, given) if random else ()
         outputs = tensors[0] if large else func(*args, **kwargs)
-        if func.overloadpacket in _EMPTY and self._fake is not None:
+        if func.overloadpacket in EMPTY and self._fake is not None:
             outputs.zero_()  # what lies in memory by accident is not compared
         made = list(_tensors((outputs,)))
         for tensor in made:
@@ -497,7 +505,7 @@ class Watch(TorchDispatchMode):
         if owners.numel() < self.records:
             whose = owners.flatten().tolist()
             some = any(FREE < owner < MIXED for owner in whose)
-            return some and call.func.overloadpacket not in _MOVING
+            return some and call.func.overloadpacket not in MOVING
         return not even(owners, self.records)
 
     def by_place(self, func: Any) -> Finding:
@@ -579,7 +587,7 @@ class Watch(TorchDispatchMode):
 
     def _constants(self, func: Any, given: dict[str, Any]) -> tuple[Constant, ...]:
         """The constants that an operation is about to use."""
-        over = _written(func) if func.overloadpacket in _OVER else ()
+        over = _written(func) if func.overloadpacket in OVER else ()
         found = []
         for name, value in given.items():
             if name in over:
@@ -686,62 +694,5 @@ def _written(func: Any) -> tuple[str, ...]:
     return names
 
 
-_aten = torch.ops.aten
-# Methods of a tensor by which numbers leave torch, or come back as those of another tensor.
-LEAVING = frozenset(
-    (
-        "numpy",
-        "tolist",
-        "data_ptr",
-        "storage",
-        "untyped_storage",
-        "_typed_storage",
-        "__array__",
-        "__deepcopy__",
-        "__dlpack__",
-        "__reduce_ex__",
-        "__repr__",
-        "__format__",
-    )
-)
 # What users call it.
 _SAID = {"aten._local_scalar_dense": "item(), bool() or float()", "tensor": "a tensor"}
-# About the form of a tensor, not its numbers.
-_QUESTIONS = frozenset((torch.ops.prim.device.default,))
-# Of their tensors only the form counts.
-_LIKE = frozenset(
-    (
-        _aten.zeros_like,
-        _aten.ones_like,
-        _aten.empty_like,
-        _aten.full_like,
-        _aten.rand_like,
-        _aten.randn_like,
-        _aten.randint_like,
-        _aten.new_empty,
-        _aten.new_zeros,
-        _aten.new_ones,
-        _aten.new_full,
-        _aten.new_empty_strided,
-    )
-)
-# What they write to is written over, whatever was there.
-_OVER = frozenset(
-    getattr(_aten, name)
-    for name in (
-        "copy_ fill_ zero_ normal_ uniform_ exponential_ random_ bernoulli_ log_normal_ geometric_ "
-        "cauchy_"
-    ).split()
-)
-# Numbers of nobody that only go elsewhere; a record alone may be looked at.
-_MOVING = frozenset(
-    getattr(_aten, name)
-    for name in (
-        "view _unsafe_view reshape unsqueeze squeeze _reshape_alias expand permute transpose t "
-        "slice select split split_with_sizes unsafe_split unsafe_split_with_sizes chunk unbind "
-        "unsafe_chunk narrow diagonal unfold detach alias as_strided copy_ squeeze_ unsqueeze_ t_ "
-        "transpose_ clone _to_copy index index_select gather constant_pad_nd select_backward "
-        "slice_backward diagonal_backward fill_ zero_"
-    ).split()
-)
-_EMPTY = frozenset((_aten.empty, _aten.empty_like, _aten.new_empty, _aten.empty_strided))

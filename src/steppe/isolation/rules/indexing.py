@@ -202,7 +202,7 @@ def scattered(call: Call) -> list[Tensor]:
         whole[place] = written
         written = whole
     made = join([call.owners(tensor), written])
-    if call.is_free(index) and tensor.ndim:
+    if call.is_settled(index) and tensor.ndim:
         there = torch.zeros(tensor.shape, dtype=torch.bool, device="cpu")
         _require_same_writes(call, tensor, there.scatter(dim, index.to("cpu"), True), made)
         if isinstance(source, Tensor) and call.is_free(source):
@@ -221,7 +221,7 @@ def added_along(call: Call) -> list[Tensor]:
     if isinstance(source, Tensor):
         parts.append(joined_over(aligned(call.owners(source), tensor.ndim), [dim]))
     made = join([call.owners(tensor), *parts])
-    if call.is_free(index):
+    if call.is_settled(index):
         there = torch.zeros(tensor.shape[dim], dtype=torch.bool, device="cpu")
         there[index.to("cpu").flatten()] = True
         _require_same_writes(call, tensor, spread(there, [dim], tensor.ndim), made)
