@@ -7,6 +7,7 @@ or move rows on the way, so that a proof from the operations need not take them.
 from __future__ import annotations
 
 from cases_that_do_not_but_look import CASES as BUT_LOOK
+from cases_that_do_not_by_chance import CASES as BY_CHANCE
 from cases_that_do_not_in_backward import CASES as IN_BACKWARD
 from cases_that_do_not_in_data import CASES as IN_DATA
 from cases_that_do_not_in_layers import CASES as IN_LAYERS
@@ -23,5 +24,6 @@ HONEST = (
     *IN_LOSSES,
     *IN_BACKWARD,
     *IN_DATA,
+    *BY_CHANCE,
 )
 HONEST_BY_VALUE = BUT_LOOK

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cases_that_mix_by_chance import CASES as BY_CHANCE
+from cases_that_mix_by_place import CASES as BY_PLACE
 from cases_that_mix_in_backward import CASES as IN_BACKWARD
 from cases_that_mix_in_data import CASES as IN_DATA
 from cases_that_mix_in_forward import CASES as IN_FORWARD
@@ -20,4 +22,6 @@ MIXING = (
     *IN_SOME_VALUES,
     *IN_SOME_SIZES,
     *IN_DATA,
+    *BY_CHANCE,
+    *BY_PLACE,
 )

@@ -14,6 +14,7 @@ import pytest
 import torch
 from cases_that_do_not import HONEST, HONEST_BY_VALUE
 from cases_that_mix import MIXING
+from cases_that_mix_by_chance import CASES as BY_CHANCE
 from isolation_case import KINDS, Honest, Mixing, batch_of, difference, like, records_of
 from isolation_truth import (
     ROUNDING,
@@ -29,6 +30,7 @@ from steppe._global_seeds import global_seeds_kept
 _VISIBLE = 1e-2
 # Beyond the trials: they take no words that no record has, and no other number of random records.
 _BEYOND = {"words cut in the table", "drop path by how many stay"}
+_BEYOND |= {case.name for case in BY_CHANCE}
 _EVERY = [*MIXING, *HONEST, *HONEST_BY_VALUE]
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from steppe.isolation.owners import FREE, MIXED
+from steppe.isolation.places import alike, record_axes
 
 # Arguments that say sizes and places along axes: those may grow with the number of records.
 _SIZES_TEXT = """
@@ -22,8 +23,29 @@ _SIZES_TEXT = """
     repeats start end length N stride storage_offset groups
 """
 _SIZES = frozenset(_SIZES_TEXT.split())
-_INDICES = frozenset(("index", "indices", "offsets"))
+INDICES = frozenset(("index", "indices", "offsets"))
 _SMALL = 4096
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A tensor that an operation was given and that is made from no record.
+
+    Attributes:
+        name: of the argument.
+        number: among the tensors of that argument.
+        shape: of the tensor.
+        value: as it was then; None for random numbers of which it is not known whose they are.
+        random: whether chance is in it.
+        by_record: whether it holds places along an axis on which records lie.
+    """
+
+    name: str
+    number: int
+    shape: tuple[int, ...]
+    value: Tensor | None
+    random: bool
+    by_record: bool
 
 
 @dataclass(frozen=True)
@@ -33,17 +55,15 @@ class Told:
     Attributes:
         operation: without its overload.
         numbers: by the argument's name.
-        constants: tensors made from no record in this pass, by the argument's name.
+        constants: tensors made from no record.
         shapes: of the outputs, each with the axes on which records differ; None where that is not
             to be compared.
-        drawn: the shapes of its random numbers, where nothing else went in.
     """
 
     operation: Any
     numbers: tuple[tuple[str, Any], ...]
-    constants: tuple[tuple[str, Tensor], ...]
+    constants: tuple[Constant, ...]
     shapes: tuple[tuple[tuple[int, ...], frozenset[int] | None], ...]
-    drawn: tuple[tuple[int, ...], ...] = ()
 
     @property
     def name(self) -> str:
@@ -68,9 +88,12 @@ def kept(value: Tensor) -> Tensor:
 
 def shape_of(tensor: Tensor, owners: Tensor | None) -> tuple[Any, frozenset[int] | None]:
     """The shape of an output, and the axes on which records differ."""
-    if owners is None or bool(((owners == MIXED) | (owners == FREE)).any()):
+    if owners is None:
         return tuple(tensor.shape), None
-    return tuple(tensor.shape), frozenset(i for i, size in enumerate(owners.shape) if size > 1)
+    highest = int(owners.max()) if owners.numel() else FREE
+    if highest in (FREE, MIXED):
+        return tuple(tensor.shape), None
+    return tuple(tensor.shape), record_axes(owners)
 
 
 def difference(one: Told, other: Told, records: int, others: int) -> str | None:
@@ -95,15 +118,8 @@ def difference(one: Told, other: Told, records: int, others: int) -> str | None:
         )
         if not same:
             return f"a number in {one.name}"
-    if _grown(one.drawn, other.drawn) > _grown(*([s for s, _ in t.shapes] for t in (one, other))):
-        return f"random numbers of several records, put together by {one.name}"
-    if len(one.constants) != len(other.constants):
+    if not _same_constants(one, other, records, others):
         return f"a constant in {one.name}"
-    for (name, mine), (_, theirs) in zip(one.constants, other.constants, strict=True):
-        if alone and name in _INDICES:
-            continue
-        if not _same_constant(mine, theirs, records, others, name in _INDICES):
-            return f"a constant in {one.name}"
     for (shape, axes), (then, _) in zip(one.shapes, other.shapes, strict=False):
         if axes is None or alone:
             continue
@@ -115,18 +131,46 @@ def difference(one: Told, other: Told, records: int, others: int) -> str | None:
     return None
 
 
-def _grown(shapes: Any, then: Any) -> int:
-    """Along how many axes a tensor grows with the number of records, at the most."""
-    pairs = zip(shapes, then, strict=False)
-    return max((sum(a != b for a, b in zip(*pair, strict=False)) for pair in pairs), default=0)
-
-
 def _close(one: Any, other: Any) -> bool:
     """Up to the rounding of constants that were computed for another number of rows."""
     if isinstance(one, float) or isinstance(other, float):
         one, other = float(one), float(other)
         return math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-12) or one != one
     return type(one) is type(other) and one == other
+
+
+def _same_constants(one: Told, other: Told, records: int, others: int) -> bool:
+    theirs = {(constant.name, constant.number): constant for constant in other.constants}
+    for mine in one.constants:
+        then = theirs.pop((mine.name, mine.number), None)
+        if then is None or mine.random != then.random:
+            return False
+        if mine.value is None or (then.value is None and mine.shape == then.shape):
+            continue  # random numbers of one form for all batches
+        if 1 in (records, others) and mine.by_record:
+            continue
+        value = mine.value if then.value is None else then.value
+        if then.value is None:
+            if not _grows_alike(mine.value, then.shape, records, others):
+                return False
+        elif mine.shape == then.shape and mine.value.data_ptr() == value.data_ptr():
+            continue  # a weight or a buffer
+        elif not _same_constant(mine.value, value, records, others, mine.by_record):
+            return False
+    # Random numbers of records are no constants once it is known whose they are.
+    return all(constant.random for constant in theirs.values())
+
+
+def _grows_alike(value: Tensor, shape: tuple[int, ...], records: int, others: int) -> bool:
+    """Whether random numbers that all records share are the same for each, where they grow."""
+    if value.ndim != len(shape):
+        return False
+    for axis, (a, b) in enumerate(zip(value.shape, shape, strict=True)):
+        if a != b:
+            rows = [_first_row(value, axis, records, inner, False) for inner in (False, True)]
+            if a * others != b * records or all(row is None for row in rows):
+                return False
+    return True
 
 
 def _same_constant(one: Tensor, other: Tensor, records: int, others: int, index: bool) -> bool:
@@ -148,9 +192,7 @@ def _same_constant(one: Tensor, other: Tensor, records: int, others: int, index:
                 break
         else:
             return False
-    if mine.is_floating_point() or mine.is_complex():
-        return bool(torch.isclose(mine, theirs, rtol=1e-4, atol=1e-12, equal_nan=True).all())
-    same = mine == theirs
+    same = alike(mine, theirs)
     if index:
         same = same | (mine * others == theirs * records)
     return bool(same.all())
@@ -167,6 +209,6 @@ def _first_row(value: Tensor, axis: int, records: int, inner: bool, index: bool)
         if not bool((step == step[:1]).all()):
             return None
         return torch.stack([split[0], step[0]], axis)
-    if not bool(((split == split[:1]) | (split != split)).all()):
+    if not bool(alike(split, split[:1]).all()):
         return None
     return split[0].unsqueeze(axis) if not index else torch.stack([split[0]] * 2, axis)

@@ -10,13 +10,16 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from steppe.isolation.operators import LEAVING
 from steppe.isolation.owners import MIXED, join, joined
 from steppe.isolation.rules import rule_of
-from steppe.isolation.watch import LEAVING, Finding, NotIsolated, Watch
+from steppe.isolation.watch import Finding, NotIsolated, Watch
 
 
 class RecordsWatch(Watch):
     """Also knows whose value Python read, and which operations ran on records."""
+
+    together = False  # every record comes in tensors of its own
 
     def __init__(self, records: int, fake: FakeTensorMode | None) -> None:
         super().__init__(records, rule_of, fake, lambda: None)

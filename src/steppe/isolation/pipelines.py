@@ -205,9 +205,10 @@ def _numbers(told: Told) -> tuple[Any, ...]:
     one = getattr(told.operation, told.operation.overloads()[0])
     kinds = (float, int) if torch.Tag.pointwise in one.tags else (float,)
     found = [float(v) for _, values in told.numbers for v in values if type(v) in kinds]
-    for _, constant in told.constants:
-        if constant.is_floating_point():
-            found += [float(constant.amin()), float(constant.amax())]
+    for constant in told.constants:
+        value = constant.value
+        if value is not None and value.is_floating_point():
+            found += [float(value.amin()), float(value.amax())]
     return (told.operation, *found)
 
 

@@ -15,7 +15,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,9 @@ from steppe.clipping.contact import Layouts
 from steppe.clipping.layout import Layout
 from steppe.clipping.physical import CEILING
 from steppe.clipping.tracing import Path
-from steppe.errors import SteppeError
+from steppe.errors import IsolationError, SteppeError
 from steppe.isolation import refusals
+from steppe.isolation.chance import Chance, compared
 from steppe.isolation.numbers import Told, difference
 from steppe.isolation.owners import FREE, TYPE
 from steppe.isolation.trace import Meeting, Signal, Trace, trace
@@ -86,8 +87,10 @@ def prove(
     """
     with global_seeds_kept(), _attributes_kept(model), _weights_apart(model):
 
-        def follow(records: int, seed: int = 0, back: bool = True) -> Trace:
-            found = _traced(model, objective, example, records, seed, back)
+        def follow(
+            records: int, seed: int = 0, back: bool = True, chance: Chance | None = None
+        ) -> Trace:
+            found = _traced(model, objective, example, records, seed, back, chance)
             _require_isolated(found)
             return found
 
@@ -105,6 +108,7 @@ def prove(
         else:  # torch's own layers keep nothing, and ask for no number of records but one
             usual, sizes = first, [1]
         second = follow(more)
+        usual = _with_chance(follow, usual, second)
         _require_same(usual, second)
         paths = {found.path for found in (first, usual, second)}
         if not draws:
@@ -139,11 +143,12 @@ def _traced(
     records: int,
     seed: int,
     back: bool,
+    chance: Chance | None,
 ) -> Trace:
     batch = each(lambda t: t.new_empty((records, *t.shape[1:])), example)
     seed_everything(seed)
     try:
-        return trace(model, objective, batch, records, back, seed)
+        return trace(model, objective, batch, records, back, seed, chance)
     except NotIsolated as stop:
         raise refusals.stopped(stop.finding) from None
     except SteppeError:
@@ -191,6 +196,21 @@ def _require_own(losses: Signal, records: int, layer: str | None) -> None:
         raise refusals.others_losses()
 
 
+def _with_chance(follow: Callable[..., Trace], few: Trace, many: Trace, seed: int = 0) -> Trace:
+    """The pass of few records once more, now that it can be told whose random numbers are drawn."""
+    if not any(draw.free for draw in few.draws):
+        return few
+    chance = compared(few.draws, many.draws, few.records, many.records)
+    if chance is None:
+        raise refusals.number_decides("which random numbers are drawn")
+    try:
+        return follow(few.records, seed, chance=chance)
+    except IsolationError:
+        if not chance.in_doubt:
+            raise
+    return follow(few.records, seed, chance=replace(chance, interleaved=True))
+
+
 def _paths_by_chance(
     follow: Callable[..., Trace], more: int, first: Trace, known: set[Path]
 ) -> set[Path]:
@@ -198,7 +218,7 @@ def _paths_by_chance(
     found, idle = set(known), 0
     for seed in range(1, _TOSSES):
         few, many = follow(_RECORDS, seed), follow(more, seed)
-        _require_same(few, many)
+        _require_same(_with_chance(follow, few, many, seed), many)
         _require_same_layers(first, few)
         idle = idle + 1 if few.path in found else 0
         found.add(few.path)

@@ -38,6 +38,8 @@ def mixes(finding: Finding, layer: str | None) -> IsolationError:
     del layer
     if finding.kind == "no rule":
         return no_rule(finding)
+    if finding.kind == "place":
+        return place_decides(finding)
     if finding.kind == "carries":
         return keeps(finding)
     if finding.layer in (None, BACKWARD):
@@ -63,6 +65,8 @@ def mixes_gradients(finding: Finding, layer: str | None) -> IsolationError:
     """Records meet on the way back."""
     if finding.kind == "no rule":
         return no_rule(finding)
+    if finding.kind == "place":
+        return place_decides(finding)
     where = f" on the way back to {layer}" if layer else ""
     return IsolationError(
         f"gradient=mixes records in {_of(finding)}{where}: a record's gradient must not depend on "
@@ -110,10 +114,11 @@ def kept_unseen() -> IsolationError:
 
 
 def place_decides(finding: Finding) -> IsolationError:
-    """Numbers by the place of a record among the others."""
+    """Something follows the place of a record among the others."""
     return IsolationError(
-        f"{finding.place}: a record's loss must not depend on its place among the others, and is "
-        "made from numbers that differ from place to place; do not count positions in the batch."
+        f"{finding.place}: a record's loss must not depend on its place among the others, and here "
+        f"are {finding.detail or 'numbers that differ from record to record'}; treat all records "
+        "alike, and do not count positions in the batch."
     )
 
 

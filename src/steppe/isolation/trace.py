@@ -26,10 +26,12 @@ from steppe.clipping.rules import RULES
 from steppe.clipping.rules.fallback import out_of_place
 from steppe.clipping.tracing import BackwardCalls, Path, Tracer, mark, path_of
 from steppe.clipping.value_free import value_free
+from steppe.isolation.chance import Chance, Draw
 from steppe.isolation.numbers import Told
+from steppe.isolation.operators import LEAVING
 from steppe.isolation.owners import on_axis
 from steppe.isolation.rules import rule_of
-from steppe.isolation.watch import LEAVING, Finding, NotIsolated, Owned, Watch
+from steppe.isolation.watch import Finding, NotIsolated, Owned, Watch
 from steppe.isolation.where import Layers
 
 Objective = Callable[[Any], Tensor]
@@ -80,6 +82,7 @@ class Trace:
         heard: those that hooks and autograd functions called on the way back.
         coins: whether Python read a random number.
         unmarked: tensors made from records that no later pass would know as such.
+        draws: see `Watch`.
     """
 
     records: int
@@ -93,6 +96,7 @@ class Trace:
     heard: list[Any]
     coins: bool
     unmarked: list[weakref.ref[Tensor]]
+    draws: list[Draw]
 
     @property
     def path(self) -> Path:
@@ -224,6 +228,7 @@ def trace(
     records: int,
     back: bool = True,
     seed: int = 0,
+    chance: Chance | None = None,
 ) -> Trace:
     """Follow one pass on fake tensors of the form of a batch.
 
@@ -234,13 +239,14 @@ def trace(
         records: how many it has.
         back: whether to follow the backward pass too.
         seed: of random numbers.
+        chance: whose they are, where that is known.
 
     Raises:
         NotIsolated: the pass read a value that depends on records.
     """
     layers = Layers(model)
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    watch = Watch(records, rule_of, fake, lambda: layers.now, seed)
+    watch = Watch(records, rule_of, fake, lambda: layers.now, seed, chance)
 
     def fake_rows(tensor: Tensor) -> Tensor:
         with fake:
@@ -279,4 +285,5 @@ def trace(
         heard,
         watch.coins,
         watch.out_of_sight(),
+        watch.draws,
     )

@@ -19,21 +19,22 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import (
-    FakeTensor,
-    FakeTensorMode,
-    in_kernel_invocation_manager,
-)
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from steppe.clipping.tracing import ANY_PASS, is_marked, made_in_another
-from steppe.isolation.numbers import Told, kept, numbers_in, shape_of
+from steppe.isolation.chance import Chance, Draw, filled
+from steppe.isolation.forms import at_once
+from steppe.isolation.numbers import INDICES, Constant, Told, kept, numbers_in, shape_of
+from steppe.isolation.operators import EMPTY, LIKE, MOVING, OVER, QUESTIONS
 from steppe.isolation.owners import FREE, MIXED, TYPE, everywhere, squeezed
+from steppe.isolation.places import along, even, holds_records, same_for_all
 from steppe.isolation.where import line_of_user
 
 _OWNED = "_steppe_owned"
 _RANDOM = "_steppe_random"
 _LARGE = 2**16
+_FEW = 8  # up to so many records it is compared where each has its elements
 BACKWARD = "a hook or backward()"
 
 
@@ -127,6 +128,10 @@ class Call:
         """Whether numbers of rows come from no record and from no chance."""
         return self.is_free(index) and not hasattr(index, _RANDOM)
 
+    def is_settled(self, index: Tensor) -> bool:
+        """Whether it is known that an index comes from no record, and from no record's chance."""
+        return self.is_free(index) and self.watch.is_settled(index)
+
     def tensors(self) -> Iterator[Tensor]:
         """All arguments that are tensors, those in lists included."""
         return _tensors(self.given.values())
@@ -134,6 +139,15 @@ class Call:
     def require_same_for_all(self, value: Tensor, owners: Tensor) -> None:
         """Note a constant whose numbers differ from record to record: they say where it lies."""
         self.watch.require_same_for_all(self.func, value, owners)
+
+    def require_same_places(self, places: Tensor, owners: Tensor) -> None:
+        """Note places, such as indices or those written to, that differ from record to record."""
+        self.watch.require_same_places(self.func, places, owners)
+
+    def numbers_along(self, tensor: Tensor, axis: int) -> Tensor:
+        """What a place along an axis picks of a record: see `places.along`."""
+        owners = None if self.is_free(tensor) else self.owners(tensor)
+        return along(tensor, owners, axis)
 
     def note(self, kind: str, detail: str = "") -> Finding:
         """Write down a finding at this operation."""
@@ -152,6 +166,8 @@ class Watch(TorchDispatchMode):
         rules: operator without overload to rule.
         fake: runs what is made from records; None computes it for real.
         layer: which module is running.
+        seed: of random numbers.
+        chance: whose they are, where that is known.
 
     Attributes:
         findings: what keeps the pass from being proven; mixed tensors that nobody uses do not.
@@ -159,9 +175,11 @@ class Watch(TorchDispatchMode):
             told: it must not depend on how many records there are.
         coins: whether Python read a random number.
         marks: the number of the tracer that marks what is made from records.
+        draws: the operations that drew random numbers, in order.
     """
 
     passes = 0
+    together = True  # all records come in one tensor, so what is made of some has a place
 
     def __init__(
         self,
@@ -170,6 +188,7 @@ class Watch(TorchDispatchMode):
         fake: FakeTensorMode | None,
         layer: Callable[[], str | None],
         seed: int = 0,
+        chance: Chance | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         Watch.passes += 1
@@ -182,7 +201,8 @@ class Watch(TorchDispatchMode):
         self.coins = False
         self.marks = ANY_PASS
         self._rules, self._fake, self._layer = rules, fake, layer
-        self._seed, self._draws = seed, 0
+        self._seed, self._chance = seed, chance
+        self.draws: list[Draw] = []
         # Storages that were made in this pass, with all tensors that look at each.
         self._born: dict[int, tuple[Any, list[weakref.ref[Tensor]]]] = {}
         # By real memory and type: that memory, and a fake one for all tensors that look at it.
@@ -233,22 +253,20 @@ class Watch(TorchDispatchMode):
 
     def require_same_for_all(self, func: Any, value: Tensor, owners: Tensor) -> None:
         """Note a constant that gives records other numbers by their place among the others."""
-        if value.numel() <= 1 or hasattr(value, _RANDOM) or hasattr(value, _OWNED):
+        # Random numbers may differ until it is known which of them belong to records.
+        if value.numel() <= 1 or not self.is_settled(value) or hasattr(value, _OWNED):
             return
-        axes = max(value.ndim, owners.ndim)
-        mine = value.detach().reshape((1,) * (axes - value.ndim) + tuple(value.shape))
-        whose = owners.reshape((1,) * (axes - owners.ndim) + tuple(owners.shape))
-        apart = [axis for axis in range(axes) if whose.shape[axis] > 1]
-        if all(mine.shape[axis] == 1 for axis in apart):
-            return
-        sizes = [whose.shape[i] if i in apart else mine.shape[i] for i in range(axes)]
-        front = list(range(len(apart)))
-        rows = mine.expand(sizes).movedim(apart, front).flatten(0, len(apart) - 1)
-        of = whose.movedim(apart, front).flatten()
-        parts = [rows[of == record] for record in range(self.records)]
-        parts = [part for part in parts if len(part)]
-        if any(part.shape != parts[0].shape or not _alike(part, parts[0]) for part in parts):
+        if not same_for_all(value, owners, self.records):
             self.note("place", func, "numbers that differ from record to record")
+
+    def require_same_places(self, func: Any, places: Tensor, owners: Tensor) -> None:
+        """Note numbers of places, such as indices, that differ from record to record."""
+        if not same_for_all(places, owners, self.records):
+            self.note("place", func, "places that differ from record to record")
+
+    def is_settled(self, value: Tensor) -> bool:
+        """Whether it is known of random numbers that they belong to no record."""
+        return not hasattr(value, _RANDOM) or self._chance is not None
 
     # Running
 
@@ -264,7 +282,7 @@ class Watch(TorchDispatchMode):
             return self._followed(func, args, kwargs or {})
 
     def _followed(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        if func in _QUESTIONS:
+        if func in QUESTIONS:
             return func(*args, **kwargs)
         given = _by_name(func, args, kwargs)
         tensors = list(_tensors(given.values()))
@@ -275,11 +293,10 @@ class Watch(TorchDispatchMode):
                 self.own(tensor, everywhere(tensor.ndim, MIXED), finding)
             elif made_in_another(tensor, self.marks) and not hasattr(tensor, _OWNED):
                 self.note("carries", func, "a tensor of an earlier pass")
+        if func.overloadpacket in LIKE:
+            return self._run_like(func, given, tensors, args, kwargs)
         if not any(hasattr(tensor, _OWNED) for tensor in tensors):
             return self._run_free(func, given, tensors, args, kwargs)
-        packet = func.overloadpacket
-        if packet in _LIKE:
-            return self._run_free(func, given, tensors, *self._without_records(args, kwargs))
         if torch.Tag.data_dependent_output in func.tags:
             self._read(func)
         rule = self._rules(func)
@@ -293,12 +310,29 @@ class Watch(TorchDispatchMode):
                 raise NotIsolated(self.note("reads", func, "a shape that values decide")) from error
             raise
         call = Call(self, func, given, outputs)
+        constants = self._constants(func, given)
         if rule is None:
             self._assign(call, _like(outputs, None), self.note("no rule", func))
         else:
-            self._assign(call, rule(call), None)
-        self.told.append(self._told(func, given, outputs))
+            owners = rule(call)
+            if torch.Tag.nondeterministic_seeded in func.tags:
+                owners = self._drawn(func, tensors, outputs, owners)
+            self._assign(call, owners, None)
+        self.told.append(self._told(func, given, outputs, constants))
         return outputs
+
+    def _run_like(
+        self, func: Any, given: dict[str, Any], tensors: Sequence[Tensor], args: Any, kwargs: Any
+    ) -> Any:
+        """Of a tensor only the form counts, and what is drawn lies as its records do."""
+        told = {name: value for name, value in given.items() if not isinstance(value, Tensor)}
+        made = self._run_free(func, told, (), *self._without_records(args, kwargs))
+        if hasattr(made, _OWNED) and hasattr(tensors[0], _OWNED):
+            whose = self.owners(tensors[0])
+            known = not bool(((whose == MIXED) | (whose == FREE)).any())
+            if known and tuple(tensors[0].shape) == tuple(made.shape):
+                self.own(made, whose)
+        return made
 
     def _run_free(
         self, func: Any, given: dict[str, Any], tensors: Sequence[Tensor], args: Any, kwargs: Any
@@ -306,26 +340,61 @@ class Watch(TorchDispatchMode):
         """What no record is in is computed for real."""
         draws = torch.Tag.nondeterministic_seeded in func.tags
         shaken = any(hasattr(tensor, _RANDOM) for tensor in tensors)
-        random = draws or shaken
         if draws and self._fake is not None:
             # By its place among the draws, so that how many records there are moves no coin.
-            self._draws += 1
-            torch.manual_seed(1_000_003 * self._seed + self._draws)
+            torch.manual_seed(1_000_003 * self._seed + len(self.draws) + 1)
+        random = draws or shaken
         if random and torch.Tag.data_dependent_output in func.tags:
             self.coins = True
-        large = random and _written(func) and tensors[0].numel() > _LARGE
+        written = _written(func)
+        large = random and written and tensors[0].numel() > _LARGE
         # Large masks are filled in vain: nothing looks at random numbers but one by one.
-        for name in _written(func):
+        large = large and self._chance is None
+        for name in written:
             if isinstance(given.get(name), Tensor):
                 self._require_own(func, given[name], "")
+        constants = self._constants(func, given) if random else ()
         outputs = tensors[0] if large else func(*args, **kwargs)
-        for tensor in _tensors((outputs,)):
+        if func.overloadpacket in EMPTY and self._fake is not None:
+            outputs.zero_()  # what lies in memory by accident is not compared
+        made = list(_tensors((outputs,)))
+        for tensor in made:
             self._register(tensor, tensors)
             if random:
+                for other in self._looking_at(tensor) if written else ():
+                    setattr(other, _RANDOM, True)
                 setattr(tensor, _RANDOM, True)
-        if shaken and not _written(func):
-            self.told.append(self._told(func, given, outputs, tensors))
+        whose = self._drawn(func, tensors, outputs, [None] * len(made)) if draws else ()
+        for tensor, owners in zip(made, whose, strict=False):
+            if owners is not None:
+                origin = self.note("mixes", func) if bool((owners == MIXED).any()) else None
+                self._write(tensor, owners, origin) if written else self.own(tensor, owners, origin)
+        if random:
+            self.told.append(self._told(func, given, outputs, constants))
         return outputs
+
+    def _drawn(
+        self, func: Any, tensors: Sequence[Tensor], outputs: Any, owners: Any
+    ) -> list[Tensor | None]:
+        """Write down a draw, and give what no record owns to those that it was drawn for."""
+        made, whose = list(_tensors((outputs,))), list(_owners_in(owners))
+        free = any(of is None or bool((of == FREE).any()) for of in whose)
+        number = len(self.draws)
+        self.draws.append(
+            Draw(
+                func.overloadpacket,
+                tuple(tuple(tensor.shape) for tensor in made),
+                tuple(tuple(tensor.shape) for tensor in tensors),
+                free,
+            )
+        )
+        if self._chance is None:
+            return whose
+        found: list[Tensor | None] = []
+        for place, (tensor, of) in enumerate(zip(made, whose, strict=True)):
+            drawn = self._chance.owners(number, place, tensor.ndim, self.records)
+            found.append(drawn if of is None else filled(of, drawn))
+        return found
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an operation on records."""
@@ -343,7 +412,7 @@ class Watch(TorchDispatchMode):
             return value
 
         given, named = fake(args), {key: fake(value) for key, value in kwargs.items()}
-        made = _at_once(self._fake, func, given, named) if _only_form(func, named) else None
+        made = at_once(self._fake, func, given, named)
         if made is None:
             made = func(*given, **named)
 
@@ -424,6 +493,9 @@ class Watch(TorchDispatchMode):
             if of is None:
                 of = everywhere(tensor.ndim, MIXED)
             self._register(tensor, sources)
+            if self._has_place(call, of):
+                of = everywhere(tensor.ndim, MIXED)
+                origin = origin or self.by_place(call.func)
             self.own(tensor, of, self._origin(call, of, origin))
         for place, name in enumerate(written):
             target = call.given.get(name)
@@ -438,7 +510,27 @@ class Watch(TorchDispatchMode):
                 self.own(target, whose, self._origin(call, whose, origin))
                 continue
             self._require_own(call.func, target, "records")
-            self._write(target, whose, self._origin(call, whose, origin))
+            if self._has_place(call, whose):
+                whose = everywhere(target.ndim, MIXED)
+                origin = origin or self.by_place(call.func)
+            self._write(target, whose, self._origin(call, whose, origin), call.func)
+
+    def _has_place(self, call: Call, owners: Tensor) -> bool:
+        """Whether a result tells records apart by their place: it is computed from some of them
+        and not from others, or has their elements in other patterns."""
+        if not self.together or not 1 < self.records <= _FEW:
+            return False
+        if owners.numel() < self.records:
+            whose = owners.flatten().tolist()
+            some = any(FREE < owner < MIXED for owner in whose)
+            return some and call.func.overloadpacket not in MOVING
+        return not even(owners, self.records)
+
+    def by_place(self, func: Any) -> Finding:
+        """What mixes records because their places decide; no finding of the pass until used."""
+        found = self.note("place", func, "some records and not others")
+        self.findings.remove(found)
+        return found
 
     def _origin(self, call: Call, owners: Tensor, origin: Finding | None) -> Finding | None:
         if not bool((owners == MIXED).any()):
@@ -452,7 +544,9 @@ class Watch(TorchDispatchMode):
             if not isinstance(tensor, FakeTensor):
                 self._before.append((tensor.detach(), tensor.detach().clone()))
 
-    def _write(self, tensor: Tensor, owners: Tensor, origin: Finding | None) -> None:
+    def _write(
+        self, tensor: Tensor, owners: Tensor, origin: Finding | None, func: Any = None
+    ) -> None:
         """A tensor was changed in place, and so was every other that looks at its memory."""
         others = [
             other for other in self._looking_at(tensor) if other is not tensor and other.numel()
@@ -463,10 +557,24 @@ class Watch(TorchDispatchMode):
         memory = self.memory(tensor)
         for other in others:
             origin = origin or getattr(getattr(other, _OWNED, None), "origin", None)
+        before = [self.owners(other) for other in others]
         memory.as_strided(*_place(tensor)).copy_(owners.expand(tensor.shape))
         self.own(tensor, owners, origin)
-        for other in others:
-            self.own(other, squeezed(memory.as_strided(*_place(other))).contiguous(), origin)
+        places = None
+        if func is not None and self.together and 1 < self.records <= _FEW:
+            places = torch.zeros(memory.shape, dtype=torch.bool, device="cpu")
+            places.as_strided(*_place(tensor)).fill_(True)
+        for other, was in zip(others, before, strict=True):
+            now = squeezed(memory.as_strided(*_place(other))).contiguous()
+            self.own(other, now, origin)
+            if places is not None:
+                written = squeezed(places.as_strided(*_place(other)))
+                self._require_even_write(func, written, torch.where(was == FREE, now, was), now)
+
+    def _require_even_write(self, func: Any, written: Tensor, whose: Tensor, now: Tensor) -> None:
+        """Note a write to other places of one record than of another."""
+        if not same_for_all(written, whose, self.records) or not even(now, self.records):
+            self.note("place", func, "other places of one record than of another")
 
     def memory(self, tensor: Tensor) -> Tensor:
         """The owners of all the memory that a tensor looks at, as far as tensors look at it."""
@@ -495,65 +603,58 @@ class Watch(TorchDispatchMode):
         elif not any(_storage(source)._cdata == key for source in sources):
             self._born[key] = (storage, [weakref.ref(tensor)])
 
+    def _constants(self, func: Any, given: dict[str, Any]) -> tuple[Constant, ...]:
+        """The constants that an operation is about to use."""
+        over = _written(func) if func.overloadpacket in OVER else ()
+        found = []
+        for name, value in given.items():
+            if name in over:
+                continue
+            for number, tensor in enumerate(_tensors((value,))):
+                if hasattr(tensor, _OWNED) or not tensor.numel():
+                    continue
+                random = hasattr(tensor, _RANDOM)
+                value = None if random and self._chance is None else tensor
+                if value is not None and _storage(tensor)._cdata in self._born:
+                    value = kept(tensor)
+                found.append(
+                    Constant(
+                        name,
+                        number,
+                        tuple(tensor.shape),
+                        value,
+                        random,
+                        self._by_record(given, name, number),
+                    )
+                )
+        return tuple(found)
+
+    def _by_record(self, given: dict[str, Any], name: str, number: int) -> bool:
+        """Whether a constant is an index along an axis on which records lie."""
+        if name == "offsets":
+            return True
+        if name not in INDICES:
+            return False
+        target, axis = given.get("self"), given.get("dim")
+        if isinstance(given[name], (list, tuple)):
+            places = [i for i, index in enumerate(given[name]) if isinstance(index, Tensor)]
+            axis = places[number]
+        elif axis is None:
+            target, axis = given.get("weight", target), 0
+        if not isinstance(target, Tensor) or not target.ndim:
+            return False
+        owners = self.owners(target) if hasattr(target, _OWNED) else None
+        return holds_records(target, owners, axis % target.ndim)
+
     def _told(
-        self, func: Any, given: dict[str, Any], outputs: Any, drawn: Sequence[Tensor] = ()
+        self, func: Any, given: dict[str, Any], outputs: Any, constants: tuple[Constant, ...]
     ) -> Told:
         """What an operation was told, and the form of what came out."""
-        constants = []
-        for name, value in given.items():
-            for tensor in _tensors((value,)):
-                free = not hasattr(tensor, _OWNED) and not hasattr(tensor, _RANDOM)
-                if free and tensor.numel() and _storage(tensor)._cdata in self._born:
-                    constants.append((name, kept(tensor)))
         shapes = tuple(
             shape_of(tensor, getattr(getattr(tensor, _OWNED, None), "owners", None))
             for tensor in _tensors((outputs,))
         )
-        return Told(
-            func.overloadpacket,
-            tuple(numbers_in(given)),
-            tuple(constants),
-            shapes,
-            tuple(tuple(tensor.shape) for tensor in drawn if hasattr(tensor, _RANDOM)),
-        )
-
-
-def _only_form(func: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether shapes, types and strides of the result follow from those of the arguments alone, and
-    it lies where they lie."""
-    found = _FORM.get(func)
-    if found is None:
-        found = _FORM[func] = not _SPECIAL.intersection(func.tags)
-    return found and kwargs.get("device") is None
-
-
-def _at_once(fake: FakeTensorMode, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """The result on fake tensors by torch's kernel for forms, without what `FakeTensorMode` does
-    around it, which takes several times as long; None where it has to be asked after all."""
-    given = list(_tensors((*args, *kwargs.values())))
-    place = given[0].device
-    if any(getattr(t, "fake_mode", None) is not fake or t.device != place for t in given):
-        return None
-    with in_kernel_invocation_manager(fake):
-        try:
-            made = func(*args, **kwargs)
-        except Exception:  # what is wrong, the longer way says in words for users
-            return None
-        if any(tensor.device.type != "meta" for tensor in _tensors((made,))):
-            return None
-
-    def wrapped(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return value if isinstance(value, FakeTensor) else FakeTensor(fake, value, place)
-        if isinstance(value, (list, tuple)):
-            return type(value)([wrapped(item) for item in value])
-        return value
-
-    return wrapped(made)
-
-
-def _alike(one: Tensor, other: Tensor) -> bool:
-    return bool(((one == other) | ((one != one) & (other != other))).all())
+        return Told(func.overloadpacket, tuple(numbers_in(given)), constants, shapes)
 
 
 def _place(tensor: Tensor) -> tuple[Any, Any, int]:
@@ -611,11 +712,6 @@ def _written(func: Any) -> tuple[str, ...]:
     return names
 
 
-_aten = torch.ops.aten
-_FORM: dict[Any, bool] = {}
-_SPECIAL = frozenset(
-    (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view)
-)
 # Methods of a tensor by which numbers leave torch, or come back as those of another tensor.
 LEAVING = frozenset(
     (
@@ -635,22 +731,3 @@ LEAVING = frozenset(
 )
 # What users call it.
 _SAID = {"aten._local_scalar_dense": "item(), bool() or float()", "tensor": "a tensor"}
-# About the form of a tensor, not its numbers.
-_QUESTIONS = frozenset((torch.ops.prim.device.default,))
-# Of their tensors only the form counts.
-_LIKE = frozenset(
-    (
-        _aten.zeros_like,
-        _aten.ones_like,
-        _aten.empty_like,
-        _aten.full_like,
-        _aten.rand_like,
-        _aten.randn_like,
-        _aten.randint_like,
-        _aten.new_empty,
-        _aten.new_zeros,
-        _aten.new_ones,
-        _aten.new_full,
-        _aten.new_empty_strided,
-    )
-)

@@ -17,6 +17,9 @@ def attended(call: Call) -> list[Tensor]:
     parts += [
         joined_over(call.owners(call[name]), [ndim - 2, ndim - 1]) for name in ("key", "value")
     ]
+    for name in ("query", "key", "value"):
+        if call.is_free(call[name]):
+            call.require_same_for_all(call[name], joined_over(join(parts), [ndim - 2, ndim - 1]))
     mask = call["attn_mask"] if call["attn_mask"] is not None else call["attn_bias"]
     if isinstance(mask, Tensor):
         owners = aligned(call.owners(mask), ndim)

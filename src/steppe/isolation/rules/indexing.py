@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from steppe.isolation.owners import FREE, MIXED, TYPE, join, joined_over, squeezed
+from steppe.isolation.places import spread
 from steppe.isolation.rules.arguments import aligned, outputs_of, owned_tensors, packets
 from steppe.isolation.watch import Call
 
@@ -90,7 +91,13 @@ def picked(call: Call) -> list[Tensor]:
     made = torch.ops.aten.index(owners.expand(shape), _known_on_cpu(numbers.known))
     if (by_number := numbers.over(out.ndim)) is not None:
         made = join([made, by_number])
-    return [squeezed(made)]
+    made = squeezed(made)
+    for axis, index in enumerate(_known_on_cpu(numbers.known)):
+        if index is not None and axis not in numbers.unknown and made.numel() > 1:
+            places = call.numbers_along(tensor, axis)[index]
+            behind = out.ndim - numbers.start - numbers.ndim
+            call.require_same_places(places.reshape(tuple(places.shape) + (1,) * behind), made)
+    return [made]
 
 
 def put(call: Call) -> list[Tensor]:
@@ -111,7 +118,16 @@ def put(call: Call) -> list[Tensor]:
     if (by_number := numbers.over(places.ndim)) is not None:
         written = join([written, by_number])
     made = joined_into(base.expand(shape), places, written.expand(places.shape))
+    there = torch.zeros(made.shape, dtype=torch.bool, device="cpu")
+    there.view(-1)[places.flatten()] = True
+    _require_same_writes(call, tensor, there, made)
     return [squeezed(made)]
+
+
+def _require_same_writes(call: Call, tensor: Tensor, there: Tensor, made: Tensor) -> None:
+    """Every record must be written to at the same places."""
+    before = call.owners(tensor)
+    call.require_same_places(squeezed(there), squeezed(torch.where(before == FREE, made, before)))
 
 
 def _masked_put(call: Call, tensor: Tensor, indices: Sequence[Any], values: Tensor) -> Tensor:
@@ -136,8 +152,10 @@ def gathered(call: Call) -> list[Tensor]:
     dim = call["dim"] % tensor.ndim if tensor.ndim else 0
     owners = call.owners(tensor)
     if call.is_known(index):
-        made = torch.gather(owners.expand(tensor.shape), dim, index.to("cpu"))
-        return [squeezed(made)]
+        made = squeezed(torch.gather(owners.expand(tensor.shape), dim, index.to("cpu")))
+        if tensor.ndim and made.numel() > 1:
+            call.require_same_places(call.numbers_along(tensor, dim)[index.to("cpu")], made)
+        return [made]
     over = joined_over(owners, [dim])
     for axis, size in enumerate(index.shape):
         if over.shape[axis] > size:
@@ -151,8 +169,10 @@ def selected(call: Call) -> list[Tensor]:
     dim = call["dim"] % tensor.ndim
     owners = call.owners(tensor)
     if call.is_known(index):
-        made = torch.index_select(owners.expand(tensor.shape), dim, index.to("cpu"))
-        return [squeezed(made)]
+        made = squeezed(torch.index_select(owners.expand(tensor.shape), dim, index.to("cpu")))
+        places = call.numbers_along(tensor, dim)[index.to("cpu")]
+        call.require_same_places(spread(places.flatten(), [dim], tensor.ndim), made)
+        return [made]
     over = joined_over(owners, [dim])
     numbers = call.owners(index).reshape([-1 if i == dim else 1 for i in range(tensor.ndim)])
     return [join([over, numbers])]
@@ -181,7 +201,15 @@ def scattered(call: Call) -> list[Tensor]:
         place = tuple(slice(0, 1 if i == dim else index.shape[i]) for i in range(index.ndim))
         whole[place] = written
         written = whole
-    return [join([call.owners(tensor), written])]
+    made = join([call.owners(tensor), written])
+    if call.is_settled(index) and tensor.ndim:
+        there = torch.zeros(tensor.shape, dtype=torch.bool, device="cpu")
+        _require_same_writes(call, tensor, there.scatter(dim, index.to("cpu"), True), made)
+        if isinstance(source, Tensor) and call.is_free(source):
+            moved = torch.zeros(tensor.shape, dtype=source.dtype, device="cpu")
+            moved = moved.scatter(dim, index.to("cpu"), source.detach().to("cpu"))
+            call.require_same_for_all(moved, made)
+    return [made]
 
 
 def added_along(call: Call) -> list[Tensor]:
@@ -192,7 +220,16 @@ def added_along(call: Call) -> list[Tensor]:
     parts = [joined_over(call.owners(index), [0]).reshape((1,) * tensor.ndim)]
     if isinstance(source, Tensor):
         parts.append(joined_over(aligned(call.owners(source), tensor.ndim), [dim]))
-    return [join([call.owners(tensor), *parts])]
+    made = join([call.owners(tensor), *parts])
+    if call.is_settled(index):
+        there = torch.zeros(tensor.shape[dim], dtype=torch.bool, device="cpu")
+        there[index.to("cpu").flatten()] = True
+        _require_same_writes(call, tensor, spread(there, [dim], tensor.ndim), made)
+        if isinstance(source, Tensor) and source.ndim and call.is_free(source):
+            moved = torch.zeros(tensor.shape, dtype=source.dtype, device="cpu")
+            moved = moved.index_copy(dim, index.to("cpu"), source.detach().to("cpu"))
+            call.require_same_for_all(moved, made)
+    return [made]
 
 
 def in_order_of_mask(call: Call) -> list[Tensor]:

@@ -21,6 +21,7 @@ from steppe.isolation.owners import (
     squeezed,
     viewed,
 )
+from steppe.isolation.places import spread
 from steppe.isolation.rules.arguments import aligned, outputs_of, packets, without
 from steppe.isolation.watch import Call
 
@@ -72,7 +73,23 @@ def moved(call: Call) -> list[Tensor]:
     """Done to the owners."""
     tensor = call["self"]
     made = _again(call, call.owners(tensor).expand(tensor.shape))
+    if call.name.startswith("diagonal"):
+        _require_same_diagonals(call, made)
     return [narrowed(part) for part in ([made] if isinstance(made, Tensor) else made)]
+
+
+def _require_same_diagonals(call: Call, made: Tensor) -> None:
+    """A diagonal of records and features picks another feature of every record."""
+    tensor, offset = call["self"], call["offset"] or 0
+    first, second = (
+        0 if call["dim1"] is None else call["dim1"],
+        1 if call["dim2"] is None else call["dim2"],
+    )
+    along = torch.arange(made.shape[-1], device="cpu")
+    for axis, start in ((first, max(0, -offset)), (second, max(0, offset))):
+        call.require_same_places(
+            call.numbers_along(tensor, axis % tensor.ndim)[along + start], made
+        )
 
 
 def moved_about(call: Call) -> list[Tensor]:
@@ -113,7 +130,16 @@ def put_into(call: Call) -> list[Tensor]:
         "self": call.owners(tensor).expand(tensor.shape),
         "src": call.owners(source).expand(source.shape),
     }
-    return [squeezed(call.func(**{**call.given, **places}))]
+    made = squeezed(call.func(**{**call.given, **places}))
+    there = {
+        "self": torch.zeros(tensor.shape, dtype=torch.bool, device="cpu"),
+        "src": torch.ones(source.shape, dtype=torch.bool, device="cpu"),
+    }
+    before = call.owners(tensor)
+    call.require_same_places(
+        squeezed(call.func(**{**call.given, **there})), torch.where(before == FREE, made, before)
+    )
+    return [made]
 
 
 def joined_up(call: Call) -> list[Tensor]:
@@ -153,7 +179,17 @@ def strided_anew(call: Call) -> list[Tensor]:
     tensor, (out,) = call["self"], outputs_of(call)
     memory = call.watch.memory(tensor)
     offset = out.storage_offset()
-    return [squeezed(memory.as_strided(out.shape, out.stride(), offset))]
+    made = squeezed(memory.as_strided(out.shape, out.stride(), offset))
+    if made.numel() > 1 and tensor.numel():
+        for axis in range(tensor.ndim):
+            places = spread(call.numbers_along(tensor, axis), [axis], tensor.ndim)
+            lie = torch.full(memory.shape, -1, device="cpu")
+            lie.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).copy_(
+                places.expand(tensor.shape)
+            )
+            there = lie.as_strided(out.shape, out.stride(), offset)
+            call.require_same_places(squeezed(there), made)
+    return [made]
 
 
 def as_real(call: Call) -> list[Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from steppe.isolation.owners import FREE, everywhere
@@ -34,6 +35,14 @@ def filled(call: Call) -> list[Tensor]:
     return [everywhere(target.ndim, FREE)]
 
 
+def cut_off(call: Call) -> list[Tensor]:
+    """`tril` and `triu`: a product with zeros and ones, which must be the same for all."""
+    tensor = call["self"]
+    kept = torch.ones(tensor.shape[-2:], dtype=torch.bool, device="cpu")
+    call.require_same_places(call.func(kept, call["diagonal"] or 0), call.owners(tensor))
+    return [call.owners(tensor)]
+
+
 def checked(call: Call) -> list[Tensor]:
     """Nothing comes out."""
     del call
@@ -49,6 +58,7 @@ def drawn(call: Call) -> list[Tensor]:
 
 RULES = (
     (copied, packets("copy_")),
+    (cut_off, packets("tril triu")),
     (filled, packets("fill fill_ zero zero_")),
     (
         drawn,
@@ -59,7 +69,7 @@ RULES = (
         pointwise,
         packets(
             "_to_copy clone native_dropout native_dropout_backward bernoulli normal poisson "
-            "tril triu softplus_backward hardtanh_backward log_sigmoid_forward "
+            "softplus_backward hardtanh_backward log_sigmoid_forward "
             "log_sigmoid_backward prelu _prelu_kernel _prelu_kernel_backward rrelu_with_noise "
             "rrelu_with_noise_backward floor_divide mish_backward elu_backward complex polar "
             "leaky_relu_backward hardswish_backward hardsigmoid_backward rsub special_erf "
