@@ -222,7 +222,7 @@ CASES = (
     ),
     _case("the largest of all added", using(between(lambda h: h + h.amax(0))), says="max"),
     _case("window over records", using(between(neighbours)), says="unfold|cat|slice|mean"),
-    _case("in place from the one before", using(between(InPlace)), says="add|copy|slice"),
+    _case("in place from the one before", using(between(InPlace)), says="add|copy|slice|mul"),
     _case(
         "all pairs by einsum",
         using(between(lambda h: torch.einsum("bd,cd,ce->be", h, h, h))),

@@ -161,7 +161,7 @@ CASES = (
     _case("group norm of one picture", using(between(GroupsOfAll)), says="group_norm"),
     _case("instance norm over records", using(along(Instances), sequences), says="norm"),
     _case("Fourier over records", using(between(fourier)), says="fft"),
-    _case("gated along the records", using(between(gated)), says="chunk|split|mul|cat"),
+    _case("gated along the records", using(between(gated)), says="chunk|split|mul|cat|sigmoid"),
     _case("view that pairs records up", using(between(PairsUp)), says="view|linear|mm|shape"),
     _case(
         "reshaped where a transpose was due",

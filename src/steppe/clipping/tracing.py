@@ -226,9 +226,13 @@ def _axis(name: str, args: Any) -> list[Any]:
     """Which axis is meant by a call whose other whole numbers are sizes or places."""
     if name in _INDEXING:
         index = args[1]
-        return [tuple(map(type, index)) if type(index) is tuple else type(index)]
+        return [tuple(map(_kind, index)) if type(index) is tuple else _kind(index)]
     place = _AXIS_AT[name]
     return [args[place]] if len(args) > place and type(args[place]) is int else []
+
+
+def _kind(index: Any) -> type:
+    return Tensor if isinstance(index, Tensor) else type(index)  # fake ones stand for others
 
 
 _WITHOUT = frozenset((bool, str))

@@ -96,7 +96,13 @@ def prove(
 
         seed_everything(0)
         before = _python_generators()
-        first = follow(_RECORDS)
+        try:
+            first = follow(_RECORDS)
+        except refusals.PlaceDecides as error:  # as in a loop over records
+            other = _traced(model, objective, example, _MORE, 0, False, None)
+            again = _traced(model, objective, example, _RECORDS, 0, False, None)
+            _require_same_calls(again, other, error)
+            raise
         _require_let_go(first)
         draws = first.coins or _python_generators() != before
         held = sum(s.bytes for m in first.meetings for s in (*m.inputs, *m.outputs)) // _RECORDS
@@ -239,9 +245,7 @@ def _require_same_layers(first: Trace, other: Trace) -> None:
 def _require_same(first: Trace, other: Trace) -> None:
     """Refuse what follows the number of records: paths, numbers, constants and shapes."""
     mine = first.told if other.back else first.told[: first.there]
-    if first.calls != other.calls or (other.back and first.heard != other.heard):
-        what = _difference(first.calls, other.calls)
-        raise refusals.number_decides(f"which operations run ({what})")
+    _require_same_calls(first, other)
     if [told.operation for told in mine] != [told.operation for told in other.told]:
         # For one record torch itself leaves copies out; what is told numbers must be the same.
         mine, theirs = ([t for t in some if _has_numbers(t)] for some in (mine, other.told))
@@ -253,6 +257,12 @@ def _require_same(first: Trace, other: Trace) -> None:
         found = difference(one, two, first.records, other.records)
         if found is not None:
             raise refusals.number_decides(found)
+
+
+def _require_same_calls(first: Trace, other: Trace, cause: Exception | None = None) -> None:
+    if first.calls != other.calls or (other.back and first.heard != other.heard):
+        what = _difference(first.calls, other.calls)
+        raise refusals.number_decides(f"which operations run ({what})") from cause
 
 
 def _has_numbers(told: Told) -> bool:

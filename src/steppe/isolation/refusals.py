@@ -113,9 +113,13 @@ def kept_unseen() -> IsolationError:
     )
 
 
-def place_decides(finding: Finding) -> IsolationError:
+class PlaceDecides(IsolationError):
     """Something follows the place of a record among the others."""
-    return IsolationError(
+
+
+def place_decides(finding: Finding) -> PlaceDecides:
+    """Something follows the place of a record among the others."""
+    return PlaceDecides(
         f"{finding.place}: a record's loss must not depend on its place among the others, and here "
         f"are {finding.detail or 'numbers that differ from record to record'}; treat all records "
         "alike, and do not count positions in the batch."
