@@ -99,9 +99,14 @@ def prove(
         try:
             first = follow(_RECORDS)
         except refusals.PlaceDecides as error:  # as in a loop over records
-            other = _traced(model, objective, example, _MORE, 0, False, None)
-            again = _traced(model, objective, example, _RECORDS, 0, False, None)
-            _require_same_calls(again, other, error)
+            try:
+                few, many = (
+                    _traced(model, objective, example, records, 0, False, None)
+                    for records in (_RECORDS, _MORE)
+                )
+            except SteppeError:
+                raise error from None
+            _require_same_calls(few, many, error)
             raise
         _require_let_go(first)
         draws = first.coins or _python_generators() != before
