@@ -38,6 +38,7 @@ class ProbedOnce:
         example: Any,
         *,
         company: int = 0,
+        room: int | None = None,
         isolation: str = "proven",
         each: EachRecord | None = None,
     ) -> Report:
@@ -48,6 +49,7 @@ class ProbedOnce:
                 objective,
                 example,
                 company=company,
+                room=room,
                 isolation=isolation,
                 each=each,
             )

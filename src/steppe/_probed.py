@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from steppe.clipping import ClippedSum
 from steppe.clipping.batches import each, require_tensors
 from steppe.clipping.of_torch import HOOKS_EVERYWHERE, hooks_of
-from steppe.clipping.physical import fitting_physical_batch
+from steppe.clipping.physical import CEILING, fitting_physical_batch
 from steppe.clipping.pieces import require_zeros_taken
 from steppe.clipping.probing import Report, probe
 from steppe.clipping.probing.sight import Subject
@@ -58,6 +58,7 @@ class Probed:
         # Data lie on the host, and a loop moves its batches to where the weights are.
         self._example = each(lambda tensor: tensor.to(engine.device), example)
         self._chooses = engine.physical_batch is None
+        self._room = CEILING if self._chooses else None
         self._reports: dict[tuple[object, object], Report] = {}
         self._batches: dict[object, Any] = {}  # without records, by form
 
@@ -98,7 +99,7 @@ class Probed:
                     self._engine.objective,
                     self._batches[form],
                     self._crowd,
-                    self._chooses,
+                    self._room,
                 )
                 self._engine.passes.paths = self._reports[state, form].paths
 
@@ -116,7 +117,7 @@ class Probed:
                 self._engine.objective,
                 batch,
                 company=crowd,
-                fitting=self._chooses,
+                room=self._room,
                 isolation=self._isolation,
                 each=self._engine.each,
             )
@@ -175,13 +176,13 @@ def proven_again(
     objective: Callable[[Any], Tensor],
     batch: Any,
     most: int,
-    fitting: bool = False,
+    room: int | None = None,
 ) -> Report:
     """What is proven of a model during a run: its code may do something else than before.
 
     Args:
         known: what was found before.
-        model, objective, batch, most, fitting: as for `prove`.
+        model, objective, batch, most, room: as for `prove`.
 
     Guarantees:
         Refuses a model in which records meet. Paths that were proven stay known.
@@ -189,7 +190,7 @@ def proven_again(
     from steppe.isolation import prove
 
     try:
-        proof = prove(model, objective, batch, most, fitting=fitting)
+        proof = prove(model, objective, batch, most, room=room)
     except IsolationError as error:
         error.add_note(
             "Before the first step nothing of this was to be seen; it came during the run, so that "

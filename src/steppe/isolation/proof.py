@@ -26,7 +26,6 @@ from steppe._global_seeds import global_seeds_kept, seed_everything
 from steppe.clipping.batches import each
 from steppe.clipping.contact import Layouts
 from steppe.clipping.layout import Layout
-from steppe.clipping.physical import CEILING
 from steppe.clipping.tracing import Path
 from steppe.errors import IsolationError, SteppeError
 from steppe.isolation import refusals
@@ -67,7 +66,7 @@ def prove(
     example: Any,
     most: int = 64,
     *,
-    fitting: bool = False,
+    room: int | None = None,
 ) -> Proof:
     """Prove that records stand alone, from the operations of a pass on fake tensors.
 
@@ -76,7 +75,8 @@ def prove(
         objective: maps a batch to one loss for each record.
         example: a batch whose shapes and types are copied; its values are not used.
         most: about how many records go through the model at once.
-        fitting: whether that is at most as many as fit into the memory of a physical batch.
+        room: bytes of activations that the engine gives to those that go through the model at once;
+            None where it takes that many whatever they need.
 
     Raises:
         IsolationError: it is not proven. The error names the operation, the layer and the line.
@@ -112,7 +112,7 @@ def prove(
         draws = first.coins or _python_generators() != before
         held = sum(s.bytes for m in first.meetings for s in (*m.inputs, *m.outputs)) // _RECORDS
         # Fake tensors take no memory; constants take what they take in a step of so many.
-        more = max(_MORE, min(most, CEILING // max(1, held)) if fitting else most)
+        more = max(_MORE, most if room is None else min(most, room // max(1, held)))
         if getattr(objective, "runs_users_code", True):
             # Once more in the same form: what the first pass has kept may be used now.
             usual, sizes = follow(_RECORDS), _sizes(first)

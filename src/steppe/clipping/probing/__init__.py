@@ -63,7 +63,7 @@ def probe(
     example: Any,
     *,
     company: int = _MANY,
-    fitting: bool = False,
+    room: int | None = None,
     isolation: str = "proven",
     each: EachRecord | None = None,
 ) -> Report:
@@ -75,7 +75,7 @@ def probe(
         objective: maps a batch to one loss for each record.
         example: a batch whose shapes and types are copied; its values are not used.
         company: about how many records go through the model at once.
-        fitting: whether the engine takes only as many as fit into the memory of a physical batch.
+        room: as for `steppe.isolation.prove`.
         isolation: "proven", from the operations of a pass; "each", where records are taken one at
             a time; or "probed", on values alone.
         each: what takes them one at a time.
@@ -102,7 +102,7 @@ def probe(
         if isolation == "proven":
             from steppe.isolation import prove  # late: what it needs of torch takes a while
 
-            proof = prove(model, objective, example, company, fitting=fitting)
+            proof = prove(model, objective, example, company, room=room)
             layouts, paths = proof.layouts, proof.paths
         else:
             layouts = located(subject, example, generator, style, _SEED)
