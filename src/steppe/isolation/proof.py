@@ -32,12 +32,14 @@ from steppe.isolation import refusals
 from steppe.isolation.chance import Chance, compared
 from steppe.isolation.numbers import Told, difference
 from steppe.isolation.owners import FREE, TYPE
+from steppe.isolation.sizes import code_seen, named_sizes
 from steppe.isolation.trace import Meeting, Signal, Trace, trace
 from steppe.isolation.watch import NotIsolated
 
 _RECORDS = 3  # whose owners are looked at
 _MORE = 5  # at least: what does not say whose it is shows its record axis by growing
-_OPERATIONS = 400  # in all passes of other sizes, beside those that are always made
+_OPERATIONS = 400  # in all passes of other sizes
+_TRIED = 8  # of them at least, where code names so many
 _TOSSES = 48  # other random numbers at the most, where Python draws some
 _IDLE = 16  # of them in a row that lead to no new path, and it is enough
 
@@ -97,7 +99,8 @@ def prove(
         seed_everything(0)
         before = _python_generators()
         try:
-            first = follow(_RECORDS)
+            with code_seen() as codes:
+                first = follow(_RECORDS)
         except refusals.PlaceDecides as error:  # as in a loop over records
             try:
                 few, many = (
@@ -115,7 +118,7 @@ def prove(
         more = max(_MORE, most if room is None else min(most, room // max(1, held)))
         if getattr(objective, "runs_users_code", True):
             # Once more in the same form: what the first pass has kept may be used now.
-            usual, sizes = follow(_RECORDS), _sizes(first)
+            usual, sizes = follow(_RECORDS), named_sizes(codes, model, more)
         else:  # torch's own layers keep nothing, and ask for no number of records but one
             usual, sizes = first, [1]
         second = follow(more)
@@ -123,7 +126,8 @@ def prove(
         _require_same(usual, second)
         paths = {found.path for found in (first, usual, second)}
         if not draws:
-            for size in sizes:
+            room = max(_TRIED, _OPERATIONS // max(1, len(first.told)))
+            for size in sizes[:room]:
                 _require_same(usual, follow(size, back=False))
         else:
             paths |= _paths_by_chance(follow, more, first, paths)
@@ -191,7 +195,9 @@ def _require_isolated(found: Trace) -> None:
 def _require_let_go(found: Trace) -> None:
     """Refuse what outlives a pass and could be used in another without being known."""
     if any(ref() is not None for ref in found.unmarked):
-        gc.collect()
+        gc.collect(1)  # of the pass, and not of all that the process holds
+        if any(ref() is not None for ref in found.unmarked):
+            gc.collect()
         if any(ref() is not None for ref in found.unmarked):
             raise refusals.kept_unseen()
 
@@ -326,16 +332,6 @@ def _require_gradients_alike(meeting: Meeting, layouts: Layouts) -> None:
     for gradient, layout in zip(meeting.gradients, layouts.outputs, strict=False):
         if gradient is not None and not _agrees(gradient, layout, _RECORDS):
             raise refusals.gradients_of_others(meeting.operation, meeting.layer)
-
-
-def _sizes(first: Trace) -> list[int]:
-    """Other numbers of records to try: one, and where passes are short those at which code likes
-    to do something else."""
-    likely = [size for meeting in first.meetings for s in meeting.inputs for size in s.shape]
-    likely += [2, 4, 8, 10, 16, 20, 32, 50, 64, 100, 128]
-    room = _OPERATIONS // max(1, len(first.told))
-    others = [size for size in dict.fromkeys(likely) if 1 < size <= 256]
-    return [1, *others[:room]]
 
 
 def _python_generators() -> bytes:

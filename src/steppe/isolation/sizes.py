@@ -1,0 +1,66 @@
+"""Numbers of records at which code may do something else: those that its own constants name.
+
+`if len(x) > 37` has 37 among the constants of its function, and `self.most` among the attributes of
+its module. What torch and this library run is no code of the user's.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import nn
+
+_OURS = tuple(str(Path(str(file)).parent) for file in (torch.__file__, Path(__file__).parent))
+
+
+@contextmanager
+def code_seen() -> Iterator[set[types.CodeType]]:
+    """A block whose Python functions are written down, but for those of torch and this library."""
+    seen: set[types.CodeType] = set()
+    before = sys.getprofile()
+
+    def note(frame: types.FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            seen.add(frame.f_code)
+        if before is not None:
+            before(frame, event, argument)
+
+    sys.setprofile(note)
+    try:
+        yield seen
+    finally:
+        sys.setprofile(before)
+        for code in [code for code in seen if code.co_filename.startswith(_OURS)]:
+            seen.remove(code)
+
+
+def named_sizes(codes: Iterable[types.CodeType], model: nn.Module, most: int) -> list[int]:
+    """The whole numbers that code and modules name, and the next, as far as so many records may go
+    through the model at once.
+
+    Args:
+        codes: the functions that ran.
+        model: of which the user's own modules are asked for numbers.
+        most: the largest number of records that is worth a try.
+
+    Examples:
+        >>> def loss(x):
+        ...     return x if len(x) > 37 else 2 * x
+        >>> named_sizes([loss.__code__], nn.Identity(), 64)
+        [1, 37, 38, 2, 3]
+    """
+    found: list[object] = []
+    for code in codes:
+        found += code.co_consts
+        found += [part for one in code.co_consts if type(one) is tuple for part in one]
+    for module in model.modules():
+        if not type(module).__module__.startswith("torch."):
+            found += vars(module).values()
+    named = sorted({int(one) for one in found if type(one) in (int, float) and one == one // 1})
+    sizes = [size for one in reversed(named) for size in (one, one + 1)]
+    return [1, *dict.fromkeys(size for size in sizes if 1 < size <= most)]
