@@ -26,11 +26,12 @@ from steppe._global_seeds import global_seeds_kept, seed_everything
 from steppe.clipping.batches import each
 from steppe.clipping.contact import Layouts
 from steppe.clipping.layout import Layout
-from steppe.clipping.tracing import Path
+from steppe.clipping.tracing import Path, name_of, on_records, path_of
 from steppe.errors import IsolationError, SteppeError
 from steppe.isolation import refusals
 from steppe.isolation.chance import Chance, compared
 from steppe.isolation.numbers import Told, difference
+from steppe.isolation.operators import COPYING
 from steppe.isolation.owners import FREE, TYPE
 from steppe.isolation.trace import Meeting, Signal, Trace, trace
 from steppe.isolation.watch import NotIsolated
@@ -124,7 +125,9 @@ def prove(
         paths = {found.path for found in (first, usual, second)}
         if not draws:
             for size in sizes:
-                _require_same(usual, follow(size, back=False))
+                found = follow(size, back=False)
+                _require_same(usual, found)
+                paths.add(path_of(found.calls, usual.heard))
         else:
             paths |= _paths_by_chance(follow, more, first, paths)
     layouts = [
@@ -253,8 +256,9 @@ def _require_same(first: Trace, other: Trace) -> None:
     _require_same_calls(first, other)
     if [told.operation for told in mine] != [told.operation for told in other.told]:
         # For one record torch itself leaves copies out; what is told numbers must be the same.
-        mine, theirs = ([t for t in some if _has_numbers(t)] for some in (mine, other.told))
-        if other.records > 1 or len(mine) != len(theirs):
+        tells = _has_numbers if first.calls == other.calls else _computes
+        mine, theirs = ([t for t in some if tells(t)] for some in (mine, other.told))
+        if other.records > 1 or [t.operation for t in mine] != [t.operation for t in theirs]:
             raise refusals.number_decides("which operations run (in hooks or backward())")
     else:
         theirs = other.told
@@ -265,8 +269,10 @@ def _require_same(first: Trace, other: Trace) -> None:
 
 
 def _require_same_calls(first: Trace, other: Trace, cause: Exception | None = None) -> None:
-    if first.calls != other.calls or (other.back and first.heard != other.heard):
-        what = _difference(first.calls, other.calls)
+    # What is called without records may follow their number: what comes of it is compared.
+    mine, theirs = on_records(first.calls), on_records(other.calls)
+    if mine != theirs or (other.back and first.heard != other.heard):
+        what = _difference(mine, theirs)
         raise refusals.number_decides(f"which operations run ({what})") from cause
 
 
@@ -274,13 +280,16 @@ def _has_numbers(told: Told) -> bool:
     return any(isinstance(value, float) for _, values in told.numbers for value in values)
 
 
+def _computes(told: Told) -> bool:
+    """What is asked where code without records did something else for another number of them."""
+    return told.operation not in COPYING
+
+
 def _difference(calls: list[Any], others: list[Any]) -> str:
     """Where two passes part, for an error."""
     for one, two in itertools.zip_longest(calls, others):
         if one != two:
-            found = one or two
-            found = found[0] if isinstance(found, tuple) else found
-            return getattr(found, "__name__", str(found))
+            return name_of(one or two)
     return "in hooks or backward()"
 
 
