@@ -87,6 +87,28 @@ def test_weights_of_another_size_are_refused_before_the_charge(width: int) -> No
     assert run.steps_done == 1
 
 
+@pytest.mark.parametrize("name", ["0.weight", "0.bias", "1.weight", "2.weight"])
+def test_a_weight_that_is_frozen_in_mid_run_stands_still_and_the_rest_goes_on(name: str) -> None:
+    """Before, torch said that two sizes did not match, or that a truth value was ambiguous."""
+
+    class Deep(nn.Sequential):  # no code of torch's own, which is not proven again
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x).tanh()
+
+    model = Deep(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 2))
+    run = run_of(model)
+    run.step(next(iter(run)))
+    weight = model.get_parameter(name)
+    for trains in (False, True, False):
+        weight.requires_grad_(trains)
+        before = {each: value.detach().clone() for each, value in model.named_parameters()}
+        run.step(next(iter(run)))
+        still = {each for each, p in model.named_parameters() if torch.equal(p, before[each])}
+        assert still == (set() if trains else {name})
+    assert run.steps_done == 4
+    run.step(next(iter(run)))  # before which all that is known is proven again
+
+
 def test_another_objective_takes_another_run() -> None:
     """One that was put in its place was asked for without a probe."""
     run = run_of(nn.Linear(4, 2))

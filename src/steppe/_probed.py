@@ -233,7 +233,8 @@ def _module_state(module: nn.Module) -> object:
         ],
         *[name for name, buffer in kept["_buffers"].items() if buffer is not None],
         *[
-            (weight, weight.dtype, weight.device, weight.shape)
+            # Its place first: tensors that are not the same one must not be asked whether they are.
+            (id(weight), weight, weight.dtype, weight.device, weight.shape)
             for weight in kept["_parameters"].values()
             if weight is not None and weight.requires_grad
         ],

@@ -85,6 +85,21 @@ class Bags(nn.Module):
         return self.last(self.mean(x) * self.most(x))
 
 
+class PositionsForAll(nn.Module):
+    """GPT-2: one row of positions is given to every record, unless there is only one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(10, 6), nn.Embedding(7, 6)
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        places = torch.arange(x.shape[1]).unsqueeze(0)
+        if len(places) != len(x):
+            places = places.expand(len(x), -1)
+        return self.last(torch.tanh(self.words(x) + self.places(places)).mean(1))
+
+
 class OneHot(nn.Module):
     """Counts of words."""
 
@@ -139,6 +154,7 @@ CASES = (
     _words("state gathered at its length", ByGather, "shape"),
     _words("lengths beside", LengthsBeside, "shape", with_lengths),
     _words("tied words", Tied),
+    _words("positions for all records", PositionsForAll, "count"),
     _words("bags of words", Bags),
     _words("counts of words", OneHot),
     _words("words added up", among_words(lambda h: h.cumsum(1))),

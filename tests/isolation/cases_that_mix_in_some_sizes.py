@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from isolation_case import Mixing, Pair, among, holding, without
+from isolation_case import Mixing, Pair, among, batch_of, holding, records_of, without
 from isolation_networks import B, between, classes, padded_text, using
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -133,6 +133,28 @@ class Chunks(nn.Module):
         return torch.cat([part / part.abs().max() for part in h.split(4)])
 
 
+def twice_when_alone(h: Tensor) -> Tensor:
+    """No record is in what is done in another way."""
+    return h * (torch.ones(1) + torch.ones(1) if len(h) == 1 else torch.ones(1))
+
+
+def chance_when_alone(h: Tensor) -> Tensor:
+    """And torch leaves out a copy for one record."""
+    h = h.t().contiguous().t()
+    return h * (torch.rand(1) if len(h) == 1 else torch.ones(1))
+
+
+def other_law_when_alone(h: Tensor) -> Tensor:
+    """Random numbers that no record decides, with another mean for one record."""
+    return h * (torch.rand(1) * torch.rand(1) if len(h) == 1 else torch.rand(1))
+
+
+def down_to_one(batch: Any) -> Pair:
+    """Two records, and the first of them."""
+    found = records_of(batch)[:2]
+    return batch_of(batch, found), batch_of(batch, found[:1])
+
+
 def _count(name: str, change: Any, says: str, **options: Any) -> Mixing:
     build = using(between(change))
     return Mixing(name, "count", build, says=says, **{"showing": without(), **options})
@@ -177,4 +199,7 @@ CASES = (
     _count("drop path by how many stay", DropPath, f"sum|{SIZE}"),
     _count("room for twelve", Capacity, "cumsum", showing=crowd_without_first, hidden=True),
     _count("groups of four", Chunks, "max|split"),
+    _count("twice when alone", twice_when_alone, SIZE, showing=down_to_one, hidden=True),
+    _count("chance when alone", chance_when_alone, SIZE, showing=down_to_one, hidden=True),
+    _count("another law when alone", other_law_when_alone, SIZE, showing=down_to_one, hidden=True),
 )

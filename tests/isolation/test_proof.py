@@ -254,6 +254,42 @@ def test_what_silences_others_moves_the_sum_and_is_refused(name: str) -> None:
         make_private(model, optimizer, batch, plan, objective=objective)
 
 
+def divided(h: Tensor) -> Tensor:
+    return h / len(h)
+
+
+def one_way_when_many(h: Tensor) -> Tensor:
+    return torch.relu(h) if len(h) > 4 else torch.sigmoid(h)
+
+
+def cut_by_many(g: Tensor) -> Tensor:
+    return g / len(g)
+
+
+class Between(Hooked):
+    """Something in the middle of the model, in place of a hook."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(self.guard(self.a(x).tanh())).squeeze(1)
+
+
+@pytest.mark.parametrize(
+    ("model", "what"),
+    [
+        (Between(divided), r"a number in div \(model \(Between\), test_proof\.py:\d+\)"),
+        (
+            Between(one_way_when_many),
+            r"which operations run \(sigmoid\) \(model \(Between\), test_proof\.py:\d+\)",
+        ),
+        (Hooked(cut_by_many), r"a number in div \(a hook or backward\(\), test_proof\.py:\d+\)"),
+    ],
+    ids=["number", "branch", "hook"],
+)
+def test_where_the_number_of_records_decides_is_said(model: nn.Module, what: str) -> None:
+    with pytest.raises(IsolationError, match=f"^number of records=decides {what}: "):
+        prove(model, functools.partial(squares, model), numbers())
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_same_one_record_at_a_time_keeps_the_bound(name: str) -> None:
     make, objective, data, change = EXAMPLES[name]

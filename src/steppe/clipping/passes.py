@@ -17,7 +17,15 @@ from steppe.clipping.kernels import Kernels
 from steppe.clipping.pullback import pulled_back, shortened
 from steppe.clipping.rules import RULES
 from steppe.clipping.several import added
-from steppe.clipping.tracing import BackwardCalls, Path, Tracer, is_marked, mark, path_of
+from steppe.clipping.tracing import (
+    BackwardCalls,
+    Path,
+    Tracer,
+    is_marked,
+    mark,
+    name_of,
+    path_of,
+)
 from steppe.clipping.value_free import value_free
 from steppe.errors import IsolationError, MisuseError, UnsupportedModelError
 
@@ -167,12 +175,10 @@ def _unknown_path(path: Path, known: frozenset[Path]) -> IsolationError:
     found = next((pair[0] or pair[1] for pair in pairs if pair[0] != pair[1]), None)
     if found is None:
         found = next(iter(heard ^ others), None)
-    found = found[0] if isinstance(found, tuple) else found
-    name = getattr(found, "__name__", str(found))
     return IsolationError(
-        f"forward pass=other operations than proven, from {name!r} on: must call the same "
-        "functions of torch for all records and all batches; take out what looks at values, at the "
-        "number of records, or at whether it is being traced."
+        f"forward pass=other operations than proven, from {name_of(found)!r} on: must call the "
+        "same functions of torch for all records and all batches; take out what looks at values, "
+        "at the number of records, or at whether it is being traced."
     )
 
 

@@ -189,6 +189,7 @@ _AXIS_AT = {
 }
 _INDEXING = frozenset(("__getitem__", "__setitem__"))
 _AXIS_NAMES = frozenset(("dim", "axis", "dims"))
+_FREE = "without records"  # before a call that was given none
 
 
 def note_call(
@@ -219,7 +220,22 @@ def note_call(
             for key, value in kwargs.items()
             if type(value) in kinds or (by_name and key in by_name and type(value) is int)
         ]
-    calls.append((func, *map(_hashable, told)) if told else func)
+    if not on_records:
+        calls.append((_FREE, func, *map(_hashable, told)))
+    else:
+        calls.append((func, *map(_hashable, told)) if told else func)
+
+
+def on_records(calls: list[Any]) -> list[Any]:
+    """Those of the calls that were noted which were given records."""
+    return [call for call in calls if type(call) is not tuple or call[0] is not _FREE]
+
+
+def name_of(call: Any) -> str:
+    """The function's name, for errors."""
+    if type(call) is tuple:
+        call = call[1] if call[0] is _FREE else call[0]
+    return getattr(call, "__name__", str(call))
 
 
 def _axis(name: str, args: Any) -> list[Any]:

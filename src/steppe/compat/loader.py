@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 from steppe import _validate
 from steppe.compat.run import Piece, Run
+from steppe.errors import DataError
 from steppe.sampling import Poisson, Records, records
 
 _END = object()
@@ -38,10 +39,21 @@ class Draws:
                 "give the one of the plain loop",
             )
         self.dataset = data_loader.dataset
-        self.rows: Records = records(data_loader)
+        self.rows: Records = _padding_named(data_loader)
         self.batch_size = _validate.positive_integer("batch_size", data_loader.batch_size)
         self.sample_rate = Poisson().realised_rate(len(self.rows), self.batch_size)
         self.pass_length = math.ceil(len(self.rows) / self.batch_size)
+
+
+def _padding_named(data_loader: DataLoader[Any]) -> Records:
+    """The records; where lengths differ the error names what pads them."""
+    try:
+        return records(data_loader)
+    except DataError as error:
+        if "pad to a fixed length" not in str(error):
+            raise
+        said = str(error).removesuffix(".")
+        raise DataError(f"{said}, or give pad_to= and pad_value= to make_private.") from error
 
 
 class PoissonLoader:

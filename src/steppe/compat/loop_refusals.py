@@ -45,7 +45,8 @@ def token_mean(place: str) -> IsolationError:
         f"loss={place} divides by what all labels decide together (tokens that are not ignored, or "
         "class weights): one record changes the gradients of the others; take "
         "steppe.losses.per_record_token_mean(logits, labels, ignore_index=-100).mean() outside of "
-        'the module for tokens, or reduction="none" and then mean() for one label a record.'
+        'the module for tokens, or with loss_reduction="sum" a sum over a constant number of them; '
+        'for one label a record reduction="none" and then mean().'
     )
 
 

@@ -67,4 +67,6 @@ MOVING = frozenset(
         "slice_backward diagonal_backward fill_ zero_"
     )
 )
+# The same numbers in the same order, written out or not.
+COPYING = frozenset(packets("clone view _unsafe_view reshape _reshape_alias"))
 EMPTY = frozenset((_aten.empty, _aten.empty_like, _aten.new_empty, _aten.empty_strided))

@@ -26,15 +26,16 @@ from steppe._global_seeds import global_seeds_kept, seed_everything
 from steppe.clipping.batches import each
 from steppe.clipping.contact import Layouts
 from steppe.clipping.layout import Layout
-from steppe.clipping.tracing import Path
+from steppe.clipping.tracing import Path, name_of, on_records, path_of
 from steppe.errors import IsolationError, SteppeError
 from steppe.isolation import refusals
 from steppe.isolation.chance import Chance, compared
 from steppe.isolation.numbers import Told, difference
+from steppe.isolation.operators import COPYING
 from steppe.isolation.owners import FREE, TYPE
 from steppe.isolation.sizes import code_seen, named_sizes
 from steppe.isolation.trace import Meeting, Signal, Trace, trace
-from steppe.isolation.watch import NotIsolated
+from steppe.isolation.watch import Asked, NotIsolated
 
 _RECORDS = 3  # whose owners are looked at
 _MORE = 5  # at least: what does not say whose it is shows its record axis by growing
@@ -87,7 +88,8 @@ def prove(
     Guarantees:
         Nothing is computed from records. Attributes of modules and random state are as they were.
     """
-    with global_seeds_kept(), _attributes_kept(model), _weights_apart(model):
+    apart = (_attributes_kept(model), _weights_apart(model), _placed(model, objective, example))
+    with global_seeds_kept(), apart[0], apart[1], apart[2]:
 
         def follow(
             records: int, seed: int = 0, back: bool = True, chance: Chance | None = None
@@ -104,7 +106,7 @@ def prove(
         except refusals.PlaceDecides as error:  # as in a loop over records
             try:
                 few, many = (
-                    _traced(model, objective, example, records, 0, False, None)
+                    _traced(model, objective, example, records, back=False)
                     for records in (_RECORDS, _MORE)
                 )
             except SteppeError:
@@ -128,7 +130,9 @@ def prove(
         if not draws:
             room = max(_TRIED, _OPERATIONS // max(1, len(first.told)))
             for size in sizes[:room]:
-                _require_same(usual, follow(size, back=False))
+                found = follow(size, back=False)
+                _require_same(usual, found)
+                paths.add(path_of(found.calls, usual.heard))
         else:
             paths |= _paths_by_chance(follow, more, first, paths)
     layouts = [
@@ -156,20 +160,42 @@ def _traced(
     objective: Callable[[Any], Tensor],
     example: Any,
     records: int,
-    seed: int,
-    back: bool,
-    chance: Chance | None,
+    seed: int = 0,
+    back: bool = True,
+    chance: Chance | None = None,
+    asked: Asked | None = None,
 ) -> Trace:
     batch = each(lambda t: t.new_empty((records, *t.shape[1:])), example)
     seed_everything(seed)
     try:
-        return trace(model, objective, batch, records, back, seed, chance)
+        return trace(model, objective, batch, records, back, seed, chance, asked)
     except NotIsolated as stop:
         raise refusals.stopped(stop.finding) from None
     except SteppeError:
         raise
     except Exception as error:  # whatever the model or the loss says
         raise refusals.failed(error, records) from error
+
+
+@contextmanager
+def _placed(model: nn.Module, objective: Callable[[Any], Tensor], example: Any) -> Iterator[None]:
+    """Where the number of records decides something, the error says its layer and line.
+
+    They are looked for in one more pass: to know the line of every operation takes longer than the
+    rest.
+    """
+    try:
+        yield
+    except refusals.NumberDecides as error:
+        if error.asked is None:
+            raise
+        try:
+            found = _traced(model, objective, example, error.asked.records, asked=error.asked)
+        except SteppeError:
+            raise error from None
+        if found.answer is None:
+            raise
+        raise error.at(found.answer) from None
 
 
 def _require_isolated(found: Trace) -> None:
@@ -259,35 +285,41 @@ def _require_same(first: Trace, other: Trace) -> None:
     _require_same_calls(first, other)
     if [told.operation for told in mine] != [told.operation for told in other.told]:
         # For one record torch itself leaves copies out; what is told numbers must be the same.
-        mine, theirs = ([t for t in some if _has_numbers(t)] for some in (mine, other.told))
-        if other.records > 1 or len(mine) != len(theirs):
+        tells = _has_numbers if first.calls == other.calls else _computes
+        mine, theirs = ([t for t in some if tells(t)] for some in (mine, other.told))
+        if other.records > 1 or [t.operation for t in mine] != [t.operation for t in theirs]:
             raise refusals.number_decides("which operations run (in hooks or backward())")
     else:
         theirs = other.told
     for one, two in zip(mine, theirs, strict=True):
         found = difference(one, two, first.records, other.records)
         if found is not None:
-            raise refusals.number_decides(found)
+            place = next(i for i, told in enumerate(first.told) if told is one)
+            raise refusals.number_decides(found, Asked("told", place, first.records))
 
 
 def _require_same_calls(first: Trace, other: Trace, cause: Exception | None = None) -> None:
-    if first.calls != other.calls or (other.back and first.heard != other.heard):
-        what = _difference(first.calls, other.calls)
-        raise refusals.number_decides(f"which operations run ({what})") from cause
+    # What is called without records may follow their number: what comes of it is compared.
+    mine, theirs = on_records(first.calls), on_records(other.calls)
+    if mine != theirs or (other.back and first.heard != other.heard):
+        what, asked = "in hooks or backward()", None
+        for number, (one, two) in enumerate(itertools.zip_longest(mine, theirs)):
+            if one != two:
+                longer = one is None or (two is not None and len(theirs) > len(mine))
+                found = other if longer else first
+                place = [i for i, call in enumerate(found.calls) if on_records([call])][number]
+                what, asked = name_of(found.calls[place]), Asked("calls", place, found.records)
+                break
+        raise refusals.number_decides(f"which operations run ({what})", asked) from cause
 
 
 def _has_numbers(told: Told) -> bool:
     return any(isinstance(value, float) for _, values in told.numbers for value in values)
 
 
-def _difference(calls: list[Any], others: list[Any]) -> str:
-    """Where two passes part, for an error."""
-    for one, two in itertools.zip_longest(calls, others):
-        if one != two:
-            found = one or two
-            found = found[0] if isinstance(found, tuple) else found
-            return getattr(found, "__name__", str(found))
-    return "in hooks or backward()"
+def _computes(told: Told) -> bool:
+    """What is asked where code without records did something else for another number of them."""
+    return told.operation not in COPYING
 
 
 def _layout(meeting: Meeting, signal: Signal, later: Signal, more: int) -> Layout:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from steppe._text import first_line
 from steppe.clipping.contact import checkpointed
 from steppe.errors import IsolationError, UnsupportedModelError
-from steppe.isolation.watch import BACKWARD, Finding
+from steppe.isolation.watch import BACKWARD, Asked, Finding
 
 _READS = {
     "Python reads a value": "must not be read by Python, which may then do something else",
@@ -126,12 +128,33 @@ def place_decides(finding: Finding) -> PlaceDecides:
     )
 
 
-def number_decides(what: str) -> IsolationError:
+class NumberDecides(IsolationError):
+    """The number of records is used as a number.
+
+    Attributes:
+        what: it decides.
+        asked: where that is, as `trace` takes it; None where it is not known.
+    """
+
+    def __init__(self, said: str, what: str, asked: Asked | None) -> None:
+        super().__init__(said)
+        self.what, self.asked = what, asked
+
+    def at(self, place: str) -> NumberDecides:
+        """The same with its place."""
+        return number_decides(f"{self.what} ({place})")
+
+    def __reduce__(self) -> Any:
+        return type(self), (str(self), self.what, self.asked)
+
+
+def number_decides(what: str, asked: Asked | None = None) -> NumberDecides:
     """The number of records is used as a number."""
-    return IsolationError(
+    said = (
         f"number of records=decides {what}: a record's loss must not depend on how many records "
         "there are; do not divide by the batch or choose by its size."
     )
+    return NumberDecides(said, what, asked)
 
 
 def too_many_paths() -> IsolationError:

@@ -31,7 +31,7 @@ from steppe.isolation.numbers import Told
 from steppe.isolation.operators import LEAVING
 from steppe.isolation.owners import on_axis
 from steppe.isolation.rules import rule_of
-from steppe.isolation.watch import Finding, NotIsolated, Owned, Watch
+from steppe.isolation.watch import Asked, Finding, NotIsolated, Owned, Watch
 from steppe.isolation.where import Layers
 
 Objective = Callable[[Any], Tensor]
@@ -83,6 +83,7 @@ class Trace:
         coins: whether Python read a random number.
         unmarked: tensors made from records that no later pass would know as such.
         draws: see `Watch`.
+        answer: the place that was asked for.
     """
 
     records: int
@@ -97,6 +98,7 @@ class Trace:
     coins: bool
     unmarked: list[weakref.ref[Tensor]]
     draws: list[Draw]
+    answer: str | None = None
 
     @property
     def path(self) -> Path:
@@ -126,8 +128,11 @@ class _Seam(torch.autograd.Function):
 class _Follower(Tracer):
     """Leaves contacts to autograd and listens at their seams."""
 
-    def __init__(self, records: int, watch: Watch, layers: Layers) -> None:
+    def __init__(
+        self, records: int, watch: Watch, layers: Layers, asked: int | None = None
+    ) -> None:
         super().__init__(records, RULES)
+        self._asked = asked
         self.meetings: list[Meeting] = []
         self._owners, self._layers = watch, layers
         watch.marks = self.number
@@ -135,6 +140,8 @@ class _Follower(Tracer):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if self._asked == len(self.calls):  # the last that comes when so many were noted
+            self._owners.answer = self._owners.place()
         _stop_leaving(self._owners, func, args)
         return super().__torch_function__(func, types, args, kwargs)
 
@@ -229,6 +236,7 @@ def trace(
     back: bool = True,
     seed: int = 0,
     chance: Chance | None = None,
+    asked: Asked | None = None,
 ) -> Trace:
     """Follow one pass on fake tensors of the form of a batch.
 
@@ -240,6 +248,7 @@ def trace(
         back: whether to follow the backward pass too.
         seed: of random numbers.
         chance: whose they are, where that is known.
+        asked: what to say the place of.
 
     Raises:
         NotIsolated: the pass read a value that depends on records.
@@ -255,7 +264,9 @@ def trace(
         return made
 
     alias = each(fake_rows, batch)
-    follower = _Follower(records, watch, layers)
+    kind, number = (None, None) if asked is None else (asked.kind, asked.number)
+    watch.asked = number if kind == "told" else None
+    follower = _Follower(records, watch, layers, number if kind == "calls" else None)
     mark(alias, follower.number)
     with (
         layers.followed(),
@@ -286,4 +297,5 @@ def trace(
         watch.coins,
         watch.out_of_sight(),
         watch.draws,
+        watch.answer,
     )

@@ -64,6 +64,21 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What of a pass to say the place of.
+
+    Attributes:
+        kind: "told" or "calls", see `Trace`.
+        number: which of those.
+        records: of the pass.
+    """
+
+    kind: str
+    number: int
+    records: int
+
+
+@dataclass(frozen=True)
 class Owned:
     """The owners of one tensor.
 
@@ -176,6 +191,8 @@ class Watch(TorchDispatchMode):
         coins: whether Python read a random number.
         marks: the number of the tracer that marks what is made from records.
         draws: the operations that drew random numbers, in order.
+        asked: which of `told` to say the place of; None, since looking for it takes a while.
+        answer: that place, in words.
     """
 
     passes = 0
@@ -197,6 +214,8 @@ class Watch(TorchDispatchMode):
         self.findings: list[Finding] = []
         self.told: list[Told] = []
         self.reads: list[Finding] = []
+        self.asked: int | None = None
+        self.answer: str | None = None
         self._before: list[tuple[Tensor, Tensor]] = []
         self.coins = False
         self.marks = ANY_PASS
@@ -532,6 +551,12 @@ class Watch(TorchDispatchMode):
         self.findings.remove(found)
         return found
 
+    def place(self) -> str | None:
+        """Layer and line that are running now, in words; None if neither is the user's."""
+        found = self.note("place", None)
+        self.findings.remove(found)
+        return ", ".join(part for part in (found.layer, found.line) if part) or None
+
     def _origin(self, call: Call, owners: Tensor, origin: Finding | None) -> Finding | None:
         if not bool((owners == MIXED).any()):
             return None
@@ -650,6 +675,8 @@ class Watch(TorchDispatchMode):
         self, func: Any, given: dict[str, Any], outputs: Any, constants: tuple[Constant, ...]
     ) -> Told:
         """What an operation was told, and the form of what came out."""
+        if self.asked == len(self.told):
+            self.answer = self.place()
         shapes = tuple(
             shape_of(tensor, getattr(getattr(tensor, _OWNED, None), "owners", None))
             for tensor in _tensors((outputs,))

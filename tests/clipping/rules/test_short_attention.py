@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from steppe import Plan, make_private
 from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.reference import clipped_sum
 from steppe.clipping.rules import attention, short_attention
@@ -222,3 +223,17 @@ def test_it_is_built_where_it_can_be() -> None:
     from steppe.clipping import _attention
 
     assert _attention.LANES == 8
+
+
+def test_what_the_kernel_takes_is_proven_and_trained() -> None:
+    """The proof runs on tensors that have no numbers for a kernel."""
+    layer = nn.TransformerEncoderLayer(16, 2, 16, 0.0, batch_first=True)
+    model = nn.Sequential(layer, nn.Flatten(), nn.Linear(48, 2))
+    data = torch.randn(8, 3, 16), torch.randint(2, (8,))
+    assert takes(torch.zeros(8, 3, 48), 2)
+    plan = Plan(noise_multiplier=1.0, delta=1e-3, population=8, batch_size=4, steps=2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+    for batch in run:
+        run.step(batch)
+    assert run.report().isolation == "proven"

@@ -48,6 +48,8 @@ def short_attention(packed: Tensor, heads: int) -> Tensor:
     if has_torch_function((packed,)):
         found: Tensor = handle_torch_function(short_attention, (packed,), packed, heads)
         return found
+    if type(packed) is not Tensor:  # such as one without numbers, whose operations are followed
+        return _differentiable(packed, heads)
     packed = packed.contiguous().resolve_neg()
     mixed: Tensor = _ShortAttention.apply(packed, heads)  # type: ignore[no-untyped-call]
     return mixed
