@@ -176,7 +176,10 @@ class Follow:
         if name in _EXPORTS:
             place = Finding("reads", name, None, line_of_user(), EXPORTED)
             self.watch.reads.append(place)
-            return func(*args, **kwargs)
+            made = func(*args, **kwargs)
+            if name == "tolist":
+                self.watch.note_lengths(made)
+            return made
         with self.watch:
             made = func(*args, **kwargs)
         if name == "__get__" and type(made) is Tensor and not hasattr(made, _OWNED):

@@ -81,6 +81,7 @@ class Watched:
         self._due = False
         self._guards: frozenset[Guard] = frozenset()
         self._carried: list[Tensor] = []
+        self._read_before = ""  # where values were read before the module ran
         self._scales: dict[int, tuple[float, ...]] = {}  # by number of records
         self._numbers: tuple[int, list[tuple[Any, ...]]] | None = None
 
@@ -151,7 +152,16 @@ class Watched:
             for tensor in known:
                 follow.require_rows(tensor, axis_of(tensor))
             follow.require_no_numbers(arguments)
+            if follow.watch.reads:
+                self._read_before = follow.watch.reads[0].line or "in torch"
             return known, each(_plain, arguments)
+
+    def require_known_shapes(self) -> None:
+        """Refuse arguments in a new form, where it may have been read from records."""
+        if self._read_before:
+            from steppe.compat.loop_refusals import shape_by_records
+
+            raise shape_by_records(self._read_before)
 
     def outputs_of(
         self, arguments: Arguments, known: list[Tensor], axis_of: Callable[[Tensor], int]
