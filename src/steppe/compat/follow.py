@@ -156,6 +156,12 @@ class Follow:
     def call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """One call of torch with a followed tensor."""
         name = getattr(func, "__name__", "")
+        if func is torch.autograd.grad:
+            raise IsolationError(
+                f"loop=torch.autograd.grad ({line_of_user()}): gradients that are taken in the "
+                "loop, as for adversarial examples and penalties, can not be followed; take them "
+                "inside the module, and call loss.backward() in the loop."
+            )
         if func in _BACK:
             self._require_losses(args, kwargs)
             return func(*args, **kwargs)
@@ -166,8 +172,9 @@ class Follow:
         if func in _HOOKS or func == _NODE:  # what runs on the way back can be hooked there too
             name = "grad_fn" if func == _NODE else name
             raise IsolationError(
-                f"loop={name} ({line_of_user()}): hooks on tensors of the loop can not be "
-                "followed; put the hook into the module, where it is."
+                f"loop={name} ({line_of_user()}): hooks on tensors of the loop, and backward hooks "
+                "of the whole module, can not be followed; put the hook on a layer in the module, "
+                "where it is."
             )
         if func in _COPIES or func in _TEXTS:
             if func in _TEXTS:
@@ -304,7 +311,7 @@ def _close(one: float, other: float) -> bool:
     return abs(one - other) <= 1e-6 * max(abs(one), abs(other)) > 0
 
 
-_BACK = frozenset((Tensor.backward, torch.autograd.backward, torch.autograd.grad))
+_BACK = frozenset((Tensor.backward, torch.autograd.backward))
 
 _NODE = vars(torch._C.TensorBase)["grad_fn"].__get__
 _HOOKS = frozenset((Tensor.register_hook, Tensor.register_post_accumulate_grad_hook))
