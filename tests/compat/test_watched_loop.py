@@ -206,6 +206,25 @@ def test_mixing_that_begins_later_is_seen_at_the_next_look() -> None:
         go_on()
 
 
+def test_mixing_that_begins_with_a_pass_is_seen_at_its_first_batch() -> None:
+    loop = start(data=vectors(60), batch_size=20)
+    loop.run(3)
+    loop.engine.isolation[0].steps = 200  # as after so many steps that were not followed
+    x, y = loop.batch()
+    with pytest.raises(IsolationError, match="mixes records before the module"):
+        loop.backward(x - x.mean(0), y)
+    assert loop.engine.accountant.history[0][-1] == 3
+
+
+def test_gradients_that_the_loop_takes_are_refused_by_name() -> None:
+    loop = start()
+    x, y = loop.batch()
+    x.requires_grad_()
+    loss = F.cross_entropy(loop.model(x), y)
+    with pytest.raises(IsolationError, match=r"loop=torch.autograd.grad \(.*\): gradients that"):
+        torch.autograd.grad(loss, x)
+
+
 def test_probed_follows_nothing() -> None:
     loop = start(sigma=1.0, isolation="probed")
     for x, y in loop.loader:
