@@ -229,7 +229,7 @@ def batch_norm(contact: Contact) -> Use | None:
     if call["training"] or call["running_mean"] is None:
         found, remedy = (
             "training=True",
-            ", or call eval() on the layer to keep its statistics fixed",
+            ", or call eval() on the layer to keep its own",
         )
         if call["running_mean"] is None:  # so that eval() changes nothing
             found, remedy = "track_running_stats=False", ""
