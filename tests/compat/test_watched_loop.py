@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import io
+import json
 import threading
 from typing import Any
 
@@ -223,6 +224,30 @@ def test_gradients_that_the_loop_takes_are_refused_by_name() -> None:
     loss = F.cross_entropy(loop.model(x), y)
     with pytest.raises(IsolationError, match=r"loop=torch.autograd.grad \(.*\): gradients that"):
         torch.autograd.grad(loss, x)
+
+
+def test_deciding_by_a_number_that_was_read_is_refused() -> None:
+    loop = start()
+    x, y = loop.batch()
+    loss = F.cross_entropy(loop.model(x), y)
+    for decide in (lambda: loss.item() > 50, lambda: loss.item() == 0, lambda: not y.sum().item()):
+        with pytest.raises(IsolationError, match="decides by a value made from records"):
+            decide()
+
+
+def test_a_number_that_was_read_is_one_for_logs() -> None:
+    loop = start()
+    x, y = loop.batch()
+    loss = F.cross_entropy(loop.model(x), y)
+    value, count = loss.item(), y.sum().item()
+    assert f"{value:.4f}" == f"{float(loss.detach()):.4f}"
+    assert json.loads(json.dumps([value, count])) == [float(value), int(count)]
+    copied = copy.deepcopy((value, count))
+    assert type(copied[0]) is float
+    assert type(copied[1]) is int
+    loss.backward()
+    assert 0 < value < 50  # for the best one so far
+    loop.optimizer.step()
 
 
 def test_probed_follows_nothing() -> None:
