@@ -306,6 +306,29 @@ def test_late_freezing_and_unfreezing() -> None:
     assert not torch.equal(loop.model[0].weight, before)
 
 
+class _Squares(nn.Module):
+    """Code of a user's own, so that the proof is renewed now and then."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.square()
+
+
+def test_a_weight_that_was_frozen_is_no_trouble_when_the_proof_is_renewed() -> None:
+    torch.manual_seed(0)
+    _, _, data, _ = parts()
+    plan = steppe.Plan(epsilon=3.0, delta=1e-3, population=N, batch_size=20, steps=6)
+    model = nn.Sequential(nn.Linear(6, 8), _Squares(), nn.Linear(8, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loop = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
+    for batch in loop:
+        if loop.steps_done == 2:
+            model[0].weight.requires_grad_(False)
+            before = model[0].weight.detach().clone()
+        loop.step(batch)
+    assert loop.steps_done == 6
+    assert torch.equal(model[0].weight, before)
+
+
 def test_switching_batch_norm_to_training_is_caught_at_the_next_step() -> None:
     torch.manual_seed(0)
     _, _, data, plan = parts()

@@ -91,17 +91,20 @@ class Probed:
     def look_again(self) -> None:
         """Prove again where the model is now, see `proven_again`."""
         now = state_of(self._model)
-        for (state, form), known in list(self._reports.items()):
-            if state == now and known.isolation == "proven":
-                self._reports[state, form] = proven_again(
+        for form, batch in self._batches.items():
+            # Looked up and not compared: weights in other states have other shapes.
+            known = self._reports.get((now, form))
+            if known is not None and known.isolation == "proven":
+                proof = proven_again(
                     known,
                     self._model,
                     self._engine.objective,
-                    self._batches[form],
+                    batch,
                     self._crowd,
                     self._room,
                 )
-                self._engine.passes.paths = self._reports[state, form].paths
+                self._reports[now, form] = proof
+                self._engine.passes.paths = proof.paths
 
     def _probe(self, batch: Any, crowd: int) -> Report:
         trained = {n: p for n, p in self._engine.parameters.items() if p.requires_grad}

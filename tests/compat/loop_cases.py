@@ -282,7 +282,7 @@ def logged(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     loss = F.cross_entropy(out, y)
     predictions = out.detach().argmax(1).cpu().numpy()
     assert math.isfinite(loss.item() + (predictions == y.numpy()).mean())
-    assert 0 <= (out.argmax(1) == y).float().mean().item() <= 1
+    assert 0 <= float((out.argmax(1) == y).float().mean()) <= 1
     return loss
 
 
@@ -369,7 +369,7 @@ def stacked(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 def half_and_half(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     out = model(x)
     assert (torch.ones(len(x)) * (y >= 0)).mean().item() * 0.5 == 0.5
-    half = torch.where(y >= 0, 0.5, 0.0).mean().item()
+    half = float(torch.where(y >= 0, 0.5, 0.0).mean())
     assert half == 0.5
     return (
         0.5 * F.cross_entropy(out, y) + 0.5 * F.cross_entropy(out, 1 - y, reduction="none").mean()

@@ -73,7 +73,8 @@ def started(lengths: list[int], model: nn.Module | None = None, **options: Any) 
     torch.manual_seed(0)
     model = model or Causal()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    loader = DataLoader(Text(lengths), batch_size=len(lengths), collate_fn=to_longest)
+    batch_size = options.pop("batch_size", len(lengths))
+    loader = DataLoader(Text(lengths), batch_size=batch_size, collate_fn=to_longest)
     return PrivacyEngine().make_private(
         module=model,
         optimizer=optimizer,
@@ -171,6 +172,44 @@ def test_a_short_record_that_comes_later_is_refused() -> None:
     data[0] = data[0][:5]
     with pytest.raises(IsolationError, match="per_record_token_mean"):
         train(made, flattened)
+
+
+def _longest(batch: Any) -> int:
+    return int((batch["input_ids"] > 0).sum(1).max())
+
+
+def _longest_of_list(batch: Any) -> int:
+    return int(max((batch["input_ids"] > 0).sum(1).tolist()))
+
+
+@pytest.mark.parametrize("longest", [_longest, _longest_of_list])
+def test_a_cut_at_the_longest_record_of_the_batch_is_refused(longest: Any) -> None:
+    def loss(model: Any, batch: Any) -> Tensor:
+        short = {key: value[:, : longest(batch)] for key, value in batch.items()}
+        return own(model, short)
+
+    with pytest.raises(IsolationError, match="cuts at a length that was read from records"):
+        train(started([4] * 15 + [9], **PADDED), loss)
+
+
+def test_a_shape_that_changes_after_a_read_is_refused() -> None:
+    def rounded(model: Any, batch: Any) -> Tensor:
+        length = -(-_longest(batch) // 8) * 8  # as for tensor cores
+        return own(model, {key: value[:, :length] for key, value in batch.items()})
+
+    with pytest.raises(IsolationError, match="another shape than before, and values were read"):
+        train(started([4] * 15 + [20], batch_size=8, **PADDED), rounded, passes=15)
+
+
+def test_reads_for_logs_and_a_constant_cut_run() -> None:
+    read: list[Any] = []
+
+    def loss(model: Any, batch: Any) -> Tensor:
+        read.append((_longest(batch), _longest_of_list(batch)))
+        return own(model, {key: value[:, :6] for key, value in batch.items()})
+
+    train(started(RAGGED, **PADDED), loss, passes=3)
+    assert read == [(LENGTH, LENGTH)] * 3
 
 
 def test_without_a_declared_length_padding_is_refused() -> None:

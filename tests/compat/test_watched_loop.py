@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import io
+import json
 import threading
 from typing import Any
 
@@ -204,6 +205,49 @@ def test_mixing_that_begins_later_is_seen_at_the_next_look() -> None:
 
     with pytest.raises(IsolationError, match="loss=mixes"):
         go_on()
+
+
+def test_mixing_that_begins_with_a_pass_is_seen_at_its_first_batch() -> None:
+    loop = start(data=vectors(60), batch_size=20)
+    loop.run(3)
+    loop.engine.isolation[0].steps = 200  # as after so many steps that were not followed
+    x, y = loop.batch()
+    with pytest.raises(IsolationError, match="mixes records before the module"):
+        loop.backward(x - x.mean(0), y)
+    assert loop.engine.accountant.history[0][-1] == 3
+
+
+def test_gradients_that_the_loop_takes_are_refused_by_name() -> None:
+    loop = start()
+    x, y = loop.batch()
+    x.requires_grad_()
+    loss = F.cross_entropy(loop.model(x), y)
+    with pytest.raises(IsolationError, match=r"loop=torch.autograd.grad \(.*\): gradients that"):
+        torch.autograd.grad(loss, x)
+
+
+def test_deciding_by_a_number_that_was_read_is_refused() -> None:
+    loop = start()
+    x, y = loop.batch()
+    loss = F.cross_entropy(loop.model(x), y)
+    for decide in (lambda: loss.item() > 50, lambda: loss.item() == 0, lambda: not y.sum().item()):
+        with pytest.raises(IsolationError, match="decides by a value made from records"):
+            decide()
+
+
+def test_a_number_that_was_read_is_one_for_logs() -> None:
+    loop = start()
+    x, y = loop.batch()
+    loss = F.cross_entropy(loop.model(x), y)
+    value, count = loss.item(), y.sum().item()
+    assert f"{value:.4f}" == f"{float(loss.detach()):.4f}"
+    assert json.loads(json.dumps([value, count])) == [float(value), int(count)]
+    copied = copy.deepcopy((value, count))
+    assert type(copied[0]) is float
+    assert type(copied[1]) is int
+    loss.backward()
+    assert 0 < value < 50  # for the best one so far
+    loop.optimizer.step()
 
 
 def test_probed_follows_nothing() -> None:

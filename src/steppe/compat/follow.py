@@ -22,6 +22,7 @@ from steppe.clipping.contact import Capture
 from steppe.compat.loop_refusals import decides, meets, mixes_before
 from steppe.compat.loop_watch import EXPORTED, LoopWatch
 from steppe.compat.module_outputs import leaves, numbers_in, objects_in
+from steppe.compat.reads import read
 from steppe.compat.totals import ALL, FOLLOW, LEAF, TOTAL, Path, Total
 from steppe.errors import IsolationError
 from steppe.isolation import refusals
@@ -73,6 +74,7 @@ class Follow:
         self.numbers: list[tuple[Any, ...]] = []
         self.approve: Callable[[Total], None] = lambda total: None
         self._stops: list[Any] = []
+        self._open = True
         self._known: list[weakref.ref[Tensor]] = []
         for tensor in carried:
             if type(tensor) is Tensor:
@@ -130,7 +132,7 @@ class Follow:
         read = {value for value in self.watch.values if self._is_telling(value)}
         if not read:
             return
-        kept = [v for m in self._module.modules() for v in vars(m).values() if type(v) is float]
+        kept = [v for m in self._module.modules() for v in vars(m).values() if isinstance(v, float)]
         if any(_close(value, number) for value in read for number in numbers_in([arguments, kept])):
             raise IsolationError(
                 "argument=a number that was read from records (item() or float()): must not be "
@@ -150,12 +152,18 @@ class Follow:
                 tensor.__class__ = Tensor  # type: ignore[assignment]
             for key in ALL:
                 vars(tensor).pop(key, None)
-        self._known, self._stops = [], []
+        self._known, self._stops, self._open = [], [], False
         return alive
 
     def call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """One call of torch with a followed tensor."""
         name = getattr(func, "__name__", "")
+        if func is torch.autograd.grad:
+            raise IsolationError(
+                f"loop=torch.autograd.grad ({line_of_user()}): gradients that are taken in the "
+                "loop, as for adversarial examples and penalties, can not be followed; take them "
+                "inside the module, and call loss.backward() in the loop."
+            )
         if func in _BACK:
             self._require_losses(args, kwargs)
             return func(*args, **kwargs)
@@ -166,8 +174,9 @@ class Follow:
         if func in _HOOKS or func == _NODE:  # what runs on the way back can be hooked there too
             name = "grad_fn" if func == _NODE else name
             raise IsolationError(
-                f"loop={name} ({line_of_user()}): hooks on tensors of the loop can not be "
-                "followed; put the hook into the module, where it is."
+                f"loop={name} ({line_of_user()}): hooks on tensors of the loop, and backward hooks "
+                "of the whole module, can not be followed; put the hook on a layer in the module, "
+                "where it is."
             )
         if func in _COPIES or func in _TEXTS:
             if func in _TEXTS:
@@ -176,15 +185,31 @@ class Follow:
         if name in _EXPORTS:
             place = Finding("reads", name, None, line_of_user(), EXPORTED)
             self.watch.reads.append(place)
-            return func(*args, **kwargs)
+            made = func(*args, **kwargs)
+            if name == "tolist":
+                self.watch.note_lengths(made)
+            return made
         with self.watch:
             made = func(*args, **kwargs)
+        if func is Tensor.item and hasattr(args[0], _OWNED):
+            return read(made, self._ask())
         if name == "__get__" and type(made) is Tensor and not hasattr(made, _OWNED):
             self._own_as(made, args[0])  # `.data` is no operation
         for tensor in tensors_in(made):
             if type(tensor) is Tensor and (hasattr(tensor, _OWNED) or hasattr(tensor, _RANDOM)):
                 self._mark(tensor, hasattr(tensor, _OWNED))
         return made
+
+    def _ask(self) -> Callable[[], None]:
+        """What a number asks that was read here, when it is compared with another."""
+        whose = weakref.ref(self)
+
+        def ask() -> None:
+            follow = whose()
+            if follow is not None and follow._open and not follow.losses:
+                raise decides(Finding("reads", "item", None, line_of_user()))
+
+        return ask
 
     def _own_as(self, made: Tensor, of: Tensor) -> None:
         """What looks at the same numbers is of the same records."""
@@ -301,7 +326,7 @@ def _close(one: float, other: float) -> bool:
     return abs(one - other) <= 1e-6 * max(abs(one), abs(other)) > 0
 
 
-_BACK = frozenset((Tensor.backward, torch.autograd.backward, torch.autograd.grad))
+_BACK = frozenset((Tensor.backward, torch.autograd.backward))
 
 _NODE = vars(torch._C.TensorBase)["grad_fn"].__get__
 _HOOKS = frozenset((Tensor.register_hook, Tensor.register_post_accumulate_grad_hook))

@@ -62,6 +62,7 @@ class TracedForward:
         self._records: int | None = None
         self._crowd = crowd(batch_size)
         self._reports: dict[object, Report] = {}
+        self._forms: set[object] = set()  # of arguments
         self._warned: set[str] = set()  # weights that noise alone moves, each named once
         self._probing, self._passes = False, 0
         self._running: ExitStack | None = None
@@ -147,8 +148,12 @@ class TracedForward:
         """Probe the module as it is set now, once for each setting and form of its arguments, and
         now and then again."""
         example = self._axis.swapped(arguments)
-        setting = state_of(self._module), form_of(example)
+        form = form_of(example)
+        setting = state_of(self._module), form
         if setting not in self._reports:
+            if self._forms and form not in self._forms:
+                self._watched.require_known_shapes()
+            self._forms.add(form)
             self._watched.look_again()
             self._engine.packing.require_sizes()
             found = self._reports[setting] = self._probe(example)

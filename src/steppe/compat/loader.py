@@ -106,6 +106,7 @@ class PoissonLoader:
                     yield part
 
         run.abandon()
+        run.watched.begin_pass()
         batches = draws.rows.stream(indices())
         while True:
             with run.dice.rolled(draws.rows.run_users_code):  # what a data set draws is secret

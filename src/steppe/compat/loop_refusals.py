@@ -60,4 +60,22 @@ def decides(finding: Finding) -> IsolationError:
     )
 
 
+def cut_by_records(finding: Finding) -> IsolationError:
+    """Rows end where the longest record of the batch does."""
+    return IsolationError(
+        f"loop=cuts at a length that was read from records in {finding.place}: one record, such as "
+        "the longest, must not change the shape that the others get; cut or pad every batch to one "
+        "constant length, as pad_to= does, and mask what is behind a record's end."
+    )
+
+
+def shape_by_records(line: str) -> IsolationError:
+    """The module gets another shape, in a loop that may have read it off records."""
+    return IsolationError(
+        f"argument=another shape than before, and values were read from records ({line}): one "
+        "record, such as the longest, must not change the shape that the others get; cut or pad "
+        "every batch to one constant length, as pad_to= does, or read values after the module ran."
+    )
+
+
 DIVIDES = "by what all labels decide"

@@ -8,7 +8,7 @@ the way to `backward()`.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from steppe.compat.loop_refusals import DIVIDES, decides
+from steppe.compat.loop_refusals import DIVIDES, cut_by_records, decides
 from steppe.compat.totals import (
     KEPT,
     LEAF,
@@ -47,6 +47,7 @@ class LoopWatch(Watch):
     ) -> None:
         super().__init__(records, rule_of, fake, layer)
         self.values: list[float] = []  # that Python has read
+        self.lengths: set[int] = set()  # whole numbers that were read, one by one or in lists
         self.constants: list[tuple[Any, ...]] = []  # operations with the numbers that they took
         self.factors: list[float] = []  # by which totals were scaled
         self._divides = False
@@ -86,6 +87,7 @@ class LoopWatch(Watch):
         name = func.overloadpacket.__name__.rstrip("_")
         decides = torch.Tag.dynamic_output_shape in func.tags or name in ("index", "index_put")
         decided = decides and self._decided(name, given)
+        self._require_own_lengths(func, name, given)
         self._divides = False
         total, leaf, kept = self._total_of(name, given), leaf_of(name, given), kept_of(name, given)
         self._require_known_origin(func, name, given)
@@ -96,6 +98,7 @@ class LoopWatch(Watch):
         if name == "_local_scalar_dense":
             self._require_no_decision(outputs)
             self.values.append(float(outputs) if not isinstance(outputs, complex) else 0.0)
+            self.note_lengths(outputs)
             return outputs
         made = list(_tensors((outputs,)))
         for key in _written(func):
@@ -115,6 +118,22 @@ class LoopWatch(Watch):
                     delattr(tensor, key)
             self._mark_total(tensor, total if place == 0 else None)
         return outputs
+
+    def note_lengths(self, values: Any) -> None:
+        """Whole numbers that Python has read, which could be the length of the longest record."""
+        if isinstance(values, (list, tuple)):
+            for value in values:
+                self.note_lengths(value)
+        elif type(values) is int and values > 2 and values != self.records:
+            self.lengths.add(values)
+
+    def _require_own_lengths(self, func: Any, name: str, given: dict[str, Any]) -> None:
+        """Refuse to cut rows at a length that was read off records."""
+        if name not in _CUTS or not self.lengths:
+            return
+        sizes = set(_whole(given.get(key) for key in _CUTS[name]))
+        if self.lengths & (sizes - set(given["self"].shape)):
+            raise cut_by_records(super().note("reads", func, "Python reads a value"))
 
     def _note_numbers(self, func: Any, given: dict[str, Any]) -> None:
         whole = torch.Tag.pointwise in func.tags
@@ -271,6 +290,15 @@ class LoopWatch(Watch):
         return found
 
 
+def _whole(values: Any) -> Iterator[int]:
+    """All whole numbers in a nest."""
+    for value in values:
+        if type(value) is int:
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _whole(value)
+
+
 def generators() -> tuple[Any, ...]:
     """Where the generators are that a loop may draw from."""
     state: Any = np.random.get_state(legacy=False)
@@ -284,6 +312,13 @@ def generators() -> tuple[Any, ...]:
         accelerators,
     )
 
+
+_CUTS = {
+    "slice": ("start", "end"),
+    "narrow": ("start", "length"),
+    "split": ("split_size",),
+    "split_with_sizes": ("split_sizes",),
+}  # operations that cut, and the arguments that say where
 
 EXPORTED = "values that leave torch"
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _FIRST = 2  # what the first pass has kept may be used in the second
 _EVERY = 256
+_APART = 100  # to follow a batch takes about as long as a step
 
 
 @dataclass
@@ -70,7 +71,8 @@ class Watched:
 
     Guarantees:
         The first two batches of two records or more are followed, then those of `LOOK_AGAIN`,
-        every 256th, and the one after the module has changed. On all others nothing is done but
+        every 256th, the first one of a pass over the data if none of the 100 before it was, and
+        the one after the module has changed. On all others nothing is done but
         to look for labels of which the loss must have none. No mode of torch is left on.
     """
 
@@ -79,14 +81,21 @@ class Watched:
         self._module, self._averaged = module, averaged
         self._follow: Follow | None = None
         self._due = False
+        self._last = 0  # of the batches that were followed
         self._guards: frozenset[Guard] = frozenset()
         self._carried: list[Tensor] = []
+        self._read_before = ""  # where values were read before the module ran
         self._scales: dict[int, tuple[float, ...]] = {}  # by number of records
         self._numbers: tuple[int, list[tuple[Any, ...]]] | None = None
 
     def look_again(self) -> None:
         """The module has changed, and so may have the loop."""
         self._due = self.report.steps > 0
+
+    def begin_pass(self) -> None:
+        """A pass over the data begins, where loops like to change, as after a warm-up."""
+        if self.report.steps - self._last > _APART:
+            self._due = True
 
     def begin(self, batch: Any, records: int) -> Any:
         """A physical batch is about to be handed to the user."""
@@ -100,7 +109,7 @@ class Watched:
         if self._due or number < _FIRST or number in LOOK_AGAIN or number % _EVERY == 0:
             from steppe.compat.follow import Follow  # late: what it needs of torch takes a while
 
-            self._due = False
+            self._due, self._last = False, number
             self._follow = Follow(records, self._module, self._carried)
             tensors = self._leaves_of(batch)  # the loop may take some out
             self._follow.approve = lambda total: self._approve(total, tensors)
@@ -151,7 +160,16 @@ class Watched:
             for tensor in known:
                 follow.require_rows(tensor, axis_of(tensor))
             follow.require_no_numbers(arguments)
+            if follow.watch.reads:
+                self._read_before = follow.watch.reads[0].line or "in torch"
             return known, each(_plain, arguments)
+
+    def require_known_shapes(self) -> None:
+        """Refuse arguments in a new form, where it may have been read from records."""
+        if self._read_before:
+            from steppe.compat.loop_refusals import shape_by_records
+
+            raise shape_by_records(self._read_before)
 
     def outputs_of(
         self, arguments: Arguments, known: list[Tensor], axis_of: Callable[[Tensor], int]

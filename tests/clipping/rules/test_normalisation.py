@@ -243,6 +243,14 @@ def test_batch_statistics_are_refused() -> None:
         engine.slots(torch.randn(5, 4))
 
 
+def test_eval_is_no_remedy_for_a_batch_norm_without_statistics() -> None:
+    layer = nn.BatchNorm1d(4, track_running_stats=False).eval()
+    engine = ClippedSum(dict(layer.named_parameters()), lambda x: squares(layer(x)), Flat(1.0))
+    with pytest.raises(UnsupportedModelError, match="track_running_stats=False") as refused:
+        engine.slots(torch.randn(5, 4))
+    assert "eval()" not in str(refused.value)
+
+
 def test_instance_norm_must_not_store_statistics() -> None:
     layer = nn.InstanceNorm1d(4, affine=True, track_running_stats=True)
     engine = ClippedSum(dict(layer.named_parameters()), lambda x: squares(layer(x)), Flat(1.0))

@@ -227,10 +227,16 @@ def batch_norm(contact: Contact) -> Use | None:
         "eps",
     )
     if call["training"] or call["running_mean"] is None:
+        found, remedy = (
+            "training=True",
+            ", or call eval() on the layer to keep its own",
+        )
+        if call["running_mean"] is None:  # so that eval() changes nothing
+            found, remedy = "track_running_stats=False", ""
         raise UnsupportedModelError(
-            "batch_norm training=True: must not normalise by the statistics of the batch, which "
-            "make one record's output depend on the others; replace it with steppe.fix(model), or "
-            "call eval() on the layer to keep its running statistics fixed."
+            f"batch_norm {found}: must not normalise by the statistics of the batch, which make "
+            "one record's output depend on the others; replace it with steppe.fix(model)"
+            f"{remedy}."
         )
     if not affine_only(contact, call) or contact.input_layout().axis != 0:
         return None
