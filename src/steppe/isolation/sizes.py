@@ -11,6 +11,7 @@ import types
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -24,7 +25,7 @@ def code_seen() -> Iterator[set[types.CodeType]]:
     seen: set[types.CodeType] = set()
     before = sys.getprofile()
 
-    def note(frame: types.FrameType, event: str, argument: object) -> None:
+    def note(frame: types.FrameType, event: Any, argument: object) -> None:
         if event == "call":
             seen.add(frame.f_code)
         if before is not None:
@@ -54,7 +55,7 @@ def named_sizes(codes: Iterable[types.CodeType], model: nn.Module, most: int) ->
         >>> named_sizes([loss.__code__], nn.Identity(), 64)
         [1, 37, 38, 2, 3]
     """
-    found: list[object] = []
+    found: list[Any] = []
     for code in codes:
         found += code.co_consts
         found += [part for one in code.co_consts if type(one) is tuple for part in one]
