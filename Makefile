@@ -27,7 +27,7 @@ bench: $(VENV)/dev.stamp
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-KERNELS := $(wildcard src/steppe/*/_*.c src/steppe/*/_*.h)
+KERNELS := $(wildcard src/steppe/*/_*.c src/steppe/*/*/_*.c src/steppe/*/*/_*.h)
 
 $(VENV)/core.stamp: $(VENV)/bin/python pyproject.toml constraints.txt $(KERNELS)
 	$(PIP) install -q -c constraints.txt torch==2.13.0

@@ -12,9 +12,11 @@ from torch import Tensor
 from benchmarks import settings
 from benchmarks.cases import Case
 from steppe import Flat, Gaussian, Plan, SecureSource
-from steppe.clipping import ClippedSum, Kernels, objective_of, probe
-from steppe.clipping.contact import Layouts
-from steppe.clipping.physical import fitting_physical_batch
+from steppe.clipping import ClippedSum
+from steppe.clipping.physical_batch import fitting_physical_batch
+from steppe.gradients import Kernels, objective_of
+from steppe.gradients.contact import Layouts
+from steppe.probing import probe
 from steppe.step import PrivateStep
 
 Pinned = Mapping[str, str] | None

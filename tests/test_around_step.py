@@ -6,9 +6,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import steppe
-from steppe._around_step import refuse_coarse_products
 from steppe.clipping import ClippedSum
 from steppe.errors import MisuseError
+from steppe.private.step_checks import refuse_coarse_products
 
 
 def engine_of(model: nn.Module) -> ClippedSum:

@@ -20,10 +20,10 @@ from torch.utils.data import DataLoader, Dataset
 
 import steppe
 from global_generators import states
-from steppe._dice import Dice, SecretWorker
-from steppe._global_seeds import global_seeds_kept, seed_everything
 from steppe.errors import MisuseError
 from steppe.noise import SecureSource, SeededSource
+from steppe.randomness.global_generators import global_seeds_kept, seed_everything
+from steppe.randomness.secret_generators import Dice, SecretWorker
 
 DRAWS: dict[str, Callable[[], float]] = {
     "torch": lambda: torch.rand(()).item(),

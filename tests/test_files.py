@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from steppe import _files as files_module
-from steppe._files import Lock, in_turn, single_writer, write_atomically
 from steppe.errors import MisuseError
+from steppe.utils import files as files_module
+from steppe.utils.files import Lock, in_turn, single_writer, write_atomically
 
 
 def hold_and_fork(folder: Path, worker: Any, ready: Any, release: Any) -> None:

@@ -14,12 +14,13 @@ from torch.nn import functional as F
 
 import steppe
 from probed_once import ProbedOnce
-from steppe import _probed, accounting
+from steppe import accounting
 from steppe.accounting import Segment
 from steppe.accounting.segment import merged, with_few_rates
 from steppe.audit import Subject, battery, sampler_law
 from steppe.errors import ConfigurationError
 from steppe.noise import SeededSource
+from steppe.probing import cache
 from steppe.sampling import Periodic, Poisson
 
 
@@ -205,7 +206,7 @@ def subject(sampling: Periodic, **changes: Any) -> Subject:
     "others", [{}, {"point": steppe.SAM(0.05), "noise": steppe.Gaussian(grid=True)}]
 )
 def test_the_battery_passes(others: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_probed, "probe", ProbedOnce(same_weights=True))
+    monkeypatch.setattr(cache, "probe", ProbedOnce(same_weights=True))
     results = battery(subject(Periodic(6), **others), trials=2, draws=20_000, steps=60)
     assert [str(result) for result in results if not result.passed] == []
 

@@ -19,7 +19,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import steppe
 from silent import Silent
-from steppe._probed import Probed, form_of
 from steppe.clipping import ClippedSum, Flat
 from steppe.errors import (
     BudgetExhausted,
@@ -30,6 +29,7 @@ from steppe.errors import (
     SteppeError,
     UnsupportedModelError,
 )
+from steppe.probing.cache import Probed, form_of
 from steppe.step import PrivateStep
 
 N = 200

@@ -19,9 +19,9 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
 
 import steppe
-from steppe._set_up import warn_of_unused
 from steppe.compat import PrivacyEngine
 from steppe.errors import ConfigurationError, UnsupportedModelError
+from steppe.private.setup_checks import warn_of_unused
 from steppe.training import Trainer
 
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from steppe._user_code import made_by
 from steppe.errors import ConfigurationError
+from steppe.utils.user_code import made_by
 
 RECORD = "secret row 17: John Smith"
 

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from steppe._validate import fail
 from steppe.data import load
 from steppe.errors import DataError
 from steppe.training import Config, Outcome, Trainer
+from steppe.utils.validation import fail
 
 DELTA = 1e-5
 # In the order in which the papers came.

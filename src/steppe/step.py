@@ -19,16 +19,14 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from steppe import _validate
-from steppe._dice import AS_THEY_ARE, Dice
 from steppe.clipping import ClippedSum
-from steppe.clipping.row import Row
 from steppe.errors import BudgetExhausted, MisuseError
-from steppe.noise import Source
-from steppe.noise.limits import require_noise_std
+from steppe.gradients import Row
 from steppe.plan import Plan
 from steppe.points import Point, Remembering, Weights
+from steppe.randomness import AS_THEY_ARE, Dice, Source, require_noise_std
 from steppe.updates import DPAdam
+from steppe.utils import validation
 
 
 class PrivateStep:
@@ -66,7 +64,7 @@ class PrivateStep:
             found, planned = getattr(engine, name), getattr(plan, name)
             if found != planned:
                 rule = f"must be the plan's {planned}"
-                raise _validate.fail(f"engine.{name}", found, rule, "make it from the plan")
+                raise validation.fail(f"engine.{name}", found, rule, "make it from the plan")
         if isinstance(optimizer, DPAdam):
             optimizer.require_noise_of(plan)
         self._plan, self.engine, self.optimizer = plan, engine, optimizer
@@ -164,7 +162,7 @@ class PrivateStep:
         """
         _require_form(state)
         if state.get("plan") != self.plan.digest():
-            raise _validate.fail(
+            raise validation.fail(
                 "state['plan']",
                 state.get("plan"),
                 f"must be {self.plan.digest()}, the digest of this run's plan",
@@ -172,7 +170,7 @@ class PrivateStep:
             )
         done = state["steps_done"]
         if type(done) is not int or not self.steps_done <= done <= self.plan.total_steps:
-            raise _validate.fail(
+            raise validation.fail(
                 "steps_done",
                 done,
                 f"must be a number of steps from {self.steps_done}, which are spent, to "
@@ -181,7 +179,7 @@ class PrivateStep:
             )
         for name, vector in state["walk"].items():
             if not isinstance(vector, Tensor) or vector.shape != (self.engine.numel,):
-                raise _validate.fail(
+                raise validation.fail(
                     f"state['walk'][{name!r}]",
                     tuple(vector.shape) if isinstance(vector, Tensor) else vector,
                     f"must be a vector of the model's {self.engine.numel} trained weights",
@@ -245,7 +243,7 @@ def _require_form(state: Any) -> None:
             return
         shown = f"without {', '.join(wrong)}"
     rule = f"must hold {', '.join(parts)}"
-    raise _validate.fail("state", shown, rule, "load what state_dict() returned")
+    raise validation.fail("state", shown, rule, "load what state_dict() returned")
 
 
 class _Sum:

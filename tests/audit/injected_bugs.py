@@ -28,13 +28,12 @@ from steppe.audit import (
     silence,
 )
 from steppe.clipping import ClippedSum
-from steppe.clipping.batches import count, rows
 from steppe.clipping.engine import Buffer, in_hand
-from steppe.clipping.slots import Slot
+from steppe.gradients.slots.slot import Slot
 from steppe.noise import Source
-from steppe.private import Private
-from steppe.sampling import Offers
+from steppe.private import Offers, Private
 from steppe.step import PrivateStep
+from steppe.utils.batches import count, rows
 
 Sabotage = Callable[[Private, int], None]
 NOBODY = torch.zeros(0, dtype=torch.long)

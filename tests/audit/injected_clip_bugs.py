@@ -20,11 +20,11 @@ from steppe.audit import (
     silence,
 )
 from steppe.clipping import ClippedSum
-from steppe.clipping.captured import Captured, Found
 from steppe.clipping.engine import Buffer
 from steppe.clipping.gep import Projected
 from steppe.clipping.per_layer import Layered
 from steppe.clipping.quantile import Following
+from steppe.gradients.record_gradients import Captured, Found
 from steppe.private import Private
 
 SHARE = 0.3

@@ -12,8 +12,6 @@ from torch import nn
 
 import steppe
 from probed_once import ProbedOnce
-from steppe import _probed
-from steppe._modes import without_dropout
 from steppe.audit import (
     Result,
     Subject,
@@ -25,11 +23,13 @@ from steppe.audit import (
     sensitivity,
     silence,
 )
+from steppe.audit.adversarial_records import INPUT_SCALES, LOSS_SCALES, hostile
 from steppe.audit.battery import checked
-from steppe.audit.hostile import INPUT_SCALES, LOSS_SCALES, hostile
 from steppe.audit.result import surprise
 from steppe.audit.subject import released
 from steppe.errors import ConfigurationError, MisuseError, UnsupportedModelError
+from steppe.probing import cache
+from steppe.utils.module_modes import without_dropout
 
 
 def failures(results: list[Result]) -> list[str]:
@@ -39,7 +39,7 @@ def failures(results: list[Result]) -> list[str]:
 @pytest.fixture
 def probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every run starts from the same weights, where one probe finds what the others would."""
-    monkeypatch.setattr(_probed, "probe", ProbedOnce(same_weights=True))
+    monkeypatch.setattr(cache, "probe", ProbedOnce(same_weights=True))
 
 
 @pytest.mark.usefixtures("probed_once")

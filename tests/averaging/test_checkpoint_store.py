@@ -18,10 +18,10 @@ from averaging_cases import Tied, bits, same_bits, walk
 from safetensors import safe_open
 from torch import nn
 
-from steppe import _files as files_module
-from steppe._files import single_writer
 from steppe.averaging import CheckpointStore, Combined, Keep
 from steppe.errors import ConfigurationError, DataError, MisuseError, StorageError
+from steppe.utils import files as files_module
+from steppe.utils.files import single_writer
 
 
 def filled(folder: Path, steps: range, keep: Keep | None = None) -> CheckpointStore:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from steppe.clipping import GEP, Automatic, Clip, ClippedSum, Flat, PerLayer, Quantile
-from steppe.clipping.captured import Captured, Packing, _usable, representable
-from steppe.clipping.slots import Kept
+from steppe.gradients.record_gradients import Captured, Packing, _usable, representable
+from steppe.gradients.slots.slot import Kept
 
 CLIPS: list[Clip] = [Flat(1.0), Quantile(), Automatic(1.0, gamma=0.0), PerLayer(1.0)]
 

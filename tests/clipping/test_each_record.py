@@ -13,12 +13,14 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
 from global_generators import states
-from steppe._modes import without_dropout
-from steppe.clipping import ClippedSum, Flat, apart, objective_of
-from steppe.clipping.batches import count, each, rows
-from steppe.clipping.each_record import EachRecord
+from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.reference import clipped_sum, record_gradients
 from steppe.errors import IsolationError, MisuseError, UnsupportedModelError
+from steppe.gradients import objective_of
+from steppe.gradients.one_at_a_time import by_vmap
+from steppe.gradients.one_at_a_time.each_record import EachRecord
+from steppe.utils.batches import count, each, rows
+from steppe.utils.module_modes import without_dropout
 
 RECORDS = 6
 Body = Callable[[nn.Module, Tensor], Tensor]
@@ -649,7 +651,7 @@ def test_a_tensor_that_vmap_left_behind_is_refused(body: Body, monkeypatch: Any)
     with pytest.raises(IsolationError, match="met a tensor"):
         found.slots(squares(model), data, RECORDS)
     with monkeypatch.context() as patch:
-        patch.setattr(apart, "pass_of", lambda tensor: None)
+        patch.setattr(by_vmap, "pass_of", lambda tensor: None)
         assert not torch.allclose(rows_of(found, squares(model), data), first)
 
 

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from steppe.clipping.each_record import EachRecord
 from steppe.errors import IsolationError, UnsupportedModelError
+from steppe.gradients.one_at_a_time.each_record import EachRecord
 
 RECORDS = 8
 
@@ -305,7 +305,7 @@ def test_a_counter_of_passes_does_not_count(name: str) -> None:
 
 def test_without_processes_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Line()
-    monkeypatch.setattr("steppe.clipping.each_record.HERE", False)
+    monkeypatch.setattr("steppe.gradients.one_at_a_time.each_record.HERE", False)
     assert found_for(model, squares(model)).way == "vmap"
     with pytest.raises(UnsupportedModelError, match="system=without fork"):
         found_for(model, tracked(model, Tracker()))

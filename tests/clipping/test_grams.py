@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from steppe.clipping import grams
-from steppe.clipping.grams import (
+from steppe.gradients.slots import ghost_norms
+from steppe.gradients.slots.ghost_norms import (
     kernel_takes,
     matrices,
     paired_,
@@ -17,13 +17,13 @@ from steppe.clipping.grams import (
     roundings,
 )
 
-needs_kernel = pytest.mark.skipif(not grams.COMPILED, reason="installed without the kernel")
+needs_kernel = pytest.mark.skipif(not ghost_norms.COMPILED, reason="installed without the kernel")
 
 
 @pytest.fixture(params=[pytest.param(True, marks=needs_kernel, id="kernel"), False])
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """With the compiled kernel, and without it."""
-    monkeypatch.setattr(grams, "COMPILED", request.param)
+    monkeypatch.setattr(ghost_norms, "COMPILED", request.param)
     return request.param
 
 
@@ -164,7 +164,7 @@ def test_the_kernel_gives_what_torch_gives(
     assert torch.allclose(sums.double(), g.double().sum(1), rtol=0, atol=1e-6 * positions)
     truth = torch.bmm(g.double().mT, x.double()).square().sum((1, 2))
     assert bool((norms >= truth).all())
-    monkeypatch.setattr(grams, "_ROUNDING", 0.0)
+    monkeypatch.setattr(ghost_norms, "_ROUNDING", 0.0)
     assert torch.allclose(paired_rows(x, g), whole(x, g), rtol=5e-7)
     assert torch.allclose(paired_rows(x, g), truth, rtol=2e-7)
 
@@ -265,18 +265,18 @@ def test_records_without_positions_have_norms_of_zero() -> None:
 def test_the_kernel_is_built_where_it_can_be() -> None:
     """An optional part that fails to build is left out without a word; here is the word."""
     try:
-        from steppe.clipping import _gram_norms
+        from steppe.gradients.native import _gram_norms
     except ImportError as error:
         if "no AVX2" not in str(error):
             raise
         pytest.skip(str(error))
-    assert grams.COMPILED
+    assert ghost_norms.COMPILED
     assert _gram_norms.SHORTEST == 8
 
 
 @needs_kernel
 def test_the_kernel_refuses_what_does_not_fit() -> None:
-    from steppe.clipping._gram_norms import gram_matrices, gram_norms, matrix_norms
+    from steppe.gradients.native._gram_norms import gram_matrices, gram_norms, matrix_norms
 
     x, g = np.ones((2, 3, 8), np.float32), np.ones((2, 3, 9), np.float32)
     norms, sums = np.zeros(2), np.zeros((2, 9), np.float32)

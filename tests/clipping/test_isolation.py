@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from steppe.clipping import ClippedSum, Flat, Report, probe
-from steppe.clipping.layout import Layout
+from steppe.clipping import ClippedSum, Flat
 from steppe.errors import IsolationError, MisuseError, UnsupportedModelError
+from steppe.gradients.layout import Layout
+from steppe.probing import Report, probe
 
 LABELS = torch.zeros(1, dtype=torch.long)
 

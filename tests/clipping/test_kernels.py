@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from steppe.clipping import kernels
-from steppe.clipping.kernels import Candidate, Kernels
-from steppe.clipping.slots import Kept, Slot
+from steppe.gradients import kernel_choice
+from steppe.gradients.kernel_choice import Candidate, Kernels
+from steppe.gradients.slots.slot import Kept, Slot
 
 
 def slot() -> Slot:
@@ -41,7 +41,7 @@ def forever(*first: float, then: float) -> Iterator[float]:
 
 
 def chosen(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> str:
-    monkeypatch.setattr(kernels, "_seconds", clock)
+    monkeypatch.setattr(kernel_choice, "_seconds", clock)
     ways = Kernels()
     ways.pick("shape", WAYS, 3, torch.float32)
     return ways.chosen["shape"]
@@ -83,7 +83,7 @@ def test_nothing_is_timed_where_nothing_is_to_decide(monkeypatch: pytest.MonkeyP
     def timed(*_: object) -> float:
         pytest.fail("timed")
 
-    monkeypatch.setattr(kernels, "_seconds", timed)
+    monkeypatch.setattr(kernel_choice, "_seconds", timed)
     hopeless = WAYS | {"kept": Candidate(slot, flops=1000.0)}
     for ways, candidates, expected in (
         (Kernels(measure=False), WAYS, "kept"),

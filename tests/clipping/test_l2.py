@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import steppe
-from steppe.clipping import ClippedSum, Flat, prefixes
+from steppe.clipping import ClippedSum, Flat
 from steppe.errors import ConfigurationError
+from steppe.utils import name_prefixes
 
 
 def plan(**constants: Any) -> steppe.Plan:
@@ -31,8 +32,8 @@ def test_the_digest_does_not_depend_on_the_order() -> None:
 
 def test_every_weight_has_the_lambda_of_its_longest_prefix() -> None:
     names = ["body.0.weight", "body.1.weight", "header.bias", "head.bias"]
-    chosen = prefixes.pairs("l2", {"body": 1, "body.1": 2, "head": 3}, lambda _, value: value)
-    assert prefixes.match("l2", chosen, names) == {
+    chosen = name_prefixes.pairs("l2", {"body": 1, "body.1": 2, "head": 3}, lambda _, value: value)
+    assert name_prefixes.match("l2", chosen, names) == {
         "body.0.weight": "body",
         "body.1.weight": "body.1",
         "header.bias": None,

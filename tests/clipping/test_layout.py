@@ -2,7 +2,7 @@
 
 import torch
 
-from steppe.clipping.layout import Layout
+from steppe.gradients.layout import Layout
 
 
 def test_every_arrangement_comes_back_records_first() -> None:

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from steppe.clipping import ClippedSum, Flat, objective_of, per_record
+from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.reference import clipped_sum
 from steppe.errors import ConfigurationError, DataError, UnsupportedModelError
+from steppe.gradients import objective_of, per_record
 
 
 def test_functions_and_modules_of_torch() -> None:

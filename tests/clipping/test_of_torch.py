@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
-from steppe.clipping.of_torch import of_torch
+from steppe.gradients.torch_only import of_torch
 
 
 class Own(nn.Module):

@@ -11,12 +11,13 @@ from clip_cases import DECAYS, Case, every_clip
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from steppe.clipping import GEP, Clip, ClippedSum, Flat, Kernels, Quantile, objective_of
-from steppe.clipping.captured import Captured, Packing
-from steppe.clipping.pieces import pieces, require_zeros_taken, with_zeros
-from steppe.clipping.probing import probe
-from steppe.clipping.slots import Kept, Single
+from steppe.clipping import GEP, Clip, ClippedSum, Flat, Quantile
+from steppe.clipping.physical_batches import pieces, require_zeros_taken, with_zeros
 from steppe.errors import UnsupportedModelError
+from steppe.gradients import Kernels, objective_of
+from steppe.gradients.record_gradients import Captured, Packing
+from steppe.gradients.slots.slot import Kept, Single
+from steppe.probing.probe import probe
 
 ROWS = 20  # of a padded batch, of which a `Case` has 12 records
 DRAWS = (0, 1, 5, 6, 7, 12)

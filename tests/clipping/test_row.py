@@ -16,14 +16,15 @@ from torch.nn import functional as F
 
 import steppe
 from global_generators import states
-from steppe._dice import Dice
-from steppe.clipping import ClippedSum, Flat, objective_of
-from steppe.clipping import row as rows
-from steppe.clipping.objective import _STILL
-from steppe.clipping.passes import Passes
+from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.reference import clipped_sum
-from steppe.clipping.row import _BETWEEN, row_of
 from steppe.errors import UnsupportedModelError
+from steppe.gradients import objective_of
+from steppe.gradients import sequential as rows
+from steppe.gradients.objective import _STILL
+from steppe.gradients.passes import Passes
+from steppe.gradients.sequential import _BETWEEN, row_of
+from steppe.randomness.secret_generators import Dice
 
 BETWEEN: dict[str, Callable[[], nn.Module]] = {
     "identity": nn.Identity,

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from steppe.clipping.rules.embedding_slots import Rows
-from steppe.clipping.several import Tied, added
-from steppe.clipping.slots import NOBODY, Kept, Outer, Single, Slot
+from steppe.gradients.slots.embedding import Rows
+from steppe.gradients.slots.slot import NOBODY, Kept, Outer, Single, Slot
+from steppe.gradients.slots.tied import Tied, added
 
 WORDS, WIDTH, B = 40, 12, 4
 

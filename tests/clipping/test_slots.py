@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from steppe import Flat
-from steppe.clipping.captured import Captured, Packing
 from steppe.clipping.clip import Scaled
-from steppe.clipping.slots import Kept, Outer, Single, Slot, Summed, blank, squared_rows, wide
 from steppe.errors import UnsupportedModelError
+from steppe.gradients.record_gradients import Captured, Packing
+from steppe.gradients.slots.slot import Kept, Outer, Single, Slot, Summed, blank, squared_rows, wide
 
 NOBODY = torch.zeros(0, dtype=torch.long)
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from steppe.clipping import Report, probe
 from steppe.errors import IsolationError, MisuseError, UnsupportedModelError
+from steppe.probing import Report, probe
 
 LABELS = torch.zeros(1, dtype=torch.long)
 TOKENS = torch.zeros(1, 10, dtype=torch.long)

@@ -16,9 +16,9 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
 from global_generators import states
-from steppe._global_seeds import seed_everything
-from steppe.compat import forward
+from steppe.compat import traced_forward
 from steppe.errors import IsolationError, UnsupportedModelError
+from steppe.randomness.global_generators import seed_everything
 
 RECORDS = 30  # no number of records that a probe makes up
 
@@ -197,23 +197,23 @@ def test_a_backward_hook_added_after_the_first_batch_is_probed() -> None:
 
 def test_an_unchanged_module_is_probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once for each of its settings, and at the passes at which every model is looked at again."""
-    monkeypatch.setattr(forward, "LOOK_AGAIN", {7})
+    monkeypatch.setattr(traced_forward, "LOOK_AGAIN", {7})
     calls = []
 
     def counted(*args: Any, **options: Any) -> Any:
         calls.append(args)
         return probe(*args, **options)
 
-    probe = forward.probe
-    monkeypatch.setattr(forward, "probe", counted)
+    probe = traced_forward.probe
+    monkeypatch.setattr(traced_forward, "probe", counted)
     again = []
 
     def counted_again(*args: Any) -> Any:
         again.append(args)
         return proven_again(*args)
 
-    proven_again = forward.proven_again
-    monkeypatch.setattr(forward, "proven_again", counted_again)
+    proven_again = traced_forward.proven_again
+    monkeypatch.setattr(traced_forward, "proven_again", counted_again)
     loop = three_layers()
     loop.run(3)
     assert len(calls) == 1

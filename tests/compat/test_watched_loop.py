@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from steppe.compat import BatchMemoryManager, watched
+from steppe.compat import BatchMemoryManager
+from steppe.compat.loop_isolation import watched
 from steppe.errors import IsolationError
 
 RECORDS = 40

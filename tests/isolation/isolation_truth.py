@@ -23,8 +23,8 @@ from isolation_case import (
 )
 from torch import Tensor, nn
 
-from steppe._global_seeds import seed_everything
-from steppe.clipping.batches import count, each, tensors_in
+from steppe.randomness.global_generators import seed_everything
+from steppe.utils.batches import count, each, tensors_in
 
 ROUNDING = 1e-6  # what float64 leaves, relative to the size of what is compared
 

@@ -25,7 +25,7 @@ from isolation_truth import (
     what_moves_others,
 )
 
-from steppe._global_seeds import global_seeds_kept
+from steppe.randomness.global_generators import global_seeds_kept
 
 _VISIBLE = 1e-2
 # Beyond the trials: they take no words that no record has, and no other number of random records.

@@ -24,8 +24,8 @@ from torch.utils.data import DataLoader, default_collate
 from steppe import Plan, make_private
 from steppe.errors import DataError, IsolationError
 from steppe.isolation.pipelines import follow_collate
-from steppe.sampling import records
-from steppe.sampling._alone import generators
+from steppe.records import records
+from steppe.records.collate_check import generators
 
 Pairs = list[tuple[Tensor, Tensor]]
 Collate = Callable[[list[Any]], Any]

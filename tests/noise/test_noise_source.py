@@ -21,10 +21,11 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
 from steppe.errors import ConfigurationError, MisuseError
-from steppe.noise import SecureSource, SeededSource, Source, _pairs, as_source
-from steppe.noise import source as noise_source
-from steppe.noise._pairs import GROUP
-from steppe.noise.limits import require_noise_std
+from steppe.noise import SecureSource, SeededSource, Source, as_source
+from steppe.randomness import box_muller
+from steppe.randomness import source as noise_source
+from steppe.randomness.box_muller import GROUP
+from steppe.randomness.precision import require_noise_std
 
 SIZE = 8 * GROUP
 LARGE = 50 * GROUP  # more than torch makes at once
@@ -33,10 +34,10 @@ LARGE = 50 * GROUP  # more than torch makes at once
 @pytest.fixture(params=["float32", "float32 without kernel", "float64"])
 def dtype(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.dtype:
     """Each precision, and the two ways in which float32 is made."""
-    if request.param == "float32" and not _pairs.COMPILED:
+    if request.param == "float32" and not box_muller.COMPILED:
         pytest.skip("no compiled kernel: Steppe was installed without a C compiler")
     if request.param == "float32 without kernel":
-        monkeypatch.setattr(_pairs, "COMPILED", False)
+        monkeypatch.setattr(box_muller, "COMPILED", False)
     return torch.float64 if request.param == "float64" else torch.float32
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from steppe.noise import _pairs
-from steppe.noise._pairs import GROUP, OnePass, Passes, pairs
+from steppe.randomness import box_muller
+from steppe.randomness.box_muller import GROUP, OnePass, Passes, pairs
 
 HALF = GROUP // 2
 needs_kernel = pytest.mark.skipif(
-    not _pairs.COMPILED, reason="no compiled kernel: Steppe was installed without a C compiler"
+    not box_muller.COMPILED, reason="no compiled kernel: Steppe was installed without a C compiler"
 )
 
 
@@ -92,7 +92,7 @@ def test_the_kernel_takes_float32_alone() -> None:
 
 @needs_kernel
 def test_the_kernel_refuses_what_does_not_fit() -> None:
-    from steppe.noise._box_muller import box_muller
+    from steppe.randomness._box_muller import box_muller
 
     words, turns, out = np.zeros(4, np.int64), np.zeros(4, np.int32), np.zeros(8, np.float32)
     unaligned = np.zeros(40, np.uint8)[1:33]
@@ -112,7 +112,7 @@ def test_the_kernel_refuses_what_does_not_fit() -> None:
 @pytest.mark.usefixtures("compiler")
 def test_the_kernel_is_built_where_it_can_be() -> None:
     """An optional part that fails to build is left out without a word; here is the word."""
-    assert _pairs.COMPILED
+    assert box_muller.COMPILED
 
 
 @pytest.mark.parametrize("macros", [["-D__GLIBC__=2", "-D__GNUC__=11"], ["-U__GLIBC__"]])
@@ -120,7 +120,7 @@ def test_older_compilers_and_other_loaders_get_one_version(
     compiler: str, macros: list[str]
 ) -> None:
     """GCC 11 has no clones for x86-64-v3, and musl's loader could not choose among them."""
-    source = Path(_pairs.__file__).with_name("_box_muller.c").read_text()
+    source = Path(box_muller.__file__).with_name("_box_muller.c").read_text()
     alone = "".join(line for line in source.splitlines(True) if not line.startswith("#include"))
     command = [compiler, "-E", "-w", *macros, "-x", "c", "-"]
     found = subprocess.run(command, input=alone, capture_output=True, text=True, check=True)

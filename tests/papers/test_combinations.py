@@ -10,13 +10,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from steppe.clipping import Flat, Quantile
-from steppe.make import make_private
 from steppe.papers import Run, combinations
 from steppe.papers.dp_sat import measured, recipe
 from steppe.papers.dp_sat.accuracy import FASHION, RADIUS
 from steppe.papers.pictures import Pictures
 from steppe.plan import Plan
 from steppe.points import SAT
+from steppe.private.make import make_private
 
 SETTINGS = combinations.COMBINATIONS.settings
 

@@ -16,8 +16,9 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from steppe import Plan, make_private
 from steppe.errors import DataError
-from steppe.sampling import Records, records
-from steppe.sampling._alone import (
+from steppe.records import Records, records
+from steppe.records.batch_form import difference
+from steppe.records.collate_check import (
     Compared,
     ReadTwice,
     Refused,
@@ -25,7 +26,6 @@ from steppe.sampling._alone import (
     form_of,
     generators,
 )
-from steppe.sampling._form import difference
 
 N = 64
 SECRET = 7919.0

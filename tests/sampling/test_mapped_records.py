@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
 from steppe.errors import DataError
-from steppe.sampling import Records, records
+from steppe.records import Records, records
 
 N = 40
 Collate = Callable[[list[Any]], Any]

@@ -27,7 +27,7 @@ from torch.utils.data import (
 )
 
 from steppe.errors import DataError
-from steppe.sampling import Records, check_labels, records
+from steppe.records import Records, check_labels, records
 
 N = 23
 X = torch.arange(N * 6, dtype=torch.float32).view(N, 2, 3)

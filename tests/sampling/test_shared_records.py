@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
-from steppe.sampling import records, share_records
+from steppe.records import records, share_records
 
 X, Y = torch.randn(20, 4), torch.arange(20)
 BY_COLUMNS = X.t().contiguous().t()

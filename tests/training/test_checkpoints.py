@@ -18,8 +18,8 @@ from torch import nn
 
 from steppe.errors import ConfigurationError, DataError
 from steppe.ledger import Anchor
-from steppe.training.checkpoints import Checkpoint, Checkpoints, _digest
-from steppe.training.state import pack, unpack
+from steppe.training.resume_checkpoints import Checkpoint, Checkpoints, _digest
+from steppe.training.state_format import pack, unpack
 
 
 def through(value: Any) -> Any:

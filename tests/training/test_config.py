@@ -16,9 +16,9 @@ from steppe import clipping, noise, points, sampling
 from steppe.errors import ConfigurationError, DataError, MisuseError, UnsupportedModelError
 from steppe.ledger import Ledger
 from steppe.training import Config, Interrupted, Trainer, read, read_log, resume
-from steppe.training.assembly import Assembly
-from steppe.training.naming import _places, averages, optimizers, schedulers
-from steppe.training.toml import write_toml
+from steppe.training.config.build import Assembly
+from steppe.training.config.registry import _places, averages, optimizers, schedulers
+from steppe.training.config.toml import write_toml
 
 PLAN = {
     "noise_multiplier": 1.0,

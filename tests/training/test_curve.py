@@ -10,8 +10,8 @@ from steppe import CappedPoisson, Plan
 from steppe.errors import PrivacyWarning
 from steppe.noise import StepSchedule
 from steppe.sampling import Periodic
-from steppe.training import curve as curve_module
-from steppe.training.curve import EpsilonCurve
+from steppe.training import epsilon_curve as curve_module
+from steppe.training.epsilon_curve import EpsilonCurve
 
 PLANS: dict[str, dict[str, Any]] = {
     "usual": {"batch_size": 2048, "population": 60_000, "steps": 1000, "noise_multiplier": 2.5},

@@ -13,10 +13,10 @@ from torch import nn
 from training_cases import STEPS, plan, raising, trainer
 
 from steppe import SeededSource
-from steppe._text import rounded_up
 from steppe.errors import ConfigurationError
 from steppe.ledger import Ledger
 from steppe.training import read_log
+from steppe.utils.formatting import rounded_up
 
 
 def test_the_published_weights_are_the_models(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from torch.utils.data import Subset
 from steppe import sampling
 from steppe.errors import ConfigurationError, DataError, SteppeError
 from steppe.training import Config
-from steppe.training.own_records import own_records
+from steppe.training.config.user_records import own_records
 
 MADE = """
 import torch

@@ -44,8 +44,8 @@ from steppe.errors import (
 )
 from steppe.ledger import Ledger
 from steppe.training import FromStore, Interrupted, Moment, Snapshots, Trainer, read_log
+from steppe.training.lr_schedule import Schedule
 from steppe.training.progress import Bar
-from steppe.training.schedule import Schedule
 
 
 def stop_at(step: int) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from steppe.audit.control import control_flow, release
+from steppe.audit.neighbouring_runs import control_flow, release
 from steppe.audit.noise_law import noise_independence, noise_law
 from steppe.audit.replay import micro_batches, sensitivity, silence
 from steppe.audit.result import Result

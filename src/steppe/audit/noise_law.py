@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steppe._global_seeds import global_seeds_kept, seed_everything
 from steppe.audit.result import SURPRISE, Result, surprise
 from steppe.audit.subject import Nobody, Subject, released
 from steppe.private import Private
+from steppe.randomness import global_seeds_kept, seed_everything
 
 # Two float32 draws rarely coincide; half precision or a repeated stream does it all the time.
 _REPEATS = 0.02

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steppe._modes import without_dropout
-from steppe.audit.hostile import hostile
+from steppe.audit.adversarial_records import hostile
 from steppe.audit.result import Result
 from steppe.audit.subject import Subject
 from steppe.clipping import ClippedSum
-from steppe.clipping.batches import rows
+from steppe.utils.batches import rows
+from steppe.utils.module_modes import without_dropout
 
 # Rounding of a float32 sum over a small batch, in units of the clip.
 ROUNDING = 1e-5

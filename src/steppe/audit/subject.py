@@ -10,14 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steppe import _validate
-from steppe.clipping.clip import Clipper
+from steppe.clipping import Clipper
 from steppe.errors import MisuseError
-from steppe.noise import SecureSource, Source
 from steppe.plan import Plan
 from steppe.private import Private
-from steppe.sampling import Records, records
-from steppe.sampling.columns import SubsetRecords
+from steppe.randomness import SecureSource, Source
+from steppe.records import Records, SubsetRecords, records
+from steppe.utils import validation
 
 Build = Callable[[Plan, Records, Source], Private]
 
@@ -53,7 +52,7 @@ class Subject:
 
     def __post_init__(self) -> None:
         if self.plan.population is None:
-            raise _validate.fail(
+            raise validation.fail(
                 "plan.population",
                 None,
                 "must be declared, or the rate itself depends on the records",

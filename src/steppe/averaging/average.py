@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from steppe._validate import fail
 from steppe.averaging.layout import Layout, Now
 from steppe.errors import MisuseError
+from steppe.utils.validation import fail
 
 
 class AveragedWeights(ABC):

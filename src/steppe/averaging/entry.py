@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe._validate import positive_integer
+from steppe.utils.validation import positive_integer
 
 
 @dataclass(frozen=True)

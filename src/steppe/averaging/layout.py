@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from steppe._validate import fail
 from steppe.errors import ConfigurationError
+from steppe.utils.validation import fail
 
 
 @dataclass(frozen=True)

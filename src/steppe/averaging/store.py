@@ -10,10 +10,9 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from steppe._files import single_writer, sync_folder, write_atomically, writing
-from steppe._validate import fail, non_negative, one_of, positive_integer
 from steppe.averaging.entry import Entry, Keep, as_safetensors
-from steppe.averaging.index import (
+from steppe.averaging.layout import named_tensors, write_checkpoint
+from steppe.averaging.store_index import (
     FILE,
     Index,
     Shapes,
@@ -21,8 +20,9 @@ from steppe.averaging.index import (
     file_name,
     read_index,
 )
-from steppe.averaging.layout import named_tensors, write_checkpoint
 from steppe.errors import DataError
+from steppe.utils.files import single_writer, sync_folder, write_atomically, writing
+from steppe.utils.validation import fail, non_negative, one_of, positive_integer
 
 MODEL = "model"
 

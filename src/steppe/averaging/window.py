@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from steppe._validate import fail, positive_integer
 from steppe.averaging.average import Average
-from steppe.averaging.ring import Ring
+from steppe.averaging.ring_buffer import Ring
 from steppe.averaging.running import Rows
+from steppe.utils.validation import fail, positive_integer
 
 
 class Window(Average):

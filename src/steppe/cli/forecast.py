@@ -12,14 +12,13 @@ from typing import Any
 
 import torch
 
-from steppe.clipping.probing.synthetic import synthetic
 from steppe.errors import PrivacyWarning
-from steppe.make import make_private
 from steppe.plan import Plan
-from steppe.sampling import Poisson, records
-from steppe.training.assembly import Assembly
-from steppe.training.loading import as_columns, features
-from steppe.training.losses import loss_of
+from steppe.private import make_private
+from steppe.probing import synthetic
+from steppe.records import records
+from steppe.sampling import Poisson
+from steppe.training import Assembly, as_columns, features, loss_of
 
 # The first step also finds out which kernels are fastest; the quickest of the others counts.
 _TRIALS = 3

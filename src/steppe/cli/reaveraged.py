@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-from steppe._files import writing
-from steppe._validate import called, fail
 from steppe.averaging import (
     EMA,
     OMV,
@@ -18,14 +16,23 @@ from steppe.averaging import (
     PolynomialDecay,
     reconstruct,
     stored_snapshots,
+    write_checkpoint,
 )
-from steppe.averaging.layout import write_checkpoint
 from steppe.cli.stored_run import StoredRun
-from steppe.training.evaluation import Evaluation, mean_output_scores, vote_scores
-from steppe.training.folder import write_weights
-from steppe.training.kept import FromStore, label
-from steppe.training.naming import averages, build, check_keys
-from steppe.training.outcome import row
+from steppe.training import (
+    Evaluation,
+    FromStore,
+    averages,
+    build,
+    check_keys,
+    label,
+    mean_output_scores,
+    row,
+    vote_scores,
+    write_weights,
+)
+from steppe.utils.files import writing
+from steppe.utils.validation import called, fail
 
 OUTPUTS = ("OPA", "OMV")
 _WEIGHTS = ("SWA", "EMA", "Window", "PolynomialDecay")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe import _validate
 from steppe.clipping.clip import Anchors, Scaled, count_weights, refuse_anchors
+from steppe.utils import validation
 
 # Beyond this a factor would leave float32, and the gradient it belongs to is zero for all purposes.
 _LARGEST_FACTOR = 1e30
@@ -42,8 +42,8 @@ class Automatic:
     gamma: float = 0.01
 
     def __post_init__(self) -> None:
-        bound = _validate.positive("Automatic.bound", self.bound, "a common choice is 1")
-        gamma = _validate.non_negative("Automatic.gamma", self.gamma, "a common choice is 0.01")
+        bound = validation.positive("Automatic.bound", self.bound, "a common choice is 1")
+        gamma = validation.non_negative("Automatic.gamma", self.gamma, "a common choice is 0.01")
         object.__setattr__(self, "bound", bound)
         object.__setattr__(self, "gamma", gamma)
 

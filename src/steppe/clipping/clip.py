@@ -14,8 +14,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from steppe import _validate
-from steppe.clipping.captured import Captured, representable
+from steppe.gradients import Captured, representable
+from steppe.utils import validation
 
 State = dict[str, Tensor | float]
 """What a run remembers between steps; public, since it is made from released numbers."""
@@ -130,10 +130,10 @@ class Scaled:
 
 def movable_bound(name: str, value: float) -> float:
     """A bound that gradients are divided by: a float32 number, and so is its inverse."""
-    value = _validate.positive(name, value)
+    value = validation.positive(name, value)
     if not 1e-30 <= value <= 1e30:
         rule = "must lie between 1e-30 and 1e30"
-        raise _validate.fail(name, value, rule, "a common choice is 1e-3 to 1")
+        raise validation.fail(name, value, rule, "a common choice is 1e-3 to 1")
     return value
 
 
@@ -155,7 +155,7 @@ def count_weights(parameters: Mapping[str, Tensor]) -> int:
 def refuse_anchors(anchors: Anchors | None) -> None:
     """Public records that a clip does not look at were meant for another one."""
     if anchors is not None:
-        raise _validate.fail(
+        raise validation.fail(
             "public",
             f"{anchors.records} records",
             "this clip learns nothing from public records",

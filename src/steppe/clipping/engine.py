@@ -14,19 +14,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steppe import _validate
-from steppe._text import first_line
-from steppe.clipping.batches import count
-from steppe.clipping.captured import Captured, Found, Packing, Strengths
 from steppe.clipping.clip import Anchors, Clip, Scaled
-from steppe.clipping.contact import Layouts
-from steppe.clipping.each_record import EachRecord
-from steppe.clipping.kernels import Kernels
-from steppe.clipping.objective import RecordLosses
-from steppe.clipping.passes import Objective, Passes
-from steppe.clipping.pieces import pieces
-from steppe.clipping.row import Row, row_of
+from steppe.clipping.physical_batches import pieces
 from steppe.errors import MisuseError, SteppeError, UnsupportedModelError
+from steppe.gradients import (
+    Captured,
+    EachRecord,
+    Found,
+    Kernels,
+    Layouts,
+    Objective,
+    Packing,
+    Passes,
+    RecordLosses,
+    Row,
+    Strengths,
+    row_of,
+)
+from steppe.utils import validation
+from steppe.utils.batches import count
+from steppe.utils.formatting import first_line
 
 Buffer = Tensor | Callable[[], Tensor]
 """A flat buffer, or a function that gives it whenever it is asked, the same one each time."""
@@ -137,7 +144,7 @@ class ClippedSum:
         except Exception as error:  # whatever model, loss or tracer say about another form
             if isinstance(error, SteppeError) and not isinstance(error, UnsupportedModelError):
                 raise
-            raise _validate.fail(
+            raise validation.fail(
                 "public",
                 "a batch",
                 "must go through model and loss like a batch of the data, but: "

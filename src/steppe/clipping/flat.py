@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe import _validate
 from steppe.clipping.clip import Anchors, Scaled, count_weights, refuse_anchors
+from steppe.utils import validation
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Flat:
     bound: float = 1.0
 
     def __post_init__(self) -> None:
-        bound = _validate.positive("Flat.bound", self.bound, "a common start is 0.1 to 1")
+        bound = validation.positive("Flat.bound", self.bound, "a common start is 0.1 to 1")
         # Any real number is welcome; a plan prints and hashes the float it stands for.
         object.__setattr__(self, "bound", bound)
 

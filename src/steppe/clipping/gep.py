@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steppe import _validate
-from steppe.clipping.captured import Captured, representable
 from steppe.clipping.clip import (
     Anchors,
     State,
@@ -20,6 +18,8 @@ from steppe.clipping.clip import (
     row_norms,
 )
 from steppe.clipping.subspace import anywhere, chunks, spanned
+from steppe.gradients import Captured, representable
+from steppe.utils import validation
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,15 @@ class GEP:
 
     def __post_init__(self) -> None:
         for name in ("bases", "groups", "power_iterations", "refresh_every"):
-            number = _validate.positive_integer(f"GEP.{name}", getattr(self, name))
+            number = validation.positive_integer(f"GEP.{name}", getattr(self, name))
             object.__setattr__(self, name, number)
         for name in ("embedding_bound", "residual_bound"):
             bound = movable_bound(f"GEP.{name}", getattr(self, name))
             object.__setattr__(self, name, bound)
         if not isinstance(self.biased, bool):
-            raise _validate.fail("GEP.biased", self.biased, "must be True or False", "use False")
+            raise validation.fail("GEP.biased", self.biased, "must be True or False", "use False")
         if self.groups > self.bases:
-            raise _validate.fail(
+            raise validation.fail(
                 "GEP.groups",
                 self.groups,
                 f"must not exceed bases={self.bases}, each needs one",
@@ -89,7 +89,7 @@ class GEP:
     def begin(self, parameters: Mapping[str, Tensor], anchors: Anchors | None = None) -> Projected:
         """Start a run; it remembers the subspace while that is in use."""
         if anchors is None:
-            raise _validate.fail(
+            raise validation.fail(
                 "public",
                 None,
                 "GEP finds its subspace with public records",
@@ -98,7 +98,7 @@ class GEP:
         sizes = chunks(count_weights(parameters), self.groups, self.bases)
         most = max(bases for _, bases in sizes)
         if anchors.records < most:
-            raise _validate.fail(
+            raise validation.fail(
                 "GEP.bases",
                 self.bases,
                 f"gives a group {most} directions, which must not exceed the {anchors.records} "
@@ -162,7 +162,7 @@ class Projected:
         if found is not None:
             return found
         if self._queries == 0:
-            raise _validate.fail(
+            raise validation.fail(
                 "public",
                 f"{self._anchors.records} records",
                 "must have gradients that are finite at the weights that training starts from, and "
@@ -245,7 +245,7 @@ class Projected:
         found = [value for name in names if isinstance(value := state.get(name), Tensor)]
         shapes = [tuple(bases.shape) for bases in found]
         if found and shapes != self._sizes:
-            raise _validate.fail(
+            raise validation.fail(
                 "clip state's bases",
                 shapes,
                 f"must have the shapes {self._sizes}",

@@ -9,9 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steppe import _validate
-from steppe.clipping import prefixes
-from steppe.clipping.captured import Captured, representable
 from steppe.clipping.clip import (
     Anchors,
     Scaled,
@@ -20,6 +17,8 @@ from steppe.clipping.clip import (
     refuse_anchors,
     row_norms,
 )
+from steppe.gradients import Captured, representable
+from steppe.utils import name_prefixes, validation
 
 _REMEDY = "use 'equal', 'size' or a mapping such as {'features': 0.7, 'head': 0.3}"
 
@@ -50,15 +49,15 @@ class PerLayer:
     """
 
     bound: float = 1.0
-    budget: str | Mapping[str, float] | prefixes.Pairs = "equal"
+    budget: str | Mapping[str, float] | name_prefixes.Pairs = "equal"
 
     def __post_init__(self) -> None:
-        bound = _validate.positive("PerLayer.bound", self.bound, "a common start is 0.1 to 1")
+        bound = validation.positive("PerLayer.bound", self.bound, "a common start is 0.1 to 1")
         object.__setattr__(self, "bound", bound)
         if isinstance(self.budget, str):
-            _validate.one_of("PerLayer.budget", self.budget, ("equal", "size"), _REMEDY)
+            validation.one_of("PerLayer.budget", self.budget, ("equal", "size"), _REMEDY)
         else:
-            shares = prefixes.pairs("PerLayer.budget", self.budget, _validate.positive)
+            shares = name_prefixes.pairs("PerLayer.budget", self.budget, validation.positive)
             object.__setattr__(self, "budget", shares)
 
     @property
@@ -76,13 +75,13 @@ class PerLayer:
     def layers(self, names: Mapping[str, object]) -> dict[str, list[str]]:
         """The names of the weights, by layer."""
         if isinstance(self.budget, tuple):
-            found = prefixes.match("PerLayer.budget", self.budget, names)
+            found = name_prefixes.match("PerLayer.budget", self.budget, names)
         else:
             found = {name: name.rpartition(".")[0] or name for name in names}
         layers: dict[str, list[str]] = {}
         for name, layer in found.items():
             if layer is None:
-                raise _validate.fail(
+                raise validation.fail(
                     "PerLayer.budget", self.budget, f"gives {name!r} no share", "add a prefix of ''"
                 )
             layers.setdefault(layer, []).append(name)

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steppe import _validate
-from steppe.clipping.captured import Captured
 from steppe.clipping.clip import (
     Anchors,
     Scaled,
@@ -20,6 +18,8 @@ from steppe.clipping.clip import (
     refuse_anchors,
     row_norms,
 )
+from steppe.gradients import Captured
+from steppe.utils import validation
 
 
 @dataclass(frozen=True)
@@ -61,17 +61,17 @@ class Quantile:
 
     def __post_init__(self) -> None:
         for name, check in (
-            ("target", _validate.open_unit),
-            ("learning_rate", _validate.positive),
+            ("target", validation.open_unit),
+            ("learning_rate", validation.positive),
             ("start", movable_bound),
             ("low", movable_bound),
             ("high", movable_bound),
-            ("count_share", _validate.open_unit),
+            ("count_share", validation.open_unit),
         ):
             number = check(f"Quantile.{name}", getattr(self, name))
             object.__setattr__(self, name, number)
         if not self.low <= self.start <= self.high:
-            raise _validate.fail(
+            raise validation.fail(
                 "Quantile.start",
                 self.start,
                 f"must lie between low={self.low} and high={self.high}",
@@ -94,11 +94,11 @@ class Quantile:
             >>> Quantile.share_for(noise_multiplier=2.5, count_noise=2048 / 20)
             0.00014901161193847656
         """
-        sigma = _validate.positive("noise_multiplier", noise_multiplier)
-        noise = _validate.positive("count_noise", count_noise)
+        sigma = validation.positive("noise_multiplier", noise_multiplier)
+        noise = validation.positive("count_noise", count_noise)
         share = (sigma / (2 * noise)) ** 2
         if not 0 < share < 1:
-            raise _validate.fail(
+            raise validation.fail(
                 "count_noise",
                 count_noise,
                 f"must be above half the noise multiplier {sigma}, or the count alone costs more",
@@ -171,9 +171,9 @@ class Following(Scaled):
 
     def load(self, state: State) -> None:
         """Go on from a bound."""
-        bound = _validate.positive("clip state's bound", state.get("bound"))
+        bound = validation.positive("clip state's bound", state.get("bound"))
         if not self.clip.low <= bound <= self.clip.high:
-            raise _validate.fail(
+            raise validation.fail(
                 "clip state's bound",
                 bound,
                 f"must lie between low={self.clip.low} and high={self.clip.high}",

@@ -10,10 +10,11 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from steppe import _validate
-from steppe.compat.run import Piece, Run
+from steppe.compat.hooked_run import Piece, Run
 from steppe.errors import DataError
-from steppe.sampling import Poisson, Records, records
+from steppe.records import Records, records
+from steppe.sampling import Poisson
+from steppe.utils import validation
 
 _END = object()
 
@@ -32,7 +33,7 @@ class Draws:
 
     def __init__(self, data_loader: DataLoader[Any]) -> None:
         if not isinstance(data_loader, DataLoader):
-            raise _validate.fail(
+            raise validation.fail(
                 "data_loader",
                 type(data_loader).__name__,
                 "must be a torch DataLoader",
@@ -40,7 +41,7 @@ class Draws:
             )
         self.dataset = data_loader.dataset
         self.rows: Records = _padding_named(data_loader)
-        self.batch_size = _validate.positive_integer("batch_size", data_loader.batch_size)
+        self.batch_size = validation.positive_integer("batch_size", data_loader.batch_size)
         self.sample_rate = Poisson().realised_rate(len(self.rows), self.batch_size)
         self.pass_length = math.ceil(len(self.rows) / self.batch_size)
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from steppe._files import write_atomically
 from steppe.data.archives import BrokenArchive
 from steppe.data.catalogue import Entry, find
 from steppe.data.dataset import Arrays, Dataset, Split, digest
 from steppe.data.sources import SourceFailed
 from steppe.errors import DataError
+from steppe.utils.files import write_atomically
 
 
 def cache_folder(root: str | Path | None = None) -> Path:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from steppe import _validate
 from steppe.data import decoders, pins
 from steppe.data.dataset import Arrays
 from steppe.data.sources import Source, Web
+from steppe.utils import validation
 
 Decoder = Callable[[tuple[Path, ...]], Arrays]
 
@@ -137,7 +137,7 @@ def find(name: str) -> Entry:
     if isinstance(name, str) and (entry := known(name)) is not None:
         return entry
     meant = nearest(str(name), alike=0.0)
-    raise _validate.fail(
+    raise validation.fail(
         "name", name, f"must be one of {', '.join(ENTRIES)}", f"did you mean {meant!r}?"
     )
 

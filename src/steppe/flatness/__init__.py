@@ -1,8 +1,7 @@
 """How flat is a solution? Curvature, landscapes, paths, rays, noise; numbers and figures.
 
 Every measure reads records. Use public data: what it says about private records is not covered by
-the guarantee of the training.
-"""
+the guarantee of the training."""
 
 from steppe.flatness.directions import Cosines as Cosines
 from steppe.flatness.directions import CosineTrack as CosineTrack
@@ -10,6 +9,7 @@ from steppe.flatness.directions import cosine_figure as cosine_figure
 from steppe.flatness.eigenvalues import Eigenvalues as Eigenvalues
 from steppe.flatness.eigenvalues import eigenvalue_figure as eigenvalue_figure
 from steppe.flatness.eigenvalues import top_eigenvalues as top_eigenvalues
+from steppe.flatness.figures import new_figure as new_figure
 from steppe.flatness.gradient_norms import GradientNorms as GradientNorms
 from steppe.flatness.gradient_norms import gradient_norm_histogram as gradient_norm_histogram
 from steppe.flatness.gradient_norms import norms_figure as norms_figure

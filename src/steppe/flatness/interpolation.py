@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from steppe._validate import fail
 from steppe.flatness.figures import new_figure
 from steppe.flatness.surface import Measured, Progress, Surface
+from steppe.utils.validation import fail
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from steppe import _validate
 from steppe.flatness.figures import new_figure
 from steppe.flatness.surface import Progress, Surface, gaussian, move_by
+from steppe.utils import validation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -135,11 +135,11 @@ def loss_plane(
 
 
 def _grid(radius: float, points: int) -> tuple[float, ...]:
-    _validate.positive("radius", radius)
-    _validate.positive_integer("points", points)
+    validation.positive("radius", radius)
+    validation.positive_integer("points", points)
     if points < 3 or points % 2 == 0:
         rule = "must be odd and at least 3, so that the solution is in the middle"
-        raise _validate.fail("points", points, rule, "use 51")
+        raise validation.fail("points", points, rule, "use 51")
     half = points // 2
     return tuple(radius * (i - half) / half for i in range(points))
 

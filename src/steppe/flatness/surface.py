@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from steppe._modes import evaluating
-from steppe._validate import fail
-from steppe.clipping import per_record
-from steppe.clipping.batches import each
 from steppe.errors import DataError
+from steppe.gradients import per_record
+from steppe.utils.batches import each
+from steppe.utils.module_modes import evaluating
+from steppe.utils.validation import fail
 
 # Called with how much is done and, where it is known, how much there is.
 Progress = Callable[[int, int | None], None]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from steppe import _validate
 from steppe.flatness.figures import new_figure
 from steppe.flatness.surface import Progress, Surface, rademacher
+from steppe.utils import validation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,9 +53,9 @@ def hessian_trace(
         samples: Hessian-vector products to spend, at least two; the error falls as 1/√samples.
         progress: called after each product.
     """
-    _validate.positive_integer("samples", samples)
+    validation.positive_integer("samples", samples)
     if samples < 2:
-        raise _validate.fail("samples", samples, "must be at least 2 for an error bar", "use 20")
+        raise validation.fail("samples", samples, "must be at least 2 for an error bar", "use 20")
     found = []
     for done in range(1, samples + 1):
         signs = rademacher(surface, generator).to(surface.weights.device)

@@ -22,12 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from steppe._global_seeds import global_seeds_kept, seed_everything
-from steppe.clipping.batches import each
-from steppe.clipping.contact import Layouts
-from steppe.clipping.layout import Layout
-from steppe.clipping.tracing import Path, name_of, on_records, path_of
 from steppe.errors import IsolationError, SteppeError
+from steppe.gradients import Layout, Layouts, Path, name_of, on_records, path_of
 from steppe.isolation import refusals
 from steppe.isolation.chance import Chance, compared
 from steppe.isolation.numbers import Told, difference
@@ -36,6 +32,8 @@ from steppe.isolation.owners import FREE, TYPE
 from steppe.isolation.sizes import code_seen, named_sizes
 from steppe.isolation.trace import Meeting, Signal, Trace, trace
 from steppe.isolation.watch import Asked, NotIsolated
+from steppe.randomness import global_seeds_kept, seed_everything
+from steppe.utils.batches import each
 
 _RECORDS = 3  # whose owners are looked at
 _MORE = 5  # at least: what does not say whose it is shows its record axis by growing
@@ -88,7 +86,7 @@ def prove(
     Guarantees:
         Nothing is computed from records. Attributes of modules and random state are as they were.
     """
-    apart = (_attributes_kept(model), _weights_apart(model), _placed(model, objective, example))
+    apart = (attributes_kept(model), _weights_apart(model), _placed(model, objective, example))
     with global_seeds_kept(), apart[0], apart[1], apart[2]:
 
         def follow(
@@ -392,7 +390,7 @@ def _weights_apart(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _attributes_kept(model: nn.Module) -> Iterator[None]:
+def attributes_kept(model: nn.Module) -> Iterator[None]:
     """What a pass puts into modules is taken out again: it has no numbers."""
     kept = [(module, dict(vars(module))) for module in model.modules()]
     inside: list[tuple[Any, Any]] = []

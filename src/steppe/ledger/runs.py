@@ -9,9 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from steppe import accounting
-from steppe.accounting import Segment, Segments
-from steppe.accounting.pld import checked, smallest_delta
-from steppe.accounting.segment import merged
+from steppe.accounting import Segment, Segments, checked, merged, smallest_delta
 from steppe.ledger.chain import Record
 
 _KINDS = ("open", "run", "resume", "charge", "pause", "repair")

@@ -12,8 +12,8 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
-from steppe._validate import fail, positive, positive_integer
 from steppe.noise.gaussian import Gaussian
+from steppe.utils.validation import fail, positive, positive_integer
 
 # Less than this share of the first noise is none to speak of: the plan would have to start at a
 # multiplier of a million to end at one.

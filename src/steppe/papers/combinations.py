@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from steppe.flatness.figures import new_figure
+from steppe.flatness import new_figure
 from steppe.papers import summary
 from steppe.papers.dp_sat.measured import compared, measure
 from steppe.papers.experiment import Column, Constants, Experiment, Run

@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from steppe import _validate
+from steppe.utils import validation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -128,18 +128,18 @@ class Experiment:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", self.name):
             rule = "must be lower-case words with dashes between, since files are named after it"
-            raise _validate.fail("name", self.name, rule, "write it like 'dp-sat-toy'")
-        _validate.positive("minutes", self.minutes)
+            raise validation.fail("name", self.name, rule, "write it like 'dp-sat-toy'")
+        validation.positive("minutes", self.minutes)
         for name, value in (("settings", self.settings), ("seeds", self.seeds)):
             if not value:
-                raise _validate.fail(name, value, "must not be empty", "name at least one")
+                raise validation.fail(name, value, "must not be empty", "name at least one")
         if self.baseline is not None and self.baseline not in self.settings:
             known = ", ".join(self.settings)
-            raise _validate.fail("baseline", self.baseline, f"must be one of {known}", "name one")
+            raise validation.fail("baseline", self.baseline, f"must be one of {known}", "name one")
         for name in self.judged:
-            _validate.one_of("judged", name, [column.name for column in self.columns])
+            validation.one_of("judged", name, [column.name for column in self.columns])
         for name in {*self.rivals, *self.rivals.values()}:
-            _validate.one_of("rivals", name, list(self.settings))
+            validation.one_of("rivals", name, list(self.settings))
 
     def pairs(self) -> list[tuple[str, int]]:
         """Every (setting, seed), in the order in which they are run."""

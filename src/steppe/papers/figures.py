@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from steppe.flatness.figures import new_figure
+from steppe.flatness import new_figure
 from steppe.papers import summary
 from steppe.papers.experiment import Run
 

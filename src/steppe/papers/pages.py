@@ -13,11 +13,11 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from steppe._files import in_turn, write_atomically
 from steppe.papers import runner
 from steppe.papers.experiment import Run
 from steppe.papers.results import Results
 from steppe.papers.summary import table, verdicts
+from steppe.utils.files import in_turn, write_atomically
 
 _BLOCK = "<!-- results of {name} -->\n{text}<!-- end of {name} -->"
 

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from steppe._files import in_turn, write_atomically
-from steppe._text import finite
 from steppe.errors import DataError
-from steppe.noise import SeededSource
 from steppe.papers.experiment import Constants, Experiment, Run
+from steppe.randomness import SeededSource
+from steppe.utils.files import in_turn, write_atomically
+from steppe.utils.formatting import finite
 
 
 class Results:

@@ -11,10 +11,10 @@ from importlib.metadata import version
 
 import torch
 
-from steppe import _validate
 from steppe.papers import catalogue
 from steppe.papers.experiment import Experiment, Run
 from steppe.papers.results import Results, as_stored
+from steppe.utils import validation
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Choice:
         """The chosen (setting, seed), each seed for all settings before the next."""
         settings = list(experiment.settings) if self.settings is None else list(self.settings)
         for setting in settings:
-            _validate.one_of("settings", setting, list(experiment.settings))
+            validation.one_of("settings", setting, list(experiment.settings))
         seeds = experiment.seeds if self.seeds is None else self.seeds
         return [(setting, seed) for seed in seeds for setting in settings]
 
@@ -70,7 +70,7 @@ def run(
         How many runs are still missing because the time was used up.
     """
     if choice.minutes is not None:
-        _validate.positive("minutes", choice.minutes)
+        validation.positive("minutes", choice.minutes)
     experiment, begin = results.experiment, time.monotonic()
     _take_over(results, choice, say)
     while left := missing(results, choice):

@@ -1,3 +1,8 @@
+"""Place 2, at which weights the gradient is taken.
+
+Imports `utils`.
+"""
+
 from steppe.points.here import Here as Here
 from steppe.points.point import Point as Point
 from steppe.points.point import Remembering as Remembering

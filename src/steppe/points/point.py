@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from steppe import _validate
+from steppe.utils import validation
 
 Ask = Callable[[], Tensor]
 Walk = Callable[[Ask], Tensor]
@@ -31,9 +31,9 @@ _LONGEST = 1e9
 
 def climb_radius(name: str, value: Any, remedy: str) -> float:
     """ρ: the length of a climb, above 0 and not so long that the weights leave float32."""
-    radius = _validate.positive(name, value, remedy)
+    radius = validation.positive(name, value, remedy)
     if radius > _LONGEST:
-        raise _validate.fail(name, value, f"must be at most {_LONGEST:g}", remedy)
+        raise validation.fail(name, value, f"must be at most {_LONGEST:g}", remedy)
     return radius
 
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from steppe._files import in_turn, writing
-from steppe._validate import fail
 from steppe.report.calibration import calibration
 from steppe.report.run import EXTRAS, read_extras, require_run
-from steppe.training.folder import write_json
+from steppe.training import write_json
+from steppe.utils.files import in_turn, writing
+from steppe.utils.validation import fail
 
 if TYPE_CHECKING:
     from steppe.averaging import Prediction

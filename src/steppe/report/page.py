@@ -11,12 +11,12 @@ from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
-from steppe._files import write_atomically, writing
-from steppe._validate import fail
 from steppe.report.comparison import comparison_sections
 from steppe.report.markup import Child, Markup, joined, tag
 from steppe.report.run import Run, read_run
 from steppe.report.sections import Section, run_sections, tiles
+from steppe.utils.files import write_atomically, writing
+from steppe.utils.validation import fail
 
 
 def write(runs: Sequence[Path], out: Path) -> Path:

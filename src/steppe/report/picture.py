@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from steppe._files import write_atomically
 from steppe.errors import DataError
 from steppe.report.axes import Axis
 from steppe.report.chart import Chart
@@ -19,6 +18,7 @@ from steppe.report.markup import Markup, tag
 from steppe.report.numbers import percent, short
 from steppe.report.page import text_of
 from steppe.report.run import number
+from steppe.utils.files import write_atomically
 
 _WIDTH, _HEIGHT, _HEAD, _GAP = 430, 310, 74, 24
 _STYLE = """

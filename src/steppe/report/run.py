@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from steppe._validate import fail
-from steppe.accounting.statement_text import caution
+from steppe.accounting import caution
 from steppe.errors import DataError
+from steppe.utils.validation import fail
 
 # Larger than any log of a run; a file beyond it is not one of ours.
 _LARGEST = 256 * 2**20

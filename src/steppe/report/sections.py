@@ -9,7 +9,7 @@ from typing import Any
 from steppe.errors import DataError, SteppeError
 from steppe.report.chart import table
 from steppe.report.curves import curve_charts, score, title, tones
-from steppe.report.ground import flatness_charts, flatness_rows
+from steppe.report.flatness_charts import flatness_charts, flatness_rows
 from steppe.report.markup import Child, Markup, tag
 from steppe.report.measured import calibration_chart, norm_chart, width_chart
 from steppe.report.numbers import bound, duration, short

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from steppe.errors import DataError
 from steppe.ledger import Ledger
-from steppe.training.checkpoints import Checkpoint, Checkpoints
 from steppe.training.folder import RunFolder
+from steppe.training.resume_checkpoints import Checkpoint, Checkpoints
 
 if TYPE_CHECKING:
     from steppe.training.trainer import Trainer

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from steppe._validate import fail, non_negative, positive, positive_integer
 from steppe.clipping import GEP, Quantile
 from steppe.errors import ConfigurationError
+from steppe.utils.validation import fail, non_negative, positive, positive_integer
 
 if TYPE_CHECKING:
     from steppe.plan import Plan

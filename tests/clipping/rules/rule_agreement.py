@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from steppe.clipping import ClippedSum, Flat
-from steppe.clipping.batches import count, each
 from steppe.clipping.reference import clipped_sum, record_gradients
+from steppe.utils.batches import count, each
 
 
 def squares(output: Tensor) -> Tensor:

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steppe.clipping import ClippedSum, Flat
-from steppe.clipping.contact import Layouts
-from steppe.clipping.layout import Layout
 from steppe.clipping.reference import clipped_sum
-from steppe.clipping.rules.attention import multi_head_attention_forward
 from steppe.errors import UnsupportedModelError
+from steppe.gradients.contact import Layouts
+from steppe.gradients.layout import Layout
+from steppe.gradients.rules.attention import multi_head_attention_forward
 
 RECORDS, TARGET, SOURCE, WIDTH, HEADS = 5, 4, 6, 16, 2
 

@@ -10,9 +10,9 @@ from rule_agreement import assert_agrees, assert_agrees_in_double, assert_same_o
 from torch import Tensor, nn
 
 from steppe.clipping import ClippedSum, Flat
-from steppe.clipping.contact import Layouts
-from steppe.clipping.layout import Layout
 from steppe.clipping.reference import clipped_sum
+from steppe.gradients.contact import Layouts
+from steppe.gradients.layout import Layout
 
 
 class Bare(nn.Module):

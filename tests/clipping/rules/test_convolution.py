@@ -14,17 +14,19 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from steppe.clipping import ClippedSum, Flat, Kernels, grams
-from steppe.clipping.contact import Contact, Layouts
-from steppe.clipping.layout import Layout
+from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.reference import clipped_sum, record_gradients
-from steppe.clipping.rules import RULES
-from steppe.clipping.rules.convolution import Convolution, convolution
-from steppe.clipping.rules.convolution_candidates import candidates
-from steppe.clipping.rules.convolution_geometry import Geometry
-from steppe.clipping.rules.convolution_pixels import PixelGram
-from steppe.clipping.rules.convolution_slots import ConvolutionWeight, PatchGram, written_out
-from steppe.clipping.tracing import Tracer, mark
+from steppe.gradients import Kernels
+from steppe.gradients.contact import Contact, Layouts
+from steppe.gradients.layout import Layout
+from steppe.gradients.rules import RULES
+from steppe.gradients.rules.convolution import Convolution, convolution
+from steppe.gradients.rules.convolution_candidates import candidates
+from steppe.gradients.slots import ghost_norms
+from steppe.gradients.slots.convolution import ConvolutionWeight, PatchGram, written_out
+from steppe.gradients.slots.convolution_geometry import Geometry
+from steppe.gradients.slots.convolution_pixels import PixelGram
+from steppe.gradients.tracing import Tracer, mark
 
 CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 TRANSPOSED: dict[int, Callable[..., Tensor]] = {
@@ -346,7 +348,7 @@ def test_constant_channels_that_cancel_never_lower_the_norm(
 ) -> None:
     """All features are one number, so that every rounding goes the same way, and two positions have
     opposite gradients."""
-    monkeypatch.setattr(grams, "COMPILED", kernel and grams.COMPILED)
+    monkeypatch.setattr(ghost_norms, "COMPILED", kernel and ghost_norms.COMPILED)
     torch.manual_seed(channels)
     records = 200
     x = (1 + torch.rand(records, 1, 1, 1)).expand(-1, channels, 4, 4).clone()

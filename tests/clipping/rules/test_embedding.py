@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steppe.clipping import ClippedSum, Flat
-from steppe.clipping.contact import Layouts
-from steppe.clipping.layout import Layout
 from steppe.clipping.reference import clipped_sum
-from steppe.clipping.rules.embedding_slots import Picks, Rows
 from steppe.errors import UnsupportedModelError
+from steppe.gradients.contact import Layouts
+from steppe.gradients.layout import Layout
+from steppe.gradients.slots.embedding import Picks, Rows
 
 
 @settings(max_examples=25, deadline=None)

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from steppe.clipping import ClippedSum, Flat, Kernels, objective_of
+from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.reference import clipped_sum
-from steppe.clipping.rules.linear import product
+from steppe.gradients import Kernels, objective_of
+from steppe.gradients.rules.linear import product
 
 Batch = tuple[Tensor, Tensor]
 

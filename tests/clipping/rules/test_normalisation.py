@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steppe.clipping import ClippedSum, Flat
-from steppe.clipping.contact import Layouts
-from steppe.clipping.layout import Layout
 from steppe.clipping.reference import clipped_sum
-from steppe.clipping.rules import layer_normalisation
 from steppe.errors import UnsupportedModelError
+from steppe.gradients.contact import Layouts
+from steppe.gradients.layout import Layout
+from steppe.gradients.rules import layer_normalisation
 
 
 def fixed_batch_norm(make: type[nn.Module], channels: int, **options: bool) -> nn.Module:

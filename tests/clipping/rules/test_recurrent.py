@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from steppe.clipping import ClippedSum, Flat
-from steppe.clipping.contact import Layouts
-from steppe.clipping.kernels import Kernels
-from steppe.clipping.layout import Layout
 from steppe.clipping.reference import clipped_sum, record_gradients
-from steppe.clipping.rules import RULES
-from steppe.clipping.tracing import Tracer, mark
 from steppe.errors import UnsupportedModelError
+from steppe.gradients.contact import Layouts
+from steppe.gradients.kernel_choice import Kernels
+from steppe.gradients.layout import Layout
+from steppe.gradients.rules import RULES
+from steppe.gradients.tracing import Tracer, mark
 
 # Torch says so once for each process when an LSTM projects its output; it is about its own speed.
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from steppe import Plan, make_private
 from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.reference import clipped_sum
-from steppe.clipping.rules import attention, short_attention
-from steppe.clipping.rules.short_attention import takes
+from steppe.gradients.rules import attention, short_attention
+from steppe.gradients.rules.short_attention import takes
 
 pytestmark = pytest.mark.skipif(not short_attention.COMPILED, reason="installed without the kernel")
 SHAPES = [(2, 1, 1, 8), (1, 2, 3, 16), (3, 7, 2, 24), (2, 8, 1, 40), (2, 9, 2, 8), (2, 33, 1, 128)]
@@ -183,7 +183,7 @@ def test_layers_of_transformers_clip_alike_with_and_without_it(
 
 
 def test_it_refuses_what_does_not_fit() -> None:
-    from steppe.clipping._attention import attend, attend_backward
+    from steppe.gradients.native._attention import attend, attend_backward
 
     def zeros(*shape: int) -> np.ndarray:
         return np.zeros(shape, np.float32)
@@ -220,7 +220,7 @@ def test_it_refuses_what_does_not_fit() -> None:
 @pytest.mark.usefixtures("compiler")
 def test_it_is_built_where_it_can_be() -> None:
     """An optional part that fails to build is left out without a word; here is the word."""
-    from steppe.clipping import _attention
+    from steppe.gradients.native import _attention
 
     assert _attention.LANES == 8
 

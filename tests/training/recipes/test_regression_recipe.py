@@ -12,7 +12,7 @@ from torch.autograd.functional import hessian
 from torch.nn import functional as F
 
 from steppe import Here, Plan, SeededSource
-from steppe.sampling import records
+from steppe.records import records
 from steppe.training import Trainer, read, recipes
 from steppe.training.losses import LOSSES, curvature
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from steppe.flatness.figures import new_figure
+from steppe.flatness import new_figure
 from steppe.papers.dp_sat.recipe import PAPER, method, train
 from steppe.papers.dp_sat.watch import RememberingSource, Watch
 from steppe.papers.experiment import Column, Constants, Experiment, Run

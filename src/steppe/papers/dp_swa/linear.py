@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steppe.clipping import Flat
-from steppe.flatness.figures import new_figure
-from steppe.noise import SeededSource
+from steppe.flatness import new_figure
 from steppe.papers import summary
 from steppe.papers.experiment import Column, Constants, Experiment, Run
 from steppe.papers.figures import by_setting, mean_curve, panels
 from steppe.papers.one_layer import Cycles, Problem, descend, squared_error
 from steppe.plan import Plan
+from steppe.randomness import SeededSource
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steppe import data
-from steppe.noise import SeededSource
 from steppe.papers.dp_swa.linear import PAPER
 from steppe.papers.experiment import Column, Constants, Experiment, Run
 from steppe.papers.figures import by_setting, mean_curve, panels
 from steppe.papers.one_layer import Cycles, Floats, Problem, cross_entropy, descend
 from steppe.papers.plans import plan_of
+from steppe.randomness import SeededSource
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steppe.flatness.figures import new_figure
+from steppe.flatness import new_figure
 from steppe.papers.dp_swa.linear import PAPER
 from steppe.papers.experiment import Column, Constants, Experiment, Run
 

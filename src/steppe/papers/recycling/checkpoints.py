@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from steppe._modes import evaluating
 from steppe.averaging import EMA, Averages, PolynomialDecay, best_checkpoints
 from steppe.papers.pictures import in_parts
+from steppe.utils.module_modes import evaluating
 
 Score = Callable[[Tensor], float]
 

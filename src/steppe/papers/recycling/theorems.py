@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steppe.flatness.figures import new_figure
+from steppe.flatness import new_figure
 from steppe.papers import summary
 from steppe.papers.experiment import Column, Constants, Experiment, Run
 from steppe.papers.recycling.accuracy import PAPER

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from steppe.flatness.figures import new_figure
+from steppe.flatness import new_figure
 from steppe.papers.experiment import Column, Constants, Experiment, Run
 from steppe.papers.weight_decay.paper import PAPER
 

@@ -1,0 +1,252 @@
+"""The user's loop, watched from the batch that it is given to the step that it takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from steppe.compat.arguments import Arguments
+from steppe.compat.uncopied_hook import nothing
+from steppe.errors import IsolationError
+from steppe.probing import LOOK_AGAIN
+from steppe.utils.batches import each, tensors_in
+
+if TYPE_CHECKING:
+    from steppe.compat.loop_isolation.follow import Follow
+    from steppe.compat.loop_isolation.totals import Guard, Path, Total
+
+_FIRST = 2  # what the first pass has kept may be used in the second
+_EVERY = 256
+_APART = 100  # to follow a batch takes about as long as a step
+
+
+@dataclass
+class LoopReport:
+    """What is known of a run in the shape of a plain loop.
+
+    Attributes:
+        isolation: "proven" or "probed".
+        watched: batches, or parts of one, on whose way through the loop every operation was
+            followed.
+        steps: how many there were in all.
+        reads: lines of the loop that read values made from records, for logs. That the loop does
+            not decide by them is not proven.
+
+    Examples:
+        >>> print(LoopReport("proven", watched=2, steps=10, reads=["train.py:7"]))
+        isolation: proven; the loop was followed on 2 of 10 batches; values are read at train.py:7,
+        and that the loop decides nothing by them is not proven
+    """
+
+    isolation: str
+    watched: int = 0
+    steps: int = 0
+    reads: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        if self.isolation == "probed":
+            return "isolation: probed; what the loop does around the module is not checked"
+        text = f"isolation: proven; the loop was followed on {self.watched} of {self.steps} batches"
+        if not self.reads:
+            return text
+        lines = ", ".join(self.reads[:3])
+        return (
+            f"{text}; values are read at {lines},\nand that the loop decides nothing by them is "
+            "not proven"
+        )
+
+
+class Watched:
+    """Decides when to follow a loop, and holds what it says about the loss.
+
+    Args:
+        module: the user's.
+        averaged: whether the loss is said to be a mean over the batch.
+        isolation: "proven"; with "probed" nothing is followed.
+
+    Guarantees:
+        The first two batches of two records or more are followed, then those of `LOOK_AGAIN`,
+        every 256th, the first one of a pass over the data if none of the 100 before it was, and
+        the one after the module has changed. On all others nothing is done but
+        to look for labels of which the loss must have none. No mode of torch is left on.
+    """
+
+    def __init__(self, module: nn.Module, averaged: bool, isolation: str) -> None:
+        self.report = LoopReport(isolation)
+        self._module, self._averaged = module, averaged
+        self._follow: Follow | None = None
+        self._due = False
+        self._last = 0  # of the batches that were followed
+        self._guards: frozenset[Guard] = frozenset()
+        self._carried: list[Tensor] = []
+        self._read_before = ""  # where values were read before the module ran
+        self._scales: dict[int, tuple[float, ...]] = {}  # by number of records
+        self._numbers: tuple[int, list[tuple[Any, ...]]] | None = None
+
+    def look_again(self) -> None:
+        """The module has changed, and so may have the loop."""
+        self._due = self.report.steps > 0
+
+    def begin_pass(self) -> None:
+        """A pass over the data begins, where loops like to change, as after a warm-up."""
+        if self.report.steps - self._last > _APART:
+            self._due = True
+
+    def begin(self, batch: Any, records: int) -> Any:
+        """A physical batch is about to be handed to the user."""
+        self.end()
+        if self.report.isolation != "proven" or records < 2:
+            return batch
+        if self._guards:
+            self._require_guards(self._leaves_of(batch))
+        number = self.report.steps
+        self.report.steps += 1
+        if self._due or number < _FIRST or number in LOOK_AGAIN or number % _EVERY == 0:
+            from steppe.compat.loop_isolation.follow import (
+                Follow,  # late: what it needs of torch takes a while
+            )
+
+            self._due, self._last = False, number
+            self._follow = Follow(records, self._module, self._carried)
+            tensors = self._leaves_of(batch)  # the loop may take some out
+            self._follow.approve = lambda total: self._approve(total, tensors)
+            self._follow.take(batch)
+        self._carried = []
+        return batch
+
+    def end(self) -> None:
+        """The batch was stepped or forgotten."""
+        follow, self._follow = self._follow, None
+        if follow is not None:
+            self._carried = follow.release()
+
+    def require_followed(self, records: int) -> None:
+        """Called before the step: the loss must have been seen."""
+        follow = self._follow
+        if follow is None:
+            return
+        if not follow.losses:
+            raise IsolationError(
+                "loss=not followed: must be made by operations of torch from the batch and the "
+                "module's output, and go back by loss.backward(); leave NumPy, compiled functions "
+                "and torch.func out between the batch and the loss, or ask for "
+                'isolation="probed".'
+            )
+        follow.require_kept()
+        scales = tuple(scale for total in follow.losses for scale in total.scales)
+        self._require_same_scale(scales, records)
+        self._require_same_numbers(follow.numbers, records)
+        self.report.watched += 1
+        for finding in follow.watch.reads:
+            if finding.line and finding.line not in self.report.reads:
+                self.report.reads.append(finding.line)
+
+    def arguments(
+        self, arguments: Arguments, axis_of: Callable[[Tensor], int]
+    ) -> tuple[list[Tensor], Arguments]:
+        """The tensors that the loop gives to the module, and the same ones as plain tensors.
+
+        Raises:
+            IsolationError: a row was made from other records than its own.
+        """
+        follow = self._follow
+        if follow is None:
+            return [], arguments
+        with torch._C.DisableTorchFunctionSubclass():
+            known = list(tensors_in(arguments))
+            for tensor in known:
+                follow.require_rows(tensor, axis_of(tensor))
+            follow.require_no_numbers(arguments)
+            if follow.watch.reads:
+                self._read_before = follow.watch.reads[0].line or "in torch"
+            return known, each(_plain, arguments)
+
+    def require_known_shapes(self) -> None:
+        """Refuse arguments in a new form, where it may have been read from records."""
+        if self._read_before:
+            from steppe.compat.loop_isolation.refusals import shape_by_records
+
+            raise shape_by_records(self._read_before)
+
+    def outputs_of(
+        self, arguments: Arguments, known: list[Tensor], axis_of: Callable[[Tensor], int]
+    ) -> Callable[[Any], None]:
+        """What to call with that which the module makes of these arguments."""
+        follow = self._follow
+        if follow is None:
+            return nothing
+        from steppe.compat.loop_isolation.module_outputs import outputs_of_module
+
+        whose = outputs_of_module(self._module, arguments, known, axis_of, follow.records)
+
+        def made(output: Any) -> None:
+            with torch._C.DisableTorchFunctionSubclass():
+                follow.take_outputs(output, whose)
+
+        return made
+
+    @staticmethod
+    def _leaves_of(batch: Any) -> dict[Path, Tensor]:
+        from steppe.compat.loop_isolation.module_outputs import leaves
+
+        return dict(leaves(batch))
+
+    def _approve(self, total: Total, tensors: dict[Path, Tensor]) -> None:
+        """A loss that goes back: a sum over the records, each with the same weight."""
+        self._guards |= total.guards
+        with torch._C.DisableTorchFunctionSubclass():
+            self._require_guards(tensors)
+
+    def _require_guards(self, tensors: dict[Path, Tensor]) -> None:
+        """Labels that would change the divisor of a mean must not be there."""
+        for path, label in self._guards:
+            if bool((tensors[path] == label).any()):
+                from steppe.compat.loop_isolation.refusals import token_mean
+
+                raise token_mean(f"mean with ignore_index={label}")
+
+    def _require_same_scale(self, scales: tuple[float, ...], records: int) -> None:
+        """Compare with a batch of another size: only a mean divides by it."""
+        for seen, before in self._scales.items():
+            if seen == records or len(before) != len(scales):
+                continue
+            for one, two in zip(before, scales, strict=True):
+                if self._averaged and math.isclose(one, two, rel_tol=1e-6):
+                    raise IsolationError(
+                        "loss=not divided by the number of records: must be a mean over the "
+                        "batch; take mean(), or say loss_reduction='sum' to make_private."
+                    )
+                if not self._averaged and math.isclose(one * seen, two * records, rel_tol=1e-6):
+                    raise IsolationError(
+                        "loss=divided by the number of records: must be a sum over the batch; "
+                        "take sum(), or say loss_reduction='mean' to make_private."
+                    )
+        self._scales[records] = scales
+
+    def _require_same_numbers(self, numbers: list[tuple[Any, ...]], records: int) -> None:
+        """Refuse a number before the last reduction that grows or falls with that of records."""
+        if self._numbers is not None and self._numbers[0] != records:
+            seen, before = self._numbers
+            for one, two in zip(before, numbers, strict=False):
+                for old, new in zip(one[1:], two[1:], strict=False):
+                    if one[0] is two[0] and _follows(old, new, seen, records):
+                        from steppe.isolation import refusals
+
+                        raise refusals.number_decides(f"a number in {one[0].__name__}")
+        self._numbers = records, numbers
+
+
+def _follows(old: float, new: float, seen: int, records: int) -> bool:
+    grows = math.isclose(old * records, new * seen, rel_tol=1e-6)
+    falls = math.isclose(old * seen, new * records, rel_tol=1e-6)
+    return old != new and (grows or falls)
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """The same tensor as another object, that nothing is known of."""
+    return tensor.clone() if tensor.requires_grad else tensor.view_as(tensor)

@@ -1,0 +1,23 @@
+"""What is checked of a user's model before and during a run.
+
+A proof of isolation, a comparison with autograd, and the layer table. Imports `clipping`,
+`isolation` and what lies below them.
+"""
+
+from steppe.probing.cache import LOOK_AGAIN as LOOK_AGAIN
+from steppe.probing.cache import Probed as Probed
+from steppe.probing.cache import crowd as crowd
+from steppe.probing.cache import form_of as form_of
+from steppe.probing.cache import proven_again as proven_again
+from steppe.probing.cache import state_of as state_of
+from steppe.probing.fixer import fix as fix
+from steppe.probing.observed_pass import Subject as Subject
+from steppe.probing.observed_pass import require_steady as require_steady
+from steppe.probing.observed_pass import unchanged as unchanged
+from steppe.probing.placeholder_loss import squared_outputs as squared_outputs
+from steppe.probing.probe import ISOLATION as ISOLATION
+from steppe.probing.probe import inspect as inspect
+from steppe.probing.probe import probe as probe
+from steppe.probing.probe import require_uncompiled as require_uncompiled
+from steppe.probing.report import Report as Report
+from steppe.probing.synthetic import synthetic as synthetic
