@@ -22,8 +22,8 @@ import steppe
 from global_generators import states
 from steppe.errors import MisuseError
 from steppe.noise import SecureSource, SeededSource
-from steppe.randomness.global_generators import global_seeds_kept, seed_everything
-from steppe.randomness.secret_generators import Dice, SecretWorker
+from steppe.randomness.global_generators import global_generators_kept, seed_global_generators
+from steppe.randomness.secret_generators import SecretGenerators, SecretWorker
 
 DRAWS: dict[str, Callable[[], float]] = {
     "torch": lambda: torch.rand(()).item(),
@@ -37,12 +37,12 @@ DRAWS: dict[str, Callable[[], float]] = {
 
 @pytest.mark.parametrize("name", DRAWS)
 def test_numbers_are_fresh_in_every_block_and_the_generators_are_put_back(name: str) -> None:
-    draw, dice = DRAWS[name], Dice(SecureSource(), "test")
-    seed_everything(0)
+    draw, dice = DRAWS[name], SecretGenerators(SecureSource(), "test")
+    seed_global_generators(0)
     draw()  # may leave a second normal number for the next call
     before, found = states(), []
     for _ in range(9):
-        with dice.rolled():
+        with dice.hidden():
             found.append(draw())
         assert states() == before
     assert len(set(found)) == 9
@@ -50,12 +50,12 @@ def test_numbers_are_fresh_in_every_block_and_the_generators_are_put_back(name: 
 
 
 def test_generators_are_put_back_after_an_error() -> None:
-    seed_everything(0)
+    seed_global_generators(0)
     before = states()
-    dice = Dice(SecureSource(), "test")
+    dice = SecretGenerators(SecureSource(), "test")
 
     def fails() -> None:
-        with dice.rolled():
+        with dice.hidden():
             for draw in DRAWS.values():
                 draw()
             raise KeyError
@@ -68,8 +68,8 @@ def test_generators_are_put_back_after_an_error() -> None:
 def test_a_seeded_source_gives_the_same_numbers_again() -> None:
     def numbers(purpose: str = "test") -> list[float]:
         source = SeededSource(3)
-        dice = Dice(source, purpose)
-        with dice.rolled():
+        dice = SecretGenerators(source, purpose)
+        with dice.hidden():
             found = [draw() for draw in DRAWS.values()]
         assert (source.words(5) == SeededSource(3).words(5)).all(), "the run's own stay as they are"
         return found
@@ -84,7 +84,7 @@ def test_all_bits_of_torchs_state_are_drawn() -> None:
 
     A seed would be 32 bits, which can all be tried.
     """
-    with Dice(SecureSource(), "test").rolled():
+    with SecretGenerators(SecureSource(), "test").hidden():
         key = torch.get_rng_state().numpy()[24 : 24 + 8 * 624].view(np.uint64)
         found = torch.empty(2000, dtype=torch.int32).random_().numpy()
     twin = np.random.RandomState()
@@ -97,11 +97,11 @@ def test_all_bits_of_torchs_state_are_drawn() -> None:
 
 @pytest.mark.parametrize("seeding", [torch.manual_seed, lambda _: torch.set_rng_state(KNOWN)])
 def test_a_seed_set_in_a_block_is_gone_in_the_next(seeding: Callable[[int], object]) -> None:
-    dice, seeded = Dice(SecureSource(), "test"), torch.Generator().set_state(KNOWN)
+    dice, seeded = SecretGenerators(SecureSource(), "test"), torch.Generator().set_state(KNOWN)
     known = [float(torch.rand((), generator=seeded)) for _ in range(9)]
     found = []
     for number in range(4):
-        with dice.rolled():
+        with dice.hidden():
             if number == 1:
                 seeding(7)
             found.append(torch.rand(()).item())
@@ -112,29 +112,29 @@ KNOWN = torch.Generator().manual_seed(7).get_state()
 
 
 def test_an_interrupted_block_is_not_repeated() -> None:
-    dice, found = Dice(SecureSource(), "test"), []
+    dice, found = SecretGenerators(SecureSource(), "test"), []
 
     def interrupted() -> None:
-        with dice.rolled():
+        with dice.hidden():
             found.append(torch.rand(()).item())
             raise KeyboardInterrupt
 
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             interrupted()
-        with dice.rolled():
+        with dice.hidden():
             found.append(torch.rand(()).item())
-            with dice.rolled():
+            with dice.hidden():
                 found.append(torch.rand(()).item())
     assert len(set(found)) == 6
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_process_has_numbers_of_its_own() -> None:
-    dice = Dice(SecureSource(), "test")
+    dice = SecretGenerators(SecureSource(), "test")
 
     def draw() -> float:
-        with dice.rolled():
+        with dice.hidden():
             return torch.rand(()).item()
 
     draw()
@@ -149,13 +149,13 @@ def test_a_forked_process_has_numbers_of_its_own() -> None:
 
 
 def test_blocks_of_several_threads_take_turns() -> None:
-    seed_everything(0)
+    seed_global_generators(0)
     before, found = states(), []
 
     def run() -> None:
-        dice = Dice(SecureSource(), "test")
+        dice = SecretGenerators(SecureSource(), "test")
         for _ in range(50):
-            with dice.rolled():
+            with dice.hidden():
                 found.append(torch.rand(()).item() + random.random() + np.random.rand())
                 time.sleep(1e-4)  # gives the other thread its chance to come between
 
@@ -174,10 +174,10 @@ def test_numpy_and_python_are_secret_whenever_and_however_much_they_are_used(
     first: int, draws: int
 ) -> None:
     """After so many draws a twister stands where it stood, with other words."""
-    dice, found = Dice(SecureSource(), "test"), []
+    dice, found = SecretGenerators(SecureSource(), "test"), []
     for number in range(1, first + 3):
-        seed_everything(0)
-        with dice.rolled():
+        seed_global_generators(0)
+        with dice.hidden():
             if number >= first:
                 found += [max(random.random() for _ in range(draws)), np.random.rand(draws).max()]
     assert len(set(found)) == len(found) == 6
@@ -189,7 +189,7 @@ def test_another_generator_of_numpys_is_refused_in_words() -> None:
     try:
         with (
             pytest.raises(MisuseError, match=r"^np.random.get_bit_generator\(\)=PCG64: must be MT"),
-            Dice(SecureSource(), "test").rolled(),
+            SecretGenerators(SecureSource(), "test").hidden(),
         ):
             pass
     finally:
@@ -202,11 +202,11 @@ def test_a_workers_numbers_come_from_all_bits_of_its_seed() -> None:
 
     def own(worker: int) -> None:
         asked.append((worker, torch.initial_seed()))
-        seed_everything(0)
+        seed_global_generators(0)
 
     seeds = [5, 5 + 2**32, 5 + 2**40]
     numbers = []
-    with global_seeds_kept():
+    with global_generators_kept():
         for seed in seeds:
             torch.manual_seed(seed)
             SecretWorker(own)(3)
@@ -272,7 +272,7 @@ def test_what_a_model_draws_in_a_step_does_not_follow_the_seed(
 ) -> None:
     seen = []
     for _ in range(2):
-        seed_everything(0)
+        seed_global_generators(0)
         model = Noted(draw)
         steps_of(model, (torch.randn(60, 4), torch.randint(2, (60,))))
         seen += model.seen
@@ -289,7 +289,7 @@ def test_dropout_that_comes_after_the_set_up_is_secret() -> None:
     steps: list[Tensor] = []
     for _ in range(2):
         masks: list[Tensor] = []
-        seed_everything(0)
+        seed_global_generators(0)
         model = nn.Sequential(nn.Linear(4, 4), nn.Identity(), nn.Linear(4, 2))
         plan = steppe.Plan(noise_multiplier=1.0, delta=1e-3, population=60, batch_size=60, steps=2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -310,8 +310,10 @@ def test_a_model_that_draws_nothing_needs_no_secret_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rolled = []
-    usual = Dice.rolled
-    monkeypatch.setattr(Dice, "rolled", lambda *args: rolled.append(args) or usual(*args))
+    usual = SecretGenerators.rolled
+    monkeypatch.setattr(
+        SecretGenerators, "rolled", lambda *args: rolled.append(args) or usual(*args)
+    )
     data = (torch.randn(60, 4), torch.randint(2, (60,)))
     steps_of(nn.Linear(4, 2), data)
     drawn = len(rolled)  # by the sampler's own
@@ -338,14 +340,14 @@ def test_what_a_data_set_draws_does_not_follow_the_seed(workers: int) -> None:
         return torch.stack([x for x, _ in records]), torch.tensor([y for _, y in records])
 
     for _ in range(2):
-        seed_everything(0)
+        seed_global_generators(0)
         generator = torch.Generator().manual_seed(0)
         loader = DataLoader(
             Jittered(),
             num_workers=workers,
             collate_fn=noted,
             generator=generator,
-            worker_init_fn=seed_everything if workers else None,
+            worker_init_fn=seed_global_generators if workers else None,
         )
         model = nn.Linear(4, 2)
         plan = steppe.Plan(noise_multiplier=1.0, delta=1e-3, population=60, batch_size=60, steps=2)
@@ -359,7 +361,7 @@ def test_what_a_data_set_draws_does_not_follow_the_seed(workers: int) -> None:
 
 def test_a_users_own_numbers_go_on_as_if_there_were_no_private_steps() -> None:
     model, data = Noted(), (torch.zeros(60, 4), torch.zeros(60, dtype=torch.long))
-    seed_everything(0)
+    seed_global_generators(0)
     before = states()
     steps_of(model, data)
     assert states() == before

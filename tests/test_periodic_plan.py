@@ -17,7 +17,7 @@ from probed_once import ProbedOnce
 from steppe import accounting
 from steppe.accounting import Segment
 from steppe.accounting.segment import merged, with_few_rates
-from steppe.audit import Subject, battery, sampler_law
+from steppe.audit import AuditedRun, battery, sampler_law
 from steppe.errors import ConfigurationError
 from steppe.noise import SeededSource
 from steppe.probing import cache
@@ -191,7 +191,7 @@ def test_groups_are_asked_for_and_refused() -> None:
         private_of(plain, data, groups=halves(40))
 
 
-def subject(sampling: Periodic, **changes: Any) -> Subject:
+def subject(sampling: Periodic, **changes: Any) -> AuditedRun:
     torch.manual_seed(0)
     data = (torch.randn(64, WIDE), torch.randint(2, (64,)))
 
@@ -199,7 +199,7 @@ def subject(sampling: Periodic, **changes: Any) -> Subject:
         return private_of(run, rows, source, inputs=WIDE, groups=halves(len(rows)))
 
     run = plan(population=64, batch_size=16, steps=8, sampling=sampling, delta=1e-3, **changes)
-    return Subject(build, run, data)
+    return AuditedRun(build, run, data)
 
 
 @pytest.mark.parametrize(

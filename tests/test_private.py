@@ -29,7 +29,7 @@ from steppe.errors import (
     SteppeError,
     UnsupportedModelError,
 )
-from steppe.probing.cache import Probed, form_of
+from steppe.probing.cache import ProbeCache, form_of
 from steppe.step import PrivateStep
 
 N = 200
@@ -1333,7 +1333,7 @@ def test_made_up_records_lie_where_the_weights_are() -> None:
     model = nn.Linear(3, 2, device="meta")
     engine = ClippedSum(dict(model.named_parameters()), lambda batch: model(batch[0]), Flat(1.0))
     example = (torch.zeros(0, 3), {"y": torch.zeros(0, dtype=torch.long)})
-    probed = Probed(model, engine, example, batch_size=20)
+    probed = ProbeCache(model, engine, example, batch_size=20)
     assert form_of(probed._example) == form_of(
         (torch.zeros(0, 3, device="meta"), {"y": torch.zeros(0, dtype=torch.long, device="meta")})
     )

@@ -21,10 +21,10 @@ from torch.optim import Optimizer
 
 from steppe.clipping import ClippedSum
 from steppe.errors import BudgetExhausted, MisuseError
-from steppe.gradients import Row
+from steppe.gradients import PlainSequential
 from steppe.plan import Plan
-from steppe.points import Point, Remembering, Weights
-from steppe.randomness import AS_THEY_ARE, Dice, Source, require_noise_std
+from steppe.points import MovableWeights, Point, Remembering
+from steppe.randomness import AS_THEY_ARE, SecretGenerators, Source, require_noise_std
 from steppe.updates import DPAdam
 from steppe.utils import validation
 
@@ -69,7 +69,7 @@ class PrivateStep:
             optimizer.require_noise_of(plan)
         self._plan, self.engine, self.optimizer = plan, engine, optimizer
         self.steps_done = 0
-        self._source, self._dice = source, Dice(source, "steps")
+        self._source, self._dice = source, SecretGenerators(source, "steps")
         self._parameters = list(engine.parameters.values())
         self._padding = dict(padding or {})
         # The grid needs float64, in which the clipped sum itself is exact enough.
@@ -77,7 +77,7 @@ class PrivateStep:
         self._dtype = torch.float64 if double else torch.float32
         # As a tensor of its type: torch would make one of a Python float in every step.
         self._divisor = torch.tensor(plan.divisor, dtype=self._dtype, device="cpu")
-        self._walk = plan.point.begin(Weights(self._parameters))
+        self._walk = plan.point.begin(MovableWeights(self._parameters))
         start = 0
         for steps, _ in plan.noise.relative(plan.total_steps):  # calibrates and refuses beforehand
             require_noise_std(plan.noise_std_at(start), self._dtype)
@@ -204,11 +204,11 @@ class PrivateStep:
         self._clear()
         return std
 
-    def _secret_numbers(self, row: Row | None) -> AbstractContextManager[None]:
+    def _secret_numbers(self, row: PlainSequential | None) -> AbstractContextManager[None]:
         """Where model and loss may draw random numbers, those are secret."""
         if row is not None:
             return AS_THEY_ARE
-        return self._dice.rolled(self.engine.runs_users_code)
+        return self._dice.hidden(self.engine.runs_users_code)
 
     def _clear(self) -> None:
         """Leave nothing half made to be used, and nothing that others put where noise belongs."""

@@ -16,8 +16,8 @@ from torch import Tensor
 
 import steppe
 from steppe.audit import (
+    AuditedRun,
     Result,
-    Subject,
     control_flow,
     micro_batches,
     noise_independence,
@@ -31,7 +31,7 @@ from steppe.clipping import ClippedSum
 from steppe.clipping.engine import Buffer, in_hand
 from steppe.gradients.slots.slot import Slot
 from steppe.noise import Source
-from steppe.private import Offers, Private
+from steppe.private import BatchReader, Private
 from steppe.step import PrivateStep
 from steppe.utils.batches import count, rows
 
@@ -56,7 +56,7 @@ def place(**choices: Any) -> Sabotage:
             object.__setattr__(private.plan, name, choice)
         plan = private.plan
         draw = plan.sampling.begin(records, plan.population, plan.batch_size, private.groups)
-        private._offers = Offers(draw, private._rows, private._step._source, plan.total_steps)
+        private._offers = BatchReader(draw, private._rows, private._step._source, plan.total_steps)
 
     return apply
 
@@ -394,7 +394,7 @@ class _EmptyLeftOut(Private):
                 yield batch
 
 
-Check = Callable[[Subject], Result | list[Result]]
+Check = Callable[[AuditedRun], Result | list[Result]]
 SUM: list[Check] = [sensitivity, release]
 NAN: list[Check] = [sensitivity, silence, control_flow, release]
 NOISE: list[Check] = [functools.partial(noise_law, draws=60_000)]

@@ -13,8 +13,8 @@ from torch import nn
 import steppe
 from probed_once import ProbedOnce
 from steppe.audit import (
+    AuditedRun,
     Result,
-    Subject,
     battery,
     control_flow,
     noise_independence,
@@ -154,13 +154,13 @@ def test_subject_needs_a_declared_population() -> None:
     with pytest.raises(
         ConfigurationError, match=r"plan.population=None: must be declared.*declare"
     ):
-        Subject(subject.build, undeclared, subject.data)
+        AuditedRun(subject.build, undeclared, subject.data)
 
 
 def test_subject_fixes_the_noise_once() -> None:
     subject = mlp()
     asked = replace(subject.plan, noise_multiplier=None, epsilon=4.0)
-    found = Subject(subject.build, asked, subject.data).plan
+    found = AuditedRun(subject.build, asked, subject.data).plan
     assert found.epsilon is None
     assert found.sigma == asked.sigma
 

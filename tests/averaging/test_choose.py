@@ -15,7 +15,7 @@ from torch import nn
 from steppe.averaging import (
     OMV,
     SWA,
-    Combined,
+    CheckpointAverage,
     best_checkpoints,
     choose,
     private_choice,
@@ -91,13 +91,13 @@ def test_the_best_checkpoint_weighs_most_in_the_exponential_average() -> None:
     model = nn.Linear(1, 1, bias=False)
     stored = [{"weight": torch.tensor([[value]])} for value in (10.0, 20.0, 30.0)]
     order = best_checkpoints([0.2, 0.9, 0.5], k=3, public=True)
-    found = Combined(model, [stored[i] for i in order], decay=0.25)
+    found = CheckpointAverage(model, [stored[i] for i in order], decay=0.25)
     expected = 0.25**2 * 10 + 0.25 * 0.75 * 30 + 0.75 * 20
     assert found.weights()["weight"].item() == pytest.approx(expected)
     with pytest.raises(ConfigurationError, match=r"checkpoints=\[\]: must not be empty"):
-        Combined(model, [])
+        CheckpointAverage(model, [])
     with pytest.raises(ConfigurationError, match=r"decay=1: must lie in \[0, 1\)"):
-        Combined(model, stored, decay=1)
+        CheckpointAverage(model, stored, decay=1)
 
 
 def closed_form(gaps: list[float]) -> list[float]:

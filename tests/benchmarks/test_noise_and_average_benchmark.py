@@ -13,7 +13,10 @@ def test_without_the_kernel_torch_makes_the_noise() -> None:
     compiled = box_muller.COMPILED
     source = without_kernel()
     assert compiled == box_muller.COMPILED
-    assert isinstance(source._normals[torch.float32]._pairs, box_muller.Passes)
+    assert isinstance(source._normals[torch.float32]._pairs, box_muller.TorchBoxMuller)
     ordinary = SecureSource()
     ordinary.fill_normal_(torch.empty(1), 1.0)
-    assert isinstance(ordinary._normals[torch.float32]._pairs, box_muller.OnePass) == compiled
+    assert (
+        isinstance(ordinary._normals[torch.float32]._pairs, box_muller.CompiledBoxMuller)
+        == compiled
+    )

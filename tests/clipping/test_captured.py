@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from steppe.clipping import GEP, Automatic, Clip, ClippedSum, Flat, PerLayer, Quantile
-from steppe.gradients.record_gradients import Captured, Packing, _usable, representable
-from steppe.gradients.slots.slot import Kept
+from steppe.gradients.record_gradients import FlatWeights, RecordGradients, _usable, representable
+from steppe.gradients.slots.slot import Materialised
 
 CLIPS: list[Clip] = [Flat(1.0), Quantile(), Automatic(1.0, gamma=0.0), PerLayer(1.0)]
 
@@ -89,7 +89,7 @@ def test_pieces_of_a_flat_gradient_may_be_changed_in_place() -> None:
     """As an optimizer of one's own does that forgets torch.no_grad()."""
     weights = {"a": nn.Parameter(torch.ones(2, 2)), "b": nn.Parameter(torch.ones(3))}
     flat = torch.zeros(7)
-    for weight, piece in Packing(weights, 0.0).split(flat):
+    for weight, piece in FlatWeights(weights, 0.0).split(flat):
         piece += 0.1 * weight
     assert flat.tolist() == pytest.approx([0.1] * 7)
 
@@ -165,9 +165,9 @@ def test_weights_of_two_precisions_are_scaled_alike() -> None:
     """After a mean over three records a captured gradient is a third of the record's own."""
     torch.manual_seed(0)
     weights = {"narrow": torch.zeros(4), "wide": torch.zeros(4, dtype=torch.float64)}
-    found = [(w, Kept(torch.randn(3, 4).to(w.dtype))) for w in weights.values()]
+    found = [(w, Materialised(torch.randn(3, 4).to(w.dtype))) for w in weights.values()]
     factors = torch.tensor([0.5, 1.0, 0.25])
     wanted = torch.cat([3 * factors @ slot.gradients.float() for _, slot in found])
     out = torch.zeros(8)
-    Captured(found, 3, 3.0, Packing(weights, 0.0)).add_(out, factors)
+    RecordGradients(found, 3, 3.0, FlatWeights(weights, 0.0)).add_(out, factors)
     torch.testing.assert_close(out, wanted)

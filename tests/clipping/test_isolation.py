@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from steppe.clipping import ClippedSum, Flat
 from steppe.errors import IsolationError, MisuseError, UnsupportedModelError
-from steppe.gradients.layout import Layout
+from steppe.gradients.layout import RecordLayout
 from steppe.probing import Report, probe
 
 LABELS = torch.zeros(1, dtype=torch.long)
@@ -148,8 +148,8 @@ def test_time_major_and_flattened_code_is_understood() -> None:
             return self.b(h.reshape(-1, 3)).view(x.shape[1], -1, 3).mean(0)
 
     layouts = run(TimeMajor(), torch.zeros(1, 4, 2)).layouts
-    assert layouts[0].inputs == (Layout(1, rows=1, rest=(4, 2)),)
-    assert layouts[1].inputs == (Layout(0, interleaved=True, rows=4, rest=(3,)),)
+    assert layouts[0].inputs == (RecordLayout(1, rows=1, rest=(4, 2)),)
+    assert layouts[1].inputs == (RecordLayout(0, interleaved=True, rows=4, rest=(3,)),)
 
 
 def test_no_value_of_the_example_is_read() -> None:
@@ -352,8 +352,8 @@ def test_dead_units_are_followed_as_live_ones_are(flattened: bool) -> None:
 
     example = (torch.zeros(1, 6, 3),)
     layouts = records_of(objective, dict(model.named_parameters()), example).layouts
-    flat = Layout(0, interleaved=True, rows=6, rest=(4,))
-    assert layouts[1].inputs == (flat if flattened else Layout(1, rows=1, rest=(6, 4)),)
+    flat = RecordLayout(0, interleaved=True, rows=6, rest=(4,))
+    assert layouts[1].inputs == (flat if flattened else RecordLayout(1, rows=1, rest=(6, 4)),)
 
 
 def test_a_step_on_another_path_than_the_probes_is_refused() -> None:
@@ -431,7 +431,7 @@ def test_bags_in_one_list_go_on_with_any_number_of_records() -> None:
 
     example = (torch.zeros(1, 4, dtype=torch.long),)
     report = probe(model, parameters, objective, example)
-    assert report.layouts[0].inputs == (Layout(rows=4, rest=()),)
+    assert report.layouts[0].inputs == (RecordLayout(rows=4, rest=()),)
     for size in (None, 2):
         engine = ClippedSum(
             parameters, objective, Flat(1.0), layouts=report.layouts, physical_batch=size

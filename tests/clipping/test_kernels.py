@@ -9,11 +9,11 @@ import torch
 
 from steppe.gradients import kernel_choice
 from steppe.gradients.kernel_choice import Candidate, Kernels
-from steppe.gradients.slots.slot import Kept, Slot
+from steppe.gradients.slots.slot import Materialised, Slot
 
 
 def slot() -> Slot:
-    return Kept(torch.ones(2, 3))
+    return Materialised(torch.ones(2, 3))
 
 
 WAYS = {
@@ -97,5 +97,5 @@ def test_nothing_is_timed_where_nothing_is_to_decide(monkeypatch: pytest.MonkeyP
 
 def test_real_candidates_are_timed() -> None:
     ways = Kernels()
-    assert isinstance(ways.pick("shape", WAYS, 3, torch.float32), Kept)
+    assert isinstance(ways.pick("shape", WAYS, 3, torch.float32), Materialised)
     assert ways.chosen["shape"] in WAYS

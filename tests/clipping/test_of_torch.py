@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
-from steppe.gradients.torch_only import of_torch
+from steppe.gradients.torch_only import is_torch_only
 
 
 class Own(nn.Module):
@@ -94,19 +94,19 @@ OTHERS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("code", TORCHS, ids=range(len(TORCHS)))
 def test_torchs_own(code: Any) -> None:
-    assert of_torch(code)
+    assert is_torch_only(code)
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_somebody_elses(name: str) -> None:
-    assert not of_torch(OTHERS[name]())
+    assert not is_torch_only(OTHERS[name]())
 
 
 def test_a_hook_on_all_modules() -> None:
     model = nn.Linear(2, 2)
     handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
     try:
-        assert not of_torch(model)
+        assert not is_torch_only(model)
     finally:
         handle.remove()
-    assert of_torch(model)
+    assert is_torch_only(model)

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steppe.clipping import GEP, Clip, ClippedSum, Flat, Quantile
-from steppe.clipping.physical_batches import pieces, require_zeros_taken, with_zeros
+from steppe.clipping.physical_batches import physical_batches, require_zeros_taken, with_zeros
 from steppe.errors import UnsupportedModelError
 from steppe.gradients import Kernels, objective_of
-from steppe.gradients.record_gradients import Captured, Packing
-from steppe.gradients.slots.slot import Kept, Single
+from steppe.gradients.record_gradients import FlatWeights, RecordGradients
+from steppe.gradients.slots.slot import Materialised, Single
 from steppe.probing.probe import probe
 
 ROWS = 20  # of a padded batch, of which a `Case` has 12 records
@@ -43,7 +43,7 @@ def test_every_piece_of_every_batch_is_of_one_size() -> None:
         found = set()
         for records in range(ROWS + 1):
             batch = torch.arange(1.0, records + 1)
-            cut = list(pieces(batch, most, padded_to=ROWS))
+            cut = list(physical_batches(batch, most, padded_to=ROWS))
             found.add(tuple(piece.size for piece in cut))
             assert all(len(piece.batch) == piece.size <= (most or ROWS) for piece in cut)
             own = [piece.batch[: piece.size - piece.padding] for piece in cut]
@@ -57,13 +57,13 @@ def test_every_piece_of_every_batch_is_of_one_size() -> None:
 
 
 def test_without_padding_pieces_are_the_batch_and_nothing_else() -> None:
-    assert list(pieces(torch.zeros(0, 3), 4)) == []
+    assert list(physical_batches(torch.zeros(0, 3), 4)) == []
     for most in (None, 7, 9):
         batch = torch.randn(7, 3)
-        (whole,) = pieces(batch, most)
+        (whole,) = physical_batches(batch, most)
         assert whole.batch is batch
     for most in (1, 2, 3, 4, 5, 6):
-        cut = list(pieces(torch.arange(7), most))
+        cut = list(physical_batches(torch.arange(7), most))
         assert torch.cat([piece.batch for piece in cut]).equal(torch.arange(7))
         assert max(piece.size for piece in cut) - min(piece.size for piece in cut) <= 1
         assert max(piece.size for piece in cut) <= most
@@ -71,7 +71,7 @@ def test_without_padding_pieces_are_the_batch_and_nothing_else() -> None:
 
 
 def test_a_batch_of_more_records_keeps_all_of_them() -> None:
-    cut = list(pieces(torch.arange(1, 12), 4, padded_to=5))
+    cut = list(physical_batches(torch.arange(1, 12), 4, padded_to=5))
     assert [(piece.size, piece.padding) for piece in cut] == [(4, 0), (4, 0), (4, 1)]
 
 
@@ -237,11 +237,15 @@ def test_padding_is_left_out_whatever_factor_it_is_given() -> None:
     weight = torch.zeros(2)
     gradients = torch.tensor([[1.0, 2.0], [3.0, 4.0], [math.nan, math.inf], [5.0, 6.0]])
     for value in (1.0, math.nan):
-        found = Captured([(weight, Kept(gradients))], 4, 1.0, Packing({"w": weight}, 0.5), None, 2)
+        found = RecordGradients(
+            [(weight, Materialised(gradients))], 4, 1.0, FlatWeights({"w": weight}, 0.5), None, 2
+        )
         out = torch.zeros(2)
         found.add_(out, torch.tensor([1.0, 0.5, value, value]))
         assert out.tolist() == [2.5, 4.0]
-    found = Captured([(weight, Kept(gradients))], 4, 1.0, Packing({"w": weight}, 0.5), None, 2)
+    found = RecordGradients(
+        [(weight, Materialised(gradients))], 4, 1.0, FlatWeights({"w": weight}, 0.5), None, 2
+    )
     assert found.squared_norms()[2:].tolist() == [math.inf, math.inf]
     assert found.written_out(torch.float32)[2:].eq(math.inf).all()
     assert found.written_out(torch.float32)[:2].equal(gradients[:2])
@@ -250,14 +254,14 @@ def test_padding_is_left_out_whatever_factor_it_is_given() -> None:
 def test_norms_that_a_slot_keeps_stay_as_they_are() -> None:
     weight = torch.zeros(2)
 
-    class Known(Kept):
+    class Known(Materialised):
         norms = torch.tensor([5.0, 25.0, 7.0], dtype=torch.float64)
 
         def squared_norms(self) -> Tensor:
             return self.norms
 
-    found = Captured(
-        [(weight, Known(torch.ones(3, 2)))], 3, 1.0, Packing({"w": weight}, 0.0), None, 1
+    found = RecordGradients(
+        [(weight, Known(torch.ones(3, 2)))], 3, 1.0, FlatWeights({"w": weight}, 0.0), None, 1
     )
     assert found.squared_norms().tolist() == [5.0, 25.0, math.inf]
     assert Known.norms.tolist() == [5.0, 25.0, 7.0]

@@ -22,9 +22,9 @@ from steppe.errors import UnsupportedModelError
 from steppe.gradients import objective_of
 from steppe.gradients import sequential as rows
 from steppe.gradients.objective import _STILL
-from steppe.gradients.passes import Passes
-from steppe.gradients.sequential import _BETWEEN, row_of
-from steppe.randomness.secret_generators import Dice
+from steppe.gradients.passes import TracedPasses
+from steppe.gradients.sequential import _BETWEEN, plain_sequential
+from steppe.randomness.secret_generators import SecretGenerators
 
 BETWEEN: dict[str, Callable[[], nn.Module]] = {
     "identity": nn.Identity,
@@ -93,7 +93,7 @@ def only_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("traced")
 
-    monkeypatch.setattr(Passes, "trace", refuse)
+    monkeypatch.setattr(TracedPasses, "trace", refuse)
 
 
 @pytest.mark.parametrize("l2", [0.0, 0.3])
@@ -204,7 +204,7 @@ def test_one_record_more_moves_no_bit_of_the_others(name: str, monkeypatch: Any)
         return step.there(layer, into)
 
     monkeypatch.setitem(rows._BETWEEN, nn.ReLU, rows._Between(watched, step.back))
-    row = row_of(objective_of(model, F.cross_entropy))
+    row = plain_sequential(objective_of(model, F.cross_entropy))
     assert row is not None
     ends = 16 if name in ("sigmoid", "silu", "silu in place", "gelu by tanh") else 0
     with torch.no_grad():
@@ -242,13 +242,13 @@ def weights_after_steps() -> Tensor:
 def test_steps_walk_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """They come to the same weights as traced ones, and without asking for secret numbers."""
     asked: list[Any] = []
-    roll = Dice.rolled
+    roll = SecretGenerators.rolled
 
-    def watched(self: Dice, *arguments: Any) -> Any:
+    def watched(self: SecretGenerators, *arguments: Any) -> Any:
         asked.append(self)
         return roll(self, *arguments)
 
-    monkeypatch.setattr(Dice, "rolled", watched)
+    monkeypatch.setattr(SecretGenerators, "rolled", watched)
     by_row = weights_after_steps()
     reading = len(asked)
     monkeypatch.setattr(ClippedSum, "row", lambda self: None)
@@ -273,7 +273,7 @@ def engine_of(model: nn.Module, loss: Callable[..., Tensor] = F.cross_entropy) -
 
 @pytest.mark.parametrize("name", [name for name in OTHERS if isinstance(OTHERS[name](), nn.Module)])
 def test_somebody_elses_layers_are_no_row(name: str) -> None:
-    assert row_of(objective_of(OTHERS[name](), F.cross_entropy)) is None
+    assert plain_sequential(objective_of(OTHERS[name](), F.cross_entropy)) is None
 
 
 def tied_unregistered() -> nn.Module:
@@ -340,20 +340,20 @@ def test_weights_tied_behind_torchs_back_are_clipped_as_one() -> None:
 
 @pytest.mark.parametrize("name", NO_ROWS)
 def test_other_models_are_no_row(name: str) -> None:
-    assert row_of(objective_of(NO_ROWS[name](), F.cross_entropy)) is None
+    assert plain_sequential(objective_of(NO_ROWS[name](), F.cross_entropy)) is None
 
 
 def test_a_weight_that_two_layers_share_is_no_row() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
-    assert row_of(objective_of(model, F.cross_entropy)) is not None
+    assert plain_sequential(objective_of(model, F.cross_entropy)) is not None
     model[1].weight = model[0].weight
-    assert row_of(objective_of(model, F.cross_entropy)) is None
+    assert plain_sequential(objective_of(model, F.cross_entropy)) is None
 
 
 def test_weights_made_from_weights_are_no_row() -> None:
     model, origin = nn.Linear(3, 3), nn.Parameter(torch.randn(3, 3))
     model._parameters["weight"] = origin * 2
-    assert row_of(objective_of(model, F.cross_entropy)) is None
+    assert plain_sequential(objective_of(model, F.cross_entropy)) is None
 
 
 @pytest.mark.parametrize(
@@ -367,14 +367,16 @@ def test_weights_made_from_weights_are_no_row() -> None:
     ],
 )
 def test_losses_that_are_not_known(loss: Callable[..., Tensor]) -> None:
-    assert row_of(objective_of(perceptron(), loss)) is None
+    assert plain_sequential(objective_of(perceptron(), loss)) is None
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_a_loss_of_torchs_classes_is_the_function_that_it_calls(reduction: str) -> None:
     model, batch = perceptron(), (torch.randn(6, 6), torch.randint(3, (6,)))
-    row = row_of(objective_of(model, nn.CrossEntropyLoss(reduction=reduction).eval()))
-    plain = row_of(objective_of(model, functools.partial(F.cross_entropy, reduction=reduction)))
+    row = plain_sequential(objective_of(model, nn.CrossEntropyLoss(reduction=reduction).eval()))
+    plain = plain_sequential(
+        objective_of(model, functools.partial(F.cross_entropy, reduction=reduction))
+    )
     assert row is not None
     assert plain is not None
     with torch.no_grad():
@@ -385,7 +387,7 @@ def test_a_loss_of_torchs_classes_is_the_function_that_it_calls(reduction: str) 
 
 def test_a_loss_that_was_changed_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     def is_row(loss: nn.Module) -> bool:
-        return row_of(objective_of(perceptron(), loss)) is not None
+        return plain_sequential(objective_of(perceptron(), loss)) is not None
 
     hooked, extended = nn.CrossEntropyLoss(), nn.CrossEntropyLoss()
     assert is_row(hooked)
@@ -399,16 +401,16 @@ def test_a_loss_that_was_changed_is_left_as_it_is(monkeypatch: pytest.MonkeyPatc
 
 
 def test_views_and_objectives_of_ones_own_are_no_row() -> None:
-    assert row_of(objective_of(perceptron(), F.cross_entropy, 2, lambda x: x + 1)) is None
+    assert plain_sequential(objective_of(perceptron(), F.cross_entropy, 2, lambda x: x + 1)) is None
     model = perceptron()
-    assert row_of(lambda batch: F.cross_entropy(model(batch[0]), batch[1])) is None
+    assert plain_sequential(lambda batch: F.cross_entropy(model(batch[0]), batch[1])) is None
 
 
 def test_a_class_that_was_given_another_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     model = perceptron()
-    assert row_of(objective_of(model, F.cross_entropy)) is not None
+    assert plain_sequential(objective_of(model, F.cross_entropy)) is not None
     monkeypatch.setattr(nn.ReLU, "forward", lambda self, x: x)
-    assert row_of(objective_of(model, F.cross_entropy)) is None
+    assert plain_sequential(objective_of(model, F.cross_entropy)) is None
 
 
 def test_hooks_and_autocast_are_seen_in_every_step() -> None:

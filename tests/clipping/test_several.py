@@ -8,17 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from steppe.gradients.slots.embedding import Rows
-from steppe.gradients.slots.slot import NOBODY, Kept, Outer, Single, Slot
-from steppe.gradients.slots.tied import Tied, added
+from steppe.gradients.slots.embedding import EmbeddingRows
+from steppe.gradients.slots.slot import NOBODY, Materialised, Outer, Single, Slot
+from steppe.gradients.slots.tied import Tied, sum_of_uses
 
 WORDS, WIDTH, B = 40, 12, 4
 
 
-def lookup(positions: int, dtype: torch.dtype = torch.float64, scale: float = 1.0) -> Rows:
+def lookup(positions: int, dtype: torch.dtype = torch.float64, scale: float = 1.0) -> EmbeddingRows:
     g = scale * torch.randn(B * positions, WIDTH, dtype=dtype)
     owners = torch.arange(B).repeat_interleave(positions)
-    return Rows(g, torch.randint(WORDS, (B * positions,)), owners, B, (WORDS, WIDTH))
+    return EmbeddingRows(g, torch.randint(WORDS, (B * positions,)), owners, B, (WORDS, WIDTH))
 
 
 def product(positions: int, dtype: torch.dtype = torch.float64) -> Outer:
@@ -55,17 +55,19 @@ def test_sum_of_uses(products: list[int], lookups: list[int], seed: int) -> None
     slots: list[Slot] = [*map(product, products), *map(lookup, lookups)]
     if len(slots) > 1:
         truth = torch.stack([slot.written_out() for slot in slots]).sum(0)
-        assert_same(added(slots), truth, 1e-12)
+        assert_same(sum_of_uses(slots), truth, 1e-12)
 
 
 def test_each_mixture_takes_its_way() -> None:
-    assert type(added([lookup(3), lookup(2)])) is Rows
-    assert type(added([product(2), product(3)])) is Outer
-    assert type(added([product(2), lookup(3)])) is Tied
+    assert type(sum_of_uses([lookup(3), lookup(2)])) is EmbeddingRows
+    assert type(sum_of_uses([product(2), product(3)])) is Outer
+    assert type(sum_of_uses([product(2), lookup(3)])) is Tied
     one = Single(torch.randn(B, WIDTH), torch.randn(B, WORDS))
-    assert type(added([lookup(3), one])) is Tied
-    assert type(added([product(30), lookup(3)])) is Kept, "so many positions are cheaper this way"
-    assert type(added([Kept(product(2).written_out()), lookup(3)])) is Kept
+    assert type(sum_of_uses([lookup(3), one])) is Tied
+    assert type(sum_of_uses([product(30), lookup(3)])) is Materialised, (
+        "so many positions are cheaper this way"
+    )
+    assert type(sum_of_uses([Materialised(product(2).written_out()), lookup(3)])) is Materialised
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -73,7 +75,7 @@ def test_lower_precision(dtype: torch.dtype) -> None:
     torch.manual_seed(1)
     a, b = product(3, dtype), lookup(5, dtype)
     truth = a.written_out().double() + b.written_out().double()
-    assert_same(added([a, b]), truth, 2e-5)
+    assert_same(sum_of_uses([a, b]), truth, 2e-5)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e6])
@@ -84,7 +86,7 @@ def test_uses_that_cancel_never_give_a_norm_that_is_too_small(scale: float) -> N
     rows = torch.arange(WORDS).repeat(B)
     opposite = -a.written_out().reshape(-1, WIDTH)
     opposite += 1e-4 * scale * torch.randn_like(opposite)
-    b = Rows(opposite, rows, torch.arange(B).repeat_interleave(WORDS), B, (WORDS, WIDTH))
+    b = EmbeddingRows(opposite, rows, torch.arange(B).repeat_interleave(WORDS), B, (WORDS, WIDTH))
     x, g = a.x.double(), a.g.double()
     exact = torch.bmm(g.mT, x) + b.written_out().double()
     truth = exact.square().sum((1, 2))
@@ -100,7 +102,7 @@ def test_only_the_record_that_overflows_has_a_norm_that_is_not_finite(value: flo
     b.g[3:6] = -value
     a.x[1] = value
     a.g[1] = value
-    finite = added([a, b]).squared_norms().isfinite()
+    finite = sum_of_uses([a, b]).squared_norms().isfinite()
     assert finite.tolist() == [True, False, True, True]
 
 
@@ -110,4 +112,4 @@ def test_records_without_a_lookup() -> None:
     some = lookup(4)
     for keep in (some.owners == 2, some.owners < 0):
         a, b = product(2), some.where(keep)
-        assert_same(added([a, b]), a.written_out() + b.written_out(), 1e-12)
+        assert_same(sum_of_uses([a, b]), a.written_out() + b.written_out(), 1e-12)

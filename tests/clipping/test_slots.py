@@ -4,10 +4,19 @@ import pytest
 import torch
 
 from steppe import Flat
-from steppe.clipping.clip import Scaled
+from steppe.clipping.clip import NormClipper
 from steppe.errors import UnsupportedModelError
-from steppe.gradients.record_gradients import Captured, Packing
-from steppe.gradients.slots.slot import Kept, Outer, Single, Slot, Summed, blank, squared_rows, wide
+from steppe.gradients.record_gradients import FlatWeights, RecordGradients
+from steppe.gradients.slots.slot import (
+    Materialised,
+    Outer,
+    Single,
+    Slot,
+    Summed,
+    blank,
+    squared_rows,
+    wide,
+)
 
 NOBODY = torch.zeros(0, dtype=torch.long)
 
@@ -37,7 +46,7 @@ def test_one_tiny_side_and_one_huge_say_no_more_than_the_bound(width: int) -> No
     """Squares of 1e-25 are zero in float32; the product with 1e18 is not."""
     x, g = torch.full((1, width), 1e-25), torch.full((1, 2), 1e18)
     out, slot = torch.zeros(2 * width), Single(x, g)
-    Scaled(out.numel(), Flat(1e-9).factors).add_(out, captured(slot, 2, width))
+    NormClipper(out.numel(), Flat(1e-9).factors).add_(out, captured(slot, 2, width))
     assert float(out.double().norm()) <= 1e-9 * (1 + 1e-6)
 
 
@@ -53,16 +62,16 @@ def test_the_largest_numbers_say_no_more_than_the_bound(
         sides = torch.rand(1, inputs) * 3e38, torch.rand(1, outputs) * 10.0**power
         for x, g in (sides, (sides[0] * 1e-38 * 10.0**power, sides[1] * 10.0**-power * 3e38)):
             out, slot = torch.zeros(outputs * inputs), Single(x, g)
-            Scaled(out.numel(), Flat(bound).factors).add_(out, captured(slot, outputs, inputs))
+            NormClipper(out.numel(), Flat(bound).factors).add_(out, captured(slot, outputs, inputs))
             longest = max(longest, out.double().norm().item() / bound)
     assert longest <= 1 + 1e-6
     if max(inputs, outputs) <= 16:  # longer rows are left out: their squares leave float32
         assert longest >= 1 - 1e-6
 
 
-def captured(slot: Slot, *shape: int) -> Captured:
+def captured(slot: Slot, *shape: int) -> RecordGradients:
     weight = torch.zeros(shape)
-    return Captured([(weight, slot)], 1, 1.0, Packing({"weight": weight}, 0.0))
+    return RecordGradients([(weight, slot)], 1, 1.0, FlatWeights({"weight": weight}, 0.0))
 
 
 @pytest.mark.parametrize("positions", [1, 2, 9, 32, 65])
@@ -116,8 +125,8 @@ def test_no_pull_makes_a_norm_too_small(
         left = 10.0**power * torch.randn_like(gradient)
         weight = torch.nn.Parameter((sign * gradient * (1 + left))[0])
         truth = torch.bmm(g.double().mT, x.double()).add_(weight.detach()).square().sum()
-        kept = Kept(gradient) if written_out else slot
-        found = Captured([(weight, kept)], 1, 1.0, Packing({"weight": weight}, 1.0))
+        kept = Materialised(gradient) if written_out else slot
+        found = RecordGradients([(weight, kept)], 1, 1.0, FlatWeights({"weight": weight}, 1.0))
         assert found.squared_norms().item() >= truth.item() * (1 - 1e-6), power
 
 
@@ -178,7 +187,7 @@ def test_bad_records_are_left_out_even_where_they_are_not_finite() -> None:
     gradients = torch.ones(3, 2)
     gradients[1] = float("nan")
     out = torch.zeros(2)
-    Kept(gradients).add_(out, torch.tensor([1.0, 0.0, 1.0]), torch.tensor([1]))
+    Materialised(gradients).add_(out, torch.tensor([1.0, 0.0, 1.0]), torch.tensor([1]))
     assert torch.equal(out, torch.full((2,), 2.0))
     assert blank(gradients, NOBODY) is gradients
 
@@ -192,7 +201,7 @@ def test_tiny_inputs_with_huge_gradients_do_not_underflow(positions: int) -> Non
 
 
 def test_a_weight_without_axes_has_a_slot() -> None:
-    slot, out = Kept(torch.tensor([1.0, 2.0, 3.0])), torch.zeros(1)
+    slot, out = Materialised(torch.tensor([1.0, 2.0, 3.0])), torch.zeros(1)
     slot.add_(out, torch.tensor([1.0, 0.5, 2.0]), NOBODY)
     assert out.tolist() == [8.0]
     assert slot.dots(torch.tensor(2.0)).tolist() == [2.0, 4.0, 6.0]

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset, TensorDataset
 from global_generators import states
 from steppe.compat import traced_forward
 from steppe.errors import IsolationError, UnsupportedModelError
-from steppe.randomness.global_generators import seed_everything
+from steppe.randomness.global_generators import seed_global_generators
 
 RECORDS = 30  # no number of records that a probe makes up
 
@@ -43,7 +43,7 @@ def test_dropout_of_a_traced_pass_does_not_follow_the_seed() -> None:
         model = Noted()
         loop = start(model, vectors(RECORDS))
         for _ in range(3):
-            seed_everything(0)
+            seed_global_generators(0)
             loop.run()
         masks += model.masks
     assert len(masks) == 6
@@ -56,7 +56,7 @@ def test_dropout_outside_the_traced_pass_follows_the_seed() -> None:
     loop.run()
     x = torch.ones(RECORDS, 5)
     for _ in range(2):
-        seed_everything(0)
+        seed_global_generators(0)
         model(x)
     assert torch.equal(*model.masks[-2:])
 
@@ -76,7 +76,7 @@ def test_what_a_data_set_draws_does_not_follow_the_seed() -> None:
     for _ in range(2):
         loop = start(data=Jittered())
         for _ in range(3):
-            seed_everything(0)
+            seed_global_generators(0)
             x, _ = loop.batch()
             seen.append(x)
     rows = torch.cat(seen)
@@ -87,7 +87,7 @@ def test_what_a_data_set_draws_does_not_follow_the_seed() -> None:
 @pytest.mark.parametrize("data", [vectors(RECORDS), Jittered()], ids=["tensors", "jittered"])
 def test_generators_of_the_user_are_as_they_were(data: Any) -> None:
     loop = start(Noted(), data)
-    seed_everything(0)
+    seed_global_generators(0)
     before = states()
     loop.run(3)
     assert states() == before
@@ -103,7 +103,7 @@ def test_generators_are_as_they_were_after_a_failed_pass() -> None:
 
     loop = start(Failing(), vectors(RECORDS))
     x, _ = loop.batch()
-    seed_everything(0)
+    seed_global_generators(0)
     before = states()
     with pytest.raises(KeyError):
         loop.model(x)
@@ -122,7 +122,7 @@ def test_nothing_of_an_interrupted_pass_is_left_at_the_next() -> None:
             return super().forward(x)
 
     loop = start(Interrupted(), vectors(RECORDS))
-    seed_everything(0)
+    seed_global_generators(0)
     before = states()
     with pytest.raises(KeyboardInterrupt):
         loop.run()
@@ -135,7 +135,7 @@ def test_nothing_of_an_interrupted_pass_is_left_at_the_next() -> None:
 def test_an_empty_batch_leaves_the_generators_alone_too() -> None:
     """Otherwise the next number of the user tells whether a batch was empty."""
     loop = start(Noted(), TensorDataset(torch.zeros(40, 5), torch.zeros(40).long()), 1, sigma=1.0)
-    seed_everything(0)
+    seed_global_generators(0)
     before, empty = states(), 0
     for x, y in loop.loader:
         loop.backward(x, y)

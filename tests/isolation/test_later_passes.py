@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 import steppe
 from steppe.errors import IsolationError, UnsupportedModelError
-from steppe.gradients.record_gradients import Captured
+from steppe.gradients.record_gradients import RecordGradients
 from steppe.isolation.proof import prove
 
 DATA = torch.randn(100, 4), torch.randn(100)
@@ -42,7 +42,7 @@ def gradients(run: Any, batch: Any, seed: int = 0) -> Tensor:
     random.seed(seed)
     with torch.no_grad():
         slots = run.engine.slots(batch)
-        found: Tensor = Captured(slots, len(batch[0]), 1.0, run.engine.packing).written_out(
+        found: Tensor = RecordGradients(slots, len(batch[0]), 1.0, run.engine.packing).written_out(
             torch.float32
         )
     return found

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, default_collate
 from steppe import Plan, make_private
 from steppe.errors import DataError, IsolationError
 from steppe.isolation.pipelines import follow_collate
-from steppe.records import records
+from steppe.records import as_records
 from steppe.records.collate_check import generators
 
 Pairs = list[tuple[Tensor, Tensor]]
@@ -45,7 +45,7 @@ def of_kind(table: Any, kind: str) -> list[Any]:
 
 
 def loaded(found: Any, collate: Collate | None, workers: int = 0) -> Any:
-    return records(DataLoader(found, collate_fn=collate, num_workers=workers))
+    return as_records(DataLoader(found, collate_fn=collate, num_workers=workers))
 
 
 @pytest.mark.parametrize("case", of_kind(MIXING, "collate"), ids=lambda case: case.name)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from steppe.randomness import box_muller
-from steppe.randomness.box_muller import GROUP, OnePass, Passes, pairs
+from steppe.randomness.box_muller import GROUP, CompiledBoxMuller, TorchBoxMuller, pairs
 
 HALF = GROUP // 2
 needs_kernel = pytest.mark.skipif(
@@ -55,9 +55,15 @@ def polar(words: np.ndarray, turns: np.ndarray) -> tuple[torch.Tensor, torch.Ten
 @pytest.mark.parametrize("std", [1.0, 1e-30, 2e37, 0.3])
 @pytest.mark.parametrize("groups", [1, 3, 37])
 @pytest.mark.parametrize(
-    "way", [pytest.param(OnePass, marks=needs_kernel), lambda k: Passes(torch.float32, k)]
+    "way",
+    [
+        pytest.param(CompiledBoxMuller, marks=needs_kernel),
+        lambda k: TorchBoxMuller(torch.float32, k),
+    ],
 )
-def test_both_ways_follow_the_formulas(way: type[OnePass], groups: int, std: float) -> None:
+def test_both_ways_follow_the_formulas(
+    way: type[CompiledBoxMuller], groups: int, std: float
+) -> None:
     """From the reach of the noise to values near zero, and in all directions."""
     words, turns = drawn(groups, np.int32)
     found = torch.full((groups, GROUP), torch.nan)
@@ -86,8 +92,8 @@ def test_float64_follows_the_formulas() -> None:
 
 @needs_kernel
 def test_the_kernel_takes_float32_alone() -> None:
-    assert isinstance(pairs(torch.float32, lambda out: None), OnePass)
-    assert isinstance(pairs(torch.float64, lambda out: None), Passes)
+    assert isinstance(pairs(torch.float32, lambda out: None), CompiledBoxMuller)
+    assert isinstance(pairs(torch.float64, lambda out: None), TorchBoxMuller)
 
 
 @needs_kernel

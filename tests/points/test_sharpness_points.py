@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from steppe.errors import ConfigurationError
-from steppe.points import SAM, SAT, Point, SATMomentum, Weights
+from steppe.points import SAM, SAT, MovableWeights, Point, SATMomentum
 
 POINTS: list[Callable[[float], Point]] = [SAM, SAT, SATMomentum]
 
@@ -22,7 +22,7 @@ class Walker:
     def __init__(self, point: Point, start: Sequence[float]) -> None:
         self.weight = nn.Parameter(torch.tensor(start))
         self.asked_at: list[list[float]] = []
-        self._walk = point.begin(Weights([self.weight]))
+        self._walk = point.begin(MovableWeights([self.weight]))
 
     def step(self, *answers: Sequence[float]) -> Tensor:
         left = iter(answers)

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from steppe import Plan, make_private
 from steppe.errors import DataError
-from steppe.records import Records, records
+from steppe.records import Records, as_records
 from steppe.records.batch_form import difference
 from steppe.records.collate_check import (
     Compared,
@@ -80,7 +80,7 @@ class Counting:
 
 
 def loaded(collate: Collate, workers: int = 0, data: Any = None) -> Records:
-    return records(DataLoader(data or Rows(), collate_fn=collate, num_workers=workers))
+    return as_records(DataLoader(data or Rows(), collate_fn=collate, num_workers=workers))
 
 
 # Errors ----------------------------------------------------------------------------------------
@@ -176,9 +176,9 @@ def test_what_is_proven_costs_nothing_more(form: Any) -> None:
 
 
 def test_torchs_own_collate_function_is_not_compared() -> None:
-    data = records(DataLoader(Rows()))
+    data = as_records(DataLoader(Rows()))
     assert data.isolation == "proven"
-    assert records(torch.zeros(3, 2)).isolation == "proven"
+    assert as_records(torch.zeros(3, 2)).isolation == "proven"
 
 
 FORMS: list[Any] = [
@@ -328,7 +328,7 @@ def test_batches_that_a_data_set_makes_are_compared_too(workers: int) -> None:
     loader = DataLoader(
         Whole(), collate_fn=lambda batch: batch, num_workers=workers, worker_init_fn=open_file
     )
-    data = records(loader)
+    data = as_records(loader)
     assert data.isolation == "compared"
     stream = data.stream([torch.arange(3), torch.tensor([4]), torch.tensor([8, 9, 10])])
     assert next(stream)[1].tolist() == [0, 1, 2]

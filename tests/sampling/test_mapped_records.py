@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
 from steppe.errors import DataError
-from steppe.records import Records, records
+from steppe.records import Records, as_records
 
 N = 40
 Collate = Callable[[list[Any]], Any]
@@ -38,7 +38,7 @@ class Sequences(Dataset[Any]):
 
 
 def loaded(data: Any, collate: Collate | None, workers: int = 0) -> Records:
-    return records(DataLoader(data, batch_size=4, collate_fn=collate, num_workers=workers))
+    return as_records(DataLoader(data, batch_size=4, collate_fn=collate, num_workers=workers))
 
 
 def stacked(items: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -211,7 +211,7 @@ class DropsSome(Sequences):
 
 
 def test_a_bulk_way_that_drops_records_is_refused() -> None:
-    data = records(DropsSome(EQUAL))
+    data = as_records(DropsSome(EQUAL))
     with pytest.raises(DataError, match="more or fewer rows than records"):
         data.take(torch.tensor([2, 3]))
 
@@ -336,7 +336,7 @@ def test_stop_iteration_is_not_the_end_of_other_records() -> None:
 @WORKERS
 def test_ragged_records_are_refused_without_their_lengths(workers: int) -> None:
     """torch's own error says which entry has which length."""
-    data = records(DataLoader(Sequences([4, 4, 7919, 4]), num_workers=workers))
+    data = as_records(DataLoader(Sequences([4, 4, 7919, 4]), num_workers=workers))
     drawn = [torch.tensor([0, 1]), torch.tensor([1, 2, 3])]
     batches = data.stream(drawn)
     assert next(batches)[0].shape == (2, 4)

@@ -27,7 +27,7 @@ from torch.utils.data import (
 )
 
 from steppe.errors import DataError
-from steppe.records import Records, check_labels, records
+from steppe.records import Records, as_records, check_labels
 
 N = 23
 X = torch.arange(N * 6, dtype=torch.float32).view(N, 2, 3)
@@ -110,7 +110,7 @@ def columns(batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_the_same_batches(form: str) -> None:
-    data = records(FORMS[form]())
+    data = as_records(FORMS[form]())
     assert isinstance(data, Records)
     assert len(data) == N
     streamed = list(data.stream(iter(ROWS)))
@@ -126,7 +126,7 @@ def test_every_form_gives_the_same_batches(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_empty_batches_have_the_structure_of_full_ones(form: str) -> None:
-    data = records(FORMS[form]())
+    data = as_records(FORMS[form]())
     empty, full = data.take(ROWS[0]), data.take(ROWS[2])
     assert type(empty) is type(full)
     for none, some in zip(columns(empty), columns(full), strict=True):
@@ -136,7 +136,7 @@ def test_empty_batches_have_the_structure_of_full_ones(form: str) -> None:
 
 def test_only_empty_batches() -> None:
     for form in ("Dataset", "DataLoader, 2 workers", "tuple of tensors"):
-        batches = list(records(FORMS[form]()).stream([ROWS[0]] * 5))
+        batches = list(as_records(FORMS[form]()).stream([ROWS[0]] * 5))
         assert [len(columns(batch)[0]) for batch in batches] == [0] * 5
 
 
@@ -150,7 +150,7 @@ class Slow(Pairs):
 
 
 def test_workers_keep_the_order() -> None:
-    data = records(DataLoader(Slow(), batch_size=2, num_workers=2))
+    data = as_records(DataLoader(Slow(), batch_size=2, num_workers=2))
     wanted = [torch.tensor([row]) for row in range(N)] + [torch.tensor([0, 5]), torch.tensor([9])]
     found = [batch[1] for batch in data.stream(wanted)]
     assert [y.tolist() for y in found] == [Y[rows].tolist() for rows in wanted]
@@ -162,7 +162,7 @@ def test_stream_is_lazy() -> None:
             yield torch.tensor([4])
 
     for form in ("Dataset", "DataLoader, 2 workers", "TensorDataset"):
-        stream = records(FORMS[form]()).stream(endless())
+        stream = as_records(FORMS[form]()).stream(endless())
         assert next(stream)[1].tolist() == [40]
 
 
@@ -173,7 +173,7 @@ def test_tensor_dataset_is_indexed_directly() -> None:
             return x + 1, y
 
     # Fast only where nothing is lost: a subclass may transform in __getitem__.
-    assert torch.equal(records(Spy(X, Y)).take(ROWS[2])[0], X[ROWS[2]] + 1)
+    assert torch.equal(as_records(Spy(X, Y)).take(ROWS[2])[0], X[ROWS[2]] + 1)
     calls = 0
 
     def counted(self: TensorDataset, row: int) -> Any:
@@ -183,17 +183,17 @@ def test_tensor_dataset_is_indexed_directly() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TensorDataset, "__getitem__", counted)
-        list(records(DataLoader(TensorDataset(X, Y), batch_size=4)).stream(ROWS))
+        list(as_records(DataLoader(TensorDataset(X, Y), batch_size=4)).stream(ROWS))
     assert calls == 0
 
 
 def test_single_array_stays_single() -> None:
     for data in (X, X.numpy()):
-        assert torch.equal(records(data).take(ROWS[2]), X[ROWS[2]])
+        assert torch.equal(as_records(data).take(ROWS[2]), X[ROWS[2]])
 
 
 def test_subset_counts_its_own_rows() -> None:
-    data = records(Subset(TensorDataset(X, Y), [20, 4, 11]))
+    data = as_records(Subset(TensorDataset(X, Y), [20, 4, 11]))
     assert len(data) == 3
     assert data.take(torch.tensor([0, 2]))[1].tolist() == [200, 110]
 
@@ -203,11 +203,11 @@ def test_subset_counts_its_own_rows() -> None:
     "indices", [[20, -1, 4], torch.tensor([20, 22, 4]), np.array([20, 22, -19]), range(20, 23)]
 )
 def test_subset_of_distinct_records(base: Any, indices: Any) -> None:
-    data = records(Subset(Subset(base, range(N)), indices))
+    data = as_records(Subset(Subset(base, range(N)), indices))
     wanted = [10 * (int(row) % N) for row in indices]
     assert data.take(torch.arange(3))[1].tolist() == wanted
     both = ConcatDataset([Subset(base, indices), Subset(base, [0, 1])])
-    assert records(both).take(torch.arange(5))[1].tolist() == [*wanted, 0, 10]
+    assert as_records(both).take(torch.arange(5))[1].tolist() == [*wanted, 0, 10]
 
 
 def test_unusual_numpy_arrays(tmp_path: Path) -> None:
@@ -215,22 +215,22 @@ def test_unusual_numpy_arrays(tmp_path: Path) -> None:
     np.save(path, X.numpy())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        mapped = records(np.load(path, mmap_mode="r"))
+        mapped = as_records(np.load(path, mmap_mode="r"))
     assert torch.equal(mapped.take(ROWS[2]), X[ROWS[2]])
-    flipped = records(X.numpy()[::-1])
+    flipped = as_records(X.numpy()[::-1])
     assert torch.equal(flipped.take(ROWS[2]), X.flip(0)[ROWS[2]])
-    foreign = records(Y.numpy().astype(">i8"))
+    foreign = as_records(Y.numpy().astype(">i8"))
     assert torch.equal(foreign.take(ROWS[2]), Y[ROWS[2]])
 
 
 def test_records_of_records() -> None:
-    data = records((X, Y))
-    assert records(data) is data
+    data = as_records((X, Y))
+    assert as_records(data) is data
 
 
 def test_gradients_do_not_reach_into_the_data() -> None:
     weights = X.clone().requires_grad_()
-    assert not records(weights).take(ROWS[2]).requires_grad
+    assert not as_records(weights).take(ROWS[2]).requires_grad
 
 
 class Encoding(UserDict[str, Any]):
@@ -244,23 +244,23 @@ def encode(items: list[Any]) -> Encoding:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_mappings_become_plain_dicts(workers: int) -> None:
-    data = records(DataLoader(Pairs(), batch_size=4, collate_fn=encode, num_workers=workers))
+    data = as_records(DataLoader(Pairs(), batch_size=4, collate_fn=encode, num_workers=workers))
     for batch in (*data.stream(ROWS), data.take(ROWS[0]), data.take(ROWS[2])):
         assert type(batch) is dict
         assert type(batch["inner"]) is dict
     assert torch.equal(data.take(ROWS[2])["inner"]["x"], X[ROWS[2]])
-    ordered = records([OrderedDict(x=X[row], y=Y[row]) for row in range(N)])
+    ordered = as_records([OrderedDict(x=X[row], y=Y[row]) for row in range(N)])
     assert type(ordered.take(ROWS[0])) is type(ordered.take(ROWS[2])) is dict
 
 
 def test_mapping_of_columns() -> None:
-    batch = records(Encoding(x=X, y=Y)).take(ROWS[2])
+    batch = as_records(Encoding(x=X, y=Y)).take(ROWS[2])
     assert type(batch) is dict
     assert torch.equal(batch["y"], Y[ROWS[2]])
 
 
 def test_empty_batches_hold_no_record() -> None:
-    first, second = (records(Pairs()).take(ROWS[0]) for _ in range(2))
+    first, second = (as_records(Pairs()).take(ROWS[0]) for _ in range(2))
     assert first[0].untyped_storage().nbytes() == 0
     first.clear()
     assert len(second) == 2
@@ -479,15 +479,15 @@ def test_what_was_read_off_is_kept_through_wrappers() -> None:
     said.also_read = ("the mean was read",)  # type: ignore[attr-defined]
     halves = ConcatDataset([Subset(said, range(3)), Subset(said, range(3, 6)), other])
     for wrapped in (halves, DataLoader(halves), Subset(halves, range(5))):
-        assert records(wrapped).also_read == ("the mean was read",)
-    assert records(other).also_read == ()
+        assert as_records(wrapped).also_read == ("the mean was read",)
+    assert as_records(other).also_read == ()
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_refusals_say_why(case: str) -> None:
     make, message = REFUSED[case]
     with pytest.raises(DataError, match="^" + re.escape(message)) as caught:
-        records(make())
+        as_records(make())
     assert re.fullmatch(r"[^;]+: [^;]+; .+\.", str(caught.value), re.DOTALL)
 
 
@@ -501,19 +501,19 @@ def test_refusals_say_why(case: str) -> None:
 )
 def test_labels_must_be_the_last_tensor_of_a_record(data: Any, found: str) -> None:
     with pytest.raises(DataError, match=f"data={found}.*: must end in one tensor of labels"):
-        check_labels(records(data), 3)
+        check_labels(as_records(data), 3)
 
 
 def test_labels_of_every_flat_form_are_found() -> None:
     labels = torch.arange(N) % 3
     for data in ((X, labels), {"x": X, "y": labels}, list(zip(X, labels, strict=True))):
-        check_labels(records(data), 3)
+        check_labels(as_records(data), 3)
         with pytest.raises(DataError, match="labels=int64: must be whole numbers from 0 to 1"):
-            check_labels(records(data), 2)
+            check_labels(as_records(data), 2)
 
 
 def test_parts_of_one_matrix_are_not_repeats() -> None:
     parts = [TensorDataset(X[:6], Y[:6]), TensorDataset(X[6:], Y[6:])]
-    assert len(records(ConcatDataset(parts))) == len(X)
+    assert len(as_records(ConcatDataset(parts))) == len(X)
     chosen = [Subset(TensorDataset(X, Y), [1, 7]), TensorDataset(X[2:7], Y[2:7])]
-    assert len(records(ConcatDataset(chosen))) == 7
+    assert len(as_records(ConcatDataset(chosen))) == 7

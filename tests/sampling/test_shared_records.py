@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
-from steppe.records import records, share_records
+from steppe.records import as_records, share_records
 
 X, Y = torch.randn(20, 4), torch.arange(20)
 BY_COLUMNS = X.t().contiguous().t()
@@ -58,7 +58,7 @@ SHARED: dict[str, Pair] = {
     "a loader": lambda: (DataLoader(BASE), BASE),
     "to a loader": lambda: (MAPPED, DataLoader(MAPPED)),
     "a mapped data set": lambda: (MAPPED, Subset(MAPPED, [4])),
-    "records": lambda: (records(Subset(MAPPED, range(9))), Subset(MAPPED, [8])),
+    "records": lambda: (as_records(Subset(MAPPED, range(9))), Subset(MAPPED, [8])),
     "lists": lambda: (LISTED, [LISTED[3]]),
     "a list and its memory": lambda: (X[4:6], Subset(LISTED, [1, 5])),  # type: ignore[arg-type]
 }
@@ -73,7 +73,7 @@ APART: dict[str, Pair] = {
     "a subset and a slice": lambda: (Subset(BASE, range(12)), (X[12:], Y[12:])),
     "mapped subsets": lambda: (Subset(MAPPED, [4, 2]), DataLoader(Subset(MAPPED, [3, 5]))),
     "parts of both": lambda: (Subset(BOTH, range(5)), BASE),
-    "records": lambda: (records(Subset(BASE, range(9))), Subset(BASE, [9])),
+    "records": lambda: (as_records(Subset(BASE, range(9))), Subset(BASE, [9])),
     "lists": lambda: (LISTED[:10], LISTED[10:]),
     "parts of a list with labels of one table": lambda: (
         Subset(ONE_HOT, range(14)),  # type: ignore[arg-type]

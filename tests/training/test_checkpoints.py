@@ -18,7 +18,7 @@ from torch import nn
 
 from steppe.errors import ConfigurationError, DataError
 from steppe.ledger import Anchor
-from steppe.training.resume_checkpoints import Checkpoint, Checkpoints, _digest
+from steppe.training.resume_checkpoints import Checkpoint, ResumeCheckpoints, _digest
 from steppe.training.state_format import pack, unpack
 
 
@@ -88,12 +88,12 @@ def test_the_file_is_the_only_copy_of_a_state(
     monkeypatch.setattr(safetensors.torch, "save", spied)
     whole = torch.arange(6.0)
     state = {"a": whole, "tied": whole, "part": whole[2:4], "crossed": torch.ones(2, 3).T}
-    Checkpoints(tmp_path).save(replace(checkpoint(1), state=state))
+    ResumeCheckpoints(tmp_path).save(replace(checkpoint(1), state=state))
     assert handed_over["state.a"].data_ptr() == whole.data_ptr()
     for name in ("tied", "part"):  # which safetensors refuses
         shared = handed_over[f"state.{name}"].untyped_storage()
         assert shared.data_ptr() != whole.untyped_storage().data_ptr()
-    newest, _ = Checkpoints(tmp_path).newest()
+    newest, _ = ResumeCheckpoints(tmp_path).newest()
     assert newest is not None
     for name, tensor in state.items():
         assert torch.equal(newest.state[name], tensor)
@@ -123,7 +123,7 @@ def checkpoint(step: int, value: float = 0.0) -> Checkpoint:
 
 
 def test_the_newest_of_two_comes_back(tmp_path: Path) -> None:
-    kept = Checkpoints(tmp_path)
+    kept = ResumeCheckpoints(tmp_path)
     assert kept.newest() == (None, ())
     for step in (2, 4, 6, 8):
         kept.save(checkpoint(step, value=step))
@@ -137,7 +137,7 @@ def test_the_newest_of_two_comes_back(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_says_why_it_protects_nothing(tmp_path: Path) -> None:
-    kept = Checkpoints(tmp_path)
+    kept = ResumeCheckpoints(tmp_path)
     kept.save(replace(checkpoint(2), not_private_reason="a seed"))
     found, _ = kept.newest()
     assert found is not None
@@ -146,7 +146,7 @@ def test_a_checkpoint_says_why_it_protects_nothing(tmp_path: Path) -> None:
 
 
 def test_a_step_may_be_saved_again(tmp_path: Path) -> None:
-    kept = Checkpoints(tmp_path)
+    kept = ResumeCheckpoints(tmp_path)
     kept.save(checkpoint(2, value=1))
     kept.save(checkpoint(2, value=5))
     found, _ = kept.newest()
@@ -160,7 +160,7 @@ def test_a_step_may_be_saved_again(tmp_path: Path) -> None:
 def test_a_damaged_file_is_passed_over_and_named(
     tmp_path: Path, suffix: str, damage: Callable[[bytes], bytes]
 ) -> None:
-    kept = Checkpoints(tmp_path)
+    kept = ResumeCheckpoints(tmp_path)
     for step in (2, 4):
         kept.save(checkpoint(step, value=step))
     path = max(tmp_path.glob(f"*.{suffix}"))
@@ -173,7 +173,7 @@ def test_a_damaged_file_is_passed_over_and_named(
 
 @pytest.mark.parametrize("suffix", ["json", "safetensors"])
 def test_damaged_checkpoints_take_no_place_of_whole_ones(tmp_path: Path, suffix: str) -> None:
-    kept = Checkpoints(tmp_path)
+    kept = ResumeCheckpoints(tmp_path)
     for step in (2, 4):
         kept.save(checkpoint(step, value=step))
     path = max(tmp_path.glob(f"*.{suffix}"))
@@ -192,7 +192,7 @@ def test_damaged_checkpoints_take_no_place_of_whole_ones(tmp_path: Path, suffix:
 
 
 def test_a_missing_file_of_tensors_is_named(tmp_path: Path) -> None:
-    kept = Checkpoints(tmp_path)
+    kept = ResumeCheckpoints(tmp_path)
     kept.save(checkpoint(2))
     next(tmp_path.glob("*.safetensors")).unlink()
     with pytest.raises(DataError, match=r"none is whole: file='000000002-.*cannot be read"):
@@ -200,7 +200,7 @@ def test_a_missing_file_of_tensors_is_named(tmp_path: Path) -> None:
 
 
 def test_an_edited_fact_is_noticed(tmp_path: Path) -> None:
-    kept = Checkpoints(tmp_path)
+    kept = ResumeCheckpoints(tmp_path)
     kept.save(checkpoint(2))
     path = tmp_path / "000000002.json"
     path.write_text(path.read_text().replace('"lost": 0', '"lost": 1'))
@@ -211,7 +211,7 @@ def test_an_edited_fact_is_noticed(tmp_path: Path) -> None:
 def test_leftovers_of_a_killed_writer_go(tmp_path: Path) -> None:
     (tmp_path / ".writing-abc").write_text("half")
     (tmp_path / "000000001-0123456789abcdef.safetensors").write_text("no one vouches for this")
-    Checkpoints(tmp_path).save(checkpoint(2))
+    ResumeCheckpoints(tmp_path).save(checkpoint(2))
     assert sorted(path.suffix for path in tmp_path.iterdir() if path.name[0] != ".") == [
         ".json",
         ".safetensors",
@@ -248,7 +248,7 @@ def _vouch_for(manifest: Path, data: bytes) -> None:
 def test_a_pickle_in_the_place_of_a_checkpoint_is_refused_and_not_run(
     tmp_path: Path, place: str, written: Callable[[_Payload], bytes]
 ) -> None:
-    kept, trace = Checkpoints(tmp_path / "kept"), tmp_path / "trace"
+    kept, trace = ResumeCheckpoints(tmp_path / "kept"), tmp_path / "trace"
     kept.save(checkpoint(2))
     data = written(_Payload(trace))
     suffix, *hashes = place.split(maxsplit=1)

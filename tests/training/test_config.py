@@ -16,7 +16,7 @@ from steppe import clipping, noise, points, sampling
 from steppe.errors import ConfigurationError, DataError, MisuseError, UnsupportedModelError
 from steppe.ledger import Ledger
 from steppe.training import Config, Interrupted, Trainer, read, read_log, resume
-from steppe.training.config.build import Assembly
+from steppe.training.config.build import BuiltConfig
 from steppe.training.config.registry import _places, averages, optimizers, schedulers
 from steppe.training.config.toml import write_toml
 
@@ -486,7 +486,7 @@ def test_epochs_are_kept(table: Path) -> None:
     made = config(table, plan=plan, optimizer={}).assemble()
     assert made.plan.epochs == 5
     assert made.plan.steps is None
-    assert Assembly(made.resolved).plan == made.plan
+    assert BuiltConfig(made.resolved).plan == made.plan
 
 
 @pytest.mark.parametrize(
@@ -585,8 +585,8 @@ def test_a_network_by_name_needs_the_number_of_classes(
     monkeypatch.syspath_prepend(str(tmp_path))
     data = {"place": "config_test_records:Mapped"}
     with pytest.raises(ConfigurationError, match=r"data\.classes=None: is needed by logistic"):
-        Assembly({"data": data, **BUDGET})
-    assembly = Assembly({"data": {**data, "classes": 3}, **BUDGET})
+        BuiltConfig({"data": data, **BUDGET})
+    assembly = BuiltConfig({"data": {**data, "classes": 3}, **BUDGET})
     assert assembly.resolved["model"]["classes"] == 3
 
 
@@ -599,7 +599,7 @@ def test_a_table_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         return usual(path, *words, **options)
 
     monkeypatch.setattr(Path, "open", counted)
-    Assembly({"data": {"place": place, "classes": 2, "target": "ill"}, **BUDGET})
+    BuiltConfig({"data": {"place": place, "classes": 2, "target": "ill"}, **BUDGET})
     assert opened.count("visits.csv") == 1
 
 
@@ -615,18 +615,18 @@ def test_arrays_in_files_are_scaled_and_it_is_said(
 ) -> None:
     x = np.random.default_rng(0).normal(1e4, 1e3, shape)
     np.savez(tmp_path / "own.npz", x=x, y=np.arange(40) % 2)
-    assembly = Assembly({"data": {"place": str(tmp_path / "own.npz"), "classes": 2}, **BUDGET})
+    assembly = BuiltConfig({"data": {"place": str(tmp_path / "own.npz"), "classes": 2}, **BUDGET})
     assert assembly.loaded.train.tensors[0].abs().max() <= 1
     assert words in assembly.loaded.also_read[0]
     assert len(assembly.resolved["data"]["bounds"]) == extent
-    again = Assembly(tomllib.loads(write_toml(assembly.resolved)))
+    again = BuiltConfig(tomllib.loads(write_toml(assembly.resolved)))
     assert torch.equal(again.loaded.train.tensors[0], assembly.loaded.train.tensors[0])
     assert again.loaded.also_read == assembly.loaded.also_read
 
 
 def test_pictures_of_bytes_are_scaled_by_constants(tmp_path: Path) -> None:
     np.savez(tmp_path / "own.npz", x=np.zeros((40, 8, 8), np.uint8), y=np.arange(40) % 2)
-    assembly = Assembly({"data": {"place": str(tmp_path / "own.npz"), "classes": 2}, **BUDGET})
+    assembly = BuiltConfig({"data": {"place": str(tmp_path / "own.npz"), "classes": 2}, **BUDGET})
     assert assembly.loaded.also_read == ()
     assert "bounds" not in assembly.resolved["data"]
 
@@ -637,6 +637,6 @@ def test_a_table_without_bounds_gives_a_useful_model(tmp_path: Path) -> None:
     train = {"run": str(tmp_path / "run"), "progress": False}
     trainer = Config({"data": data, "plan": {"epsilon": 8.0}, "train": train}).trainer()
     trainer.fit()
-    inputs, labels = Assembly({"data": data, "plan": {"epsilon": 8.0}}).loaded.train.tensors
+    inputs, labels = BuiltConfig({"data": data, "plan": {"epsilon": 8.0}}).loaded.train.tensors
     found = trainer.model(inputs).argmax(1)
     assert (found == labels).float().mean() > 0.85

@@ -10,4 +10,4 @@ from steppe.audit.replay import sensitivity as sensitivity
 from steppe.audit.replay import silence as silence
 from steppe.audit.result import Result as Result
 from steppe.audit.sampler_law import sampler_law as sampler_law
-from steppe.audit.subject import Subject as Subject
+from steppe.audit.subject import AuditedRun as AuditedRun

@@ -10,11 +10,11 @@ from steppe.audit.noise_law import noise_independence, noise_law
 from steppe.audit.replay import micro_batches, sensitivity, silence
 from steppe.audit.result import Result
 from steppe.audit.sampler_law import sampler_law
-from steppe.audit.subject import Subject
+from steppe.audit.subject import AuditedRun
 
 
 def battery(
-    subject: Subject, *, trials: int = 8, draws: int = 200_000, steps: int = 100
+    subject: AuditedRun, *, trials: int = 8, draws: int = 200_000, steps: int = 100
 ) -> list[Result]:
     """Measure a real private step, white-box.
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from steppe.audit.replay import ROUNDING
 from steppe.audit.result import Result
-from steppe.audit.subject import Scripted, Subject, released
+from steppe.audit.subject import AuditedRun, Scripted, released
 from steppe.clipping import State
 from steppe.randomness import SeededSource
 from steppe.utils.batches import rows
@@ -30,7 +30,7 @@ class _Trace:
     releases: list[Tensor]
 
 
-def control_flow(subject: Subject) -> Result:
+def control_flow(subject: AuditedRun) -> Result:
     """Whether a record's presence shows in anything but the sum.
 
     Every record's loss is made non-finite, so the sum is zero whoever takes part. What is left of
@@ -66,7 +66,7 @@ def control_flow(subject: Subject) -> Result:
     return Result.at_most("control flow", worst, 0.0, text)
 
 
-def release(subject: Subject) -> Result:
+def release(subject: AuditedRun) -> Result:
     """How far one record moves what a whole step releases, with the noise cancelled.
 
     Args:
@@ -99,12 +99,12 @@ def release(subject: Subject) -> Result:
     return Result.at_most("release", worst, 1 + ROUNDING + rounding, text)
 
 
-def _length_without(subject: Subject) -> int:
+def _length_without(subject: AuditedRun) -> int:
     """The neighbour's number of records: one less, unless the plan declares it public."""
     return len(subject.records) - (subject.plan.adjacency == "add-remove")
 
 
-def _run(subject: Subject, script: Sequence[Any], length: int, scale: float) -> _Trace:
+def _run(subject: AuditedRun, script: Sequence[Any], length: int, scale: float) -> _Trace:
     """Step through given batches from a fixed seed, with every loss multiplied by `scale`."""
     private = subject.private(
         Scripted(subject.records, length, script), SeededSource(_SEED), steps=len(script)

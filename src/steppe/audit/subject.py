@@ -15,14 +15,14 @@ from steppe.errors import MisuseError
 from steppe.plan import Plan
 from steppe.private import Private
 from steppe.randomness import SecureSource, Source
-from steppe.records import Records, SubsetRecords, records
+from steppe.records import Records, SubsetRecords, as_records
 from steppe.utils import validation
 
 Build = Callable[[Plan, Records, Source], Private]
 
 
 @dataclass(frozen=True)
-class Subject:
+class AuditedRun:
     """A way to make private runs, with a plan and some records to make them from.
 
     Args:
@@ -42,7 +42,7 @@ class Subject:
         ...     return steppe.make_private(fresh, optimizer, data, plan, loss=loss, source=source)
         >>> data = (torch.randn(20, 3), torch.randint(2, (20,)))
         >>> plan = Plan(delta=1e-3, noise_multiplier=1.0, population=20, batch_size=5, steps=3)
-        >>> Subject(build, plan, data).private().steps_done
+        >>> AuditedRun(build, plan, data).private().steps_done
         0
     """
 
@@ -65,7 +65,7 @@ class Subject:
     @cached_property
     def records(self) -> Records:
         """The data, numbered from 0."""
-        return records(self.data)
+        return as_records(self.data)
 
     def first(self, count: int) -> Records:
         """The first records, at most `count` of them."""

@@ -3,10 +3,10 @@
 from steppe.averaging.average import Average as Average
 from steppe.averaging.average import AveragedWeights as AveragedWeights
 from steppe.averaging.averages import Averages as Averages
-from steppe.averaging.checkpoint_average import Combined as Combined
+from steppe.averaging.checkpoint_average import CheckpointAverage as CheckpointAverage
 from steppe.averaging.ema import EMA as EMA
-from steppe.averaging.entry import Entry as Entry
 from steppe.averaging.entry import Keep as Keep
+from steppe.averaging.entry import StoreEntry as StoreEntry
 from steppe.averaging.entry import as_safetensors as as_safetensors
 from steppe.averaging.layout import write_checkpoint as write_checkpoint
 from steppe.averaging.outputs import OMV as OMV
@@ -27,8 +27,8 @@ from steppe.averaging.selection import best_checkpoints as best_checkpoints
 from steppe.averaging.selection import choose as choose
 from steppe.averaging.selection import private_choice as private_choice
 from steppe.averaging.selection import tune as tune
-from steppe.averaging.store import Checkpoints as Checkpoints
 from steppe.averaging.store import CheckpointStore as CheckpointStore
+from steppe.averaging.store import StoredCheckpoints as StoredCheckpoints
 from steppe.averaging.swa import SWA as SWA
 from steppe.averaging.uncertainty import Prediction as Prediction
 from steppe.averaging.uncertainty import Variance as Variance

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from steppe.averaging.average import AveragedWeights
 from steppe.averaging.ema import check_decay
-from steppe.averaging.layout import Layout
+from steppe.averaging.layout import ModelTensors
 from steppe.utils.validation import fail
 
 
-class Combined(AveragedWeights):
+class CheckpointAverage(AveragedWeights):
     """The average of checkpoints in the order given: uniform, or exponential.
 
     One checkpoint is in memory at a time besides the average, which is kept in float64 and so
@@ -32,9 +32,9 @@ class Combined(AveragedWeights):
     Examples:
         >>> model = nn.Linear(1, 1, bias=False)
         >>> two = [{"weight": torch.tensor([[1.0]])}, {"weight": torch.tensor([[5.0]])}]
-        >>> Combined(model, two).weights()["weight"].item()
+        >>> CheckpointAverage(model, two).weights()["weight"].item()
         3.0
-        >>> Combined(model, two, decay=0.25).weights()["weight"].item()
+        >>> CheckpointAverage(model, two, decay=0.25).weights()["weight"].item()
         4.0
     """
 
@@ -44,7 +44,7 @@ class Combined(AveragedWeights):
         checkpoints: Iterable[Mapping[str, Tensor]],
         decay: float | None = None,
     ) -> None:
-        self.layout = Layout.of(model)
+        self.layout = ModelTensors.of(model)
         past = None if decay is None else check_decay(decay)
         total: list[Tensor] = []
         self._buffers: list[Tensor] = []

@@ -11,7 +11,7 @@ from steppe.utils.validation import positive_integer
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoreEntry:
     """One checkpoint: what the index says about it.
 
     Args:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from steppe.averaging.average import AveragedWeights
 from steppe.averaging.averages import Averages
-from steppe.averaging.layout import Layout
+from steppe.averaging.layout import ModelTensors
 from steppe.averaging.polynomial import PolynomialDecay
 from steppe.averaging.profiles import ema_profile, power_profile
 from steppe.averaging.store import CheckpointStore
@@ -152,7 +152,7 @@ class Reconstruction(AveragedWeights):
         coefficients: NDArray[np.float64],
         residual: float,
     ) -> None:
-        self.layout = Layout.of(model)
+        self.layout = ModelTensors.of(model)
         self.coefficients = coefficients
         self.residual = residual
         self.amplification = float(np.abs(coefficients).sum())

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from steppe.averaging.entry import Entry
+from steppe.averaging.entry import StoreEntry
 from steppe.errors import DataError
 
 FORMAT = 1
@@ -41,7 +41,7 @@ class Index:
 
     plan: str | None = None
     shapes: Mapping[str, Shapes] = field(default_factory=dict)
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[StoreEntry, ...] = ()
     not_private_reason: str | None = None
 
     def to_json(self) -> bytes:
@@ -108,9 +108,9 @@ def _index(found: dict[str, Any]) -> Index:
     return Index(found["plan"], _shapes(found["shapes"]), entries, found["not_private_reason"])
 
 
-def _entry(found: Any) -> Entry:
+def _entry(found: Any) -> StoreEntry:
     try:
-        entry = Entry(**found)
+        entry = StoreEntry(**found)
     except TypeError:
         raise damaged("has an entry with other fields than those of a checkpoint") from None
     well_formed = (

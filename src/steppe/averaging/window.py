@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from steppe.averaging.average import Average
 from steppe.averaging.ring_buffer import Ring
-from steppe.averaging.running import Rows
+from steppe.averaging.running import Accumulators
 from steppe.utils.validation import fail, positive_integer
 
 
@@ -71,7 +71,7 @@ class Window(Average):
         where = None if folder is None else Path(folder)
         self._ring = Ring(self.k // self.block, length, dtype or exact, where, specs[0].device)
         # The mean of the unfinished block; a block of one never waits.
-        self._unfinished = Rows(self.layout, 1) if self.block > 1 else None
+        self._unfinished = Accumulators(self.layout, 1) if self.block > 1 else None
 
     @property
     def rounding(self) -> float:

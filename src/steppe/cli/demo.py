@@ -11,7 +11,7 @@ from steppe.utils import validation
 from steppe.utils.formatting import rounded_up, table
 
 if TYPE_CHECKING:
-    from steppe.demo import Result, Task
+    from steppe.demo import DemoResult, Task
 
 
 def add(commands: Any) -> None:
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _result(task: Task, result: Result) -> dict[str, Any]:
+def _result(task: Task, result: DemoResult) -> dict[str, Any]:
     from steppe.cli.outcomes import chosen_for
 
     outcome = result.outcome
@@ -68,7 +68,7 @@ def _result(task: Task, result: Result) -> dict[str, Any]:
     }
 
 
-def _print(result: Result) -> None:
+def _print(result: DemoResult) -> None:
     from steppe.cli.outcomes import chosen_for, chosen_text
 
     outcome = result.outcome

@@ -87,7 +87,7 @@ def run_list(arguments: argparse.Namespace) -> int:
         return 0
     rows = []
     for experiment in catalogue.experiments():
-        left = runner.missing(Results(experiment, arguments.results), runner.Choice())
+        left = runner.missing(Results(experiment, arguments.results), runner.RunFilter())
         rows.append(
             {
                 "name": experiment.name,
@@ -106,7 +106,7 @@ def run_run(arguments: argparse.Namespace) -> int:
     from steppe.papers import runner
 
     results = _results(arguments)
-    choice = runner.Choice(arguments.seeds, arguments.settings, arguments.minutes)
+    choice = runner.RunFilter(arguments.seeds, arguments.settings, arguments.minutes)
     left = runner.run(results, choice, _typed(arguments), _say)
     _show(results, arguments.json)
     return 1 if left else 0

@@ -19,7 +19,7 @@ from steppe.utils.formatting import table
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from steppe.averaging import Checkpoints, Prediction
+    from steppe.averaging import Prediction, StoredCheckpoints
     from steppe.cli.stored_run import StoredRun
 
 _EXAMPLES = """
@@ -149,7 +149,7 @@ def _answering(by: str, stored: StoredRun) -> tuple[str, dict[str, Tensor]] | No
 def _outputs(
     arguments: argparse.Namespace,
     stored: StoredRun,
-    checkpoints: Checkpoints,
+    checkpoints: StoredCheckpoints,
     inputs: Tensor,
     targets: Tensor | None,
     model: str,

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from steppe.averaging import CheckpointStore, Entry, write_checkpoint
+from steppe.averaging import CheckpointStore, StoreEntry, write_checkpoint
 from steppe.data import Split, find, has_column, known, load, read, read_inputs
 from steppe.errors import DataError
-from steppe.records import records
+from steppe.records import as_records
 from steppe.training import (
     Loaded,
     RunFolder,
@@ -113,7 +113,7 @@ class StoredRun:
             data: records of the run's own form.
             most: the first so many only; None for all.
         """
-        rows = records(data)
+        rows = as_records(data)
         count = len(rows) if most is None else min(len(rows), most)
         inputs, targets = features(self.whole, tuple(rows.take(torch.arange(count))), False)
         return inputs, targets
@@ -211,7 +211,7 @@ class StoredRun:
             )
         return CheckpointStore(self.folder.store, self.plan_digest)
 
-    def entries(self, burn_in: int) -> list[Entry]:
+    def entries(self, burn_in: int) -> list[StoreEntry]:
         """The stored checkpoints after a step, oldest first; at least one, and of this model."""
         found = [entry for entry in self.store.entries() if entry.step > burn_in]
         if not found:

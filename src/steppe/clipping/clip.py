@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from steppe.gradients import Captured, representable
+from steppe.gradients import RecordGradients, representable
 from steppe.utils import validation
 
 State = dict[str, Tensor | float]
@@ -22,7 +22,7 @@ State = dict[str, Tensor | float]
 
 
 @dataclass(frozen=True)
-class Anchors:
+class PublicGradients:
     """Gradients of public records at the current weights.
 
     Attributes:
@@ -54,7 +54,7 @@ class Clipper(Protocol):
     def prepare(self) -> None:
         """Called before every query, at the weights that it asks at."""
 
-    def add_(self, out: Tensor, gradients: Captured) -> Tensor:
+    def add_(self, out: Tensor, gradients: RecordGradients) -> Tensor:
         """Add the records' parts to a buffer of `width` numbers; return the records' norms."""
 
     def encode(self, gradients: Tensor) -> Tensor:
@@ -83,11 +83,13 @@ class Clip(Protocol):
     def sensitivity(self) -> float:
         """The largest l2 change of the released vector when one record comes or goes."""
 
-    def begin(self, parameters: Mapping[str, Tensor], anchors: Anchors | None = None) -> Clipper:
+    def begin(
+        self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
+    ) -> Clipper:
         """Start a run over these weights; `anchors` where public records were given."""
 
 
-class Scaled:
+class NormClipper:
     """Multiply every record's gradient by a factor that depends on its norm alone.
 
     Args:
@@ -104,7 +106,7 @@ class Scaled:
     def prepare(self) -> None:
         """Nothing depends on the weights."""
 
-    def add_(self, out: Tensor, gradients: Captured) -> Tensor:
+    def add_(self, out: Tensor, gradients: RecordGradients) -> Tensor:
         """Add Σᵢ factorᵢ gᵢ; return the norms."""
         norms = gradients.squared_norms().sqrt()
         gradients.add_(out, self.factors(norms))
@@ -152,7 +154,7 @@ def count_weights(parameters: Mapping[str, Tensor]) -> int:
     return sum(parameter.numel() for parameter in parameters.values())
 
 
-def refuse_anchors(anchors: Anchors | None) -> None:
+def refuse_public(anchors: PublicGradients | None) -> None:
     """Public records that a clip does not look at were meant for another one."""
     if anchors is not None:
         raise validation.fail(

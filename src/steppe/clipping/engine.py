@@ -14,22 +14,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steppe.clipping.clip import Anchors, Clip, Scaled
-from steppe.clipping.physical_batches import pieces
+from steppe.clipping.clip import Clip, NormClipper, PublicGradients
+from steppe.clipping.physical_batches import physical_batches
 from steppe.errors import MisuseError, SteppeError, UnsupportedModelError
 from steppe.gradients import (
-    Captured,
+    ContactLayout,
     EachRecord,
+    FlatWeights,
     Found,
     Kernels,
-    Layouts,
     Objective,
-    Packing,
-    Passes,
+    PlainSequential,
+    RecordGradients,
     RecordLosses,
-    Row,
     Strengths,
-    row_of,
+    TracedPasses,
+    plain_sequential,
 )
 from steppe.utils import validation
 from steppe.utils.batches import count
@@ -74,14 +74,14 @@ class ClippedSum:
         *,
         l2: float | Strengths = 0.0,
         physical_batch: int | None = None,
-        layouts: list[Layouts] | None = None,
+        layouts: list[ContactLayout] | None = None,
         kernels: Kernels | None = None,
         public: Any = None,
         padded_to: int | None = None,
         each: EachRecord | None = None,
     ) -> None:
         self.each = each
-        self.packing = Packing(parameters, l2)
+        self.packing = FlatWeights(parameters, l2)
         self.parameters = self.packing.parameters
         self._objective = objective
         self.clip = clip
@@ -89,9 +89,11 @@ class ClippedSum:
         self.physical_batch = physical_batch
         self.padded_to = padded_to
         self.kernels = kernels or Kernels()
-        self.passes = Passes(self.packing, self.kernels, layouts)
+        self.passes = TracedPasses(self.packing, self.kernels, layouts)
         self.public_records = 0 if public is None else count(public)
-        anchors = None if public is None else Anchors(self.public_records, self._anchors(public))
+        anchors = (
+            None if public is None else PublicGradients(self.public_records, self._anchors(public))
+        )
         self.clipper = clip.begin(self.parameters, anchors)
 
     @property
@@ -119,11 +121,11 @@ class ClippedSum:
         objective = self._objective
         return not isinstance(objective, RecordLosses) or objective.runs_users_code
 
-    def row(self) -> Row | None:
+    def row(self) -> PlainSequential | None:
         """The model as a row of layers that needs no tracer, where it is one as it is now."""
         if self.in_mixed_precision or self.each is not None:
             return None
-        return row_of(self._objective)
+        return plain_sequential(self._objective)
 
     def part_of(self, flat: Tensor, name: str) -> Tensor:
         """The piece of a flat vector that belongs to a weight, in its shape."""
@@ -131,7 +133,7 @@ class ClippedSum:
 
     def prepare(self) -> None:
         """Make the clip ready for a query at the weights as they are."""
-        if type(self.clipper) is Scaled:
+        if type(self.clipper) is NormClipper:
             return  # nothing to do, and entering contexts takes longer than a small layer
         with torch.no_grad(), self._own_precision():
             self.clipper.prepare()
@@ -161,12 +163,12 @@ class ClippedSum:
 
     def decode(self, answer: Tensor) -> Tensor:
         """The flat gradient in a noised sum that was divided by the expected batch."""
-        if type(self.clipper) is Scaled:
+        if type(self.clipper) is NormClipper:
             return answer  # as in `prepare`
         with torch.no_grad(), self._own_precision():
             return self.clipper.decode(answer)
 
-    def add_(self, out: Buffer, batch: Any, row: Row | None = None) -> Tensor:
+    def add_(self, out: Buffer, batch: Any, row: PlainSequential | None = None) -> Tensor:
         """Add the clipped sum of `batch` to a buffer of `width` numbers.
 
         Args:
@@ -183,7 +185,9 @@ class ClippedSum:
             norms = [
                 # Without a name for them, a piece's slots are gone before the next one needs room.
                 self.add_slots_(out, self.slots(piece, size, row), size, padding=padding)
-                for piece, size, padding in pieces(batch, self.physical_batch, self.padded_to)
+                for piece, size, padding in physical_batches(
+                    batch, self.physical_batch, self.padded_to
+                )
             ]
         if not norms:
             return torch.zeros(0, device=self.device)
@@ -211,7 +215,7 @@ class ClippedSum:
                 f"out={tuple(buffer.shape)} {buffer.dtype}: must be a flat float32 or float64 "
                 f"buffer of {self.width} numbers; make it with torch.zeros(engine.width)."
             )
-        captured = Captured(found, records, scale, self.packing, padding=padding)
+        captured = RecordGradients(found, records, scale, self.packing, padding=padding)
         with self._own_precision():
             norms = self.clipper.add_(buffer, captured)
         return norms[: records - padding] if padding else norms
@@ -237,13 +241,15 @@ class ClippedSum:
         objective = self._objective
 
         def gradients() -> Iterator[Tensor]:
-            for piece, size, _ in pieces(public, self.physical_batch):
+            for piece, size, _ in physical_batches(public, self.physical_batch):
                 found = self._captured(objective, piece, size)
-                yield Captured(found, size, 1.0, self.packing).written_out(torch.float32)
+                yield RecordGradients(found, size, 1.0, self.packing).written_out(torch.float32)
 
         return gradients
 
-    def slots(self, batch: Any, records: int | None = None, row: Row | None = None) -> Found:
+    def slots(
+        self, batch: Any, records: int | None = None, row: PlainSequential | None = None
+    ) -> Found:
         """One slot for each trained weight that the batch used."""
         records = count(batch) if records is None else records
         found = None if row is None else row.slots(batch, records, bool(self.packing.pulls))

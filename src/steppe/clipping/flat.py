@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe.clipping.clip import Anchors, Scaled, count_weights, refuse_anchors
+from steppe.clipping.clip import NormClipper, PublicGradients, count_weights, refuse_public
 from steppe.utils import validation
 
 
@@ -40,10 +40,12 @@ class Flat:
         """The largest l2 change of the clipped sum when one record comes or goes."""
         return self.bound
 
-    def begin(self, parameters: Mapping[str, Tensor], anchors: Anchors | None = None) -> Scaled:
+    def begin(
+        self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
+    ) -> NormClipper:
         """Start a run; it remembers nothing from step to step."""
-        refuse_anchors(anchors)
-        return Scaled(count_weights(parameters), self.factors)
+        refuse_public(anchors)
+        return NormClipper(count_weights(parameters), self.factors)
 
     def factors(self, norms: Tensor) -> Tensor:
         """What each record's gradient is multiplied by, from its norm; NaN where that is NaN."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from steppe.clipping.clip import (
-    Anchors,
+    PublicGradients,
     State,
     count_weights,
     finite_rows,
@@ -18,7 +18,7 @@ from steppe.clipping.clip import (
     row_norms,
 )
 from steppe.clipping.subspace import anywhere, chunks, spanned
-from steppe.gradients import Captured, representable
+from steppe.gradients import RecordGradients, representable
 from steppe.utils import validation
 
 
@@ -86,7 +86,9 @@ class GEP:
         """The largest l2 change of the released vector when one record comes or goes."""
         return 1.0 if self.biased else math.sqrt(2.0)
 
-    def begin(self, parameters: Mapping[str, Tensor], anchors: Anchors | None = None) -> Projected:
+    def begin(
+        self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
+    ) -> GEPClipper:
         """Start a run; it remembers the subspace while that is in use."""
         if anchors is None:
             raise validation.fail(
@@ -105,10 +107,10 @@ class GEP:
                 "public records, since they span no more",
                 "use fewer bases, more groups or more public records",
             )
-        return Projected(self, sizes, anchors, next(iter(parameters.values())).device)
+        return GEPClipper(self, sizes, anchors, next(iter(parameters.values())).device)
 
 
-class Projected:
+class GEPClipper:
     """A run's subspace.
 
     Args:
@@ -124,7 +126,7 @@ class Projected:
         self,
         clip: GEP,
         sizes: Sequence[tuple[int, int]],
-        anchors: Anchors,
+        anchors: PublicGradients,
         device: torch.device,
     ) -> None:
         self.clip, self._sizes, self._anchors, self._device = clip, list(sizes), anchors, device
@@ -174,7 +176,7 @@ class Projected:
         start = anywhere(self._sizes, generator, self._device)
         return [torch.linalg.qr(directions).Q for directions in start]
 
-    def add_(self, out: Tensor, gradients: Captured) -> Tensor:
+    def add_(self, out: Tensor, gradients: RecordGradients) -> Tensor:
         """Add the clipped residuals and coordinates; return the norms."""
         matrix = gradients.written_out(out.dtype)
         norms = row_norms(matrix)

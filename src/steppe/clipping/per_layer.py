@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from steppe.clipping.clip import (
-    Anchors,
-    Scaled,
+    NormClipper,
+    PublicGradients,
     count_weights,
     finite_rows,
-    refuse_anchors,
+    refuse_public,
     row_norms,
 )
-from steppe.gradients import Captured, representable
+from steppe.gradients import RecordGradients, representable
 from steppe.utils import name_prefixes, validation
 
 _REMEDY = "use 'equal', 'size' or a mapping such as {'features': 0.7, 'head': 0.3}"
@@ -65,12 +65,14 @@ class PerLayer:
         """The largest l2 change of the clipped sum when one record comes or goes."""
         return self.bound
 
-    def begin(self, parameters: Mapping[str, Tensor], anchors: Anchors | None = None) -> Layered:
+    def begin(
+        self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
+    ) -> PerLayerClipper:
         """Start a run; it remembers nothing from step to step."""
-        refuse_anchors(anchors)
+        refuse_public(anchors)
         layers = self.layers(parameters)
         sizes = {name: weight.numel() for name, weight in parameters.items()}
-        return Layered(parameters, layers, self.bounds(layers, sizes))
+        return PerLayerClipper(parameters, layers, self.bounds(layers, sizes))
 
     def layers(self, names: Mapping[str, object]) -> dict[str, list[str]]:
         """The names of the weights, by layer."""
@@ -107,7 +109,7 @@ class PerLayer:
         return {layer: self.bound * math.sqrt(shares[layer] / largest / total) for layer in layers}
 
 
-class Layered(Scaled):
+class PerLayerClipper(NormClipper):
     """A run's layers and their bounds."""
 
     def __init__(
@@ -133,7 +135,7 @@ class Layered(Scaled):
         factors = (self._bounds / norms).clamp_(max=1.0)
         return torch.where(torch.isfinite(norms).all(0), factors, 0.0)
 
-    def add_(self, out: Tensor, gradients: Captured) -> Tensor:
+    def add_(self, out: Tensor, gradients: RecordGradients) -> Tensor:
         """Add Σᵢ factor gᵢ, layer by layer; return the norms over all layers."""
         parts = gradients.split(self._layer_of, len(self._bounds))
         squared = torch.stack([part.squared_norms() for part in parts])

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from steppe.errors import SteppeError, UnsupportedModelError
-from steppe.randomness import global_seeds_kept
+from steppe.randomness import global_generators_kept
 from steppe.utils.batches import count, each, rows
 from steppe.utils.formatting import first_line
 
 
-class Piece(NamedTuple):
+class PhysicalBatch(NamedTuple):
     """What goes through the model at once.
 
     Attributes:
@@ -33,7 +33,9 @@ class Piece(NamedTuple):
     padding: int = 0
 
 
-def pieces(batch: Any, most: int | None = None, padded_to: int | None = None) -> Iterator[Piece]:
+def physical_batches(
+    batch: Any, most: int | None = None, padded_to: int | None = None
+) -> Iterator[PhysicalBatch]:
     """The physical batches; none for an empty batch that is not padded.
 
     They are of about one size: of a few records torch rounds some products otherwise than of
@@ -47,9 +49,10 @@ def pieces(batch: Any, most: int | None = None, padded_to: int | None = None) ->
             more records than that keeps all of them.
 
     Examples:
-        >>> [(piece.size, piece.padding) for piece in pieces(torch.ones(7, 2), 3)]
+        >>> [(piece.size, piece.padding) for piece in physical_batches(torch.ones(7, 2), 3)]
         [(2, 0), (2, 0), (3, 0)]
-        >>> [(piece.size, piece.padding) for piece in pieces(torch.ones(7, 2), 4, padded_to=10)]
+        >>> padded = physical_batches(torch.ones(7, 2), 4, padded_to=10)
+        >>> [(piece.size, piece.padding) for piece in padded]
         [(4, 0), (4, 1), (4, 4)]
     """
     records = count(batch)
@@ -58,20 +61,22 @@ def pieces(batch: Any, most: int | None = None, padded_to: int | None = None) ->
         return
     most = most or records
     if 0 < records <= most:
-        yield Piece(batch, records)
+        yield PhysicalBatch(batch, records)
         return
     number = math.ceil(records / most) if records else 0
     for piece in range(number):
         start, end = piece * records // number, (piece + 1) * records // number
-        yield Piece(rows(batch, slice(start, end)), end - start)
+        yield PhysicalBatch(rows(batch, slice(start, end)), end - start)
 
 
-def _padded(batch: Any, records: int, total: int, most: int | None) -> Iterator[Piece]:
+def _padded(batch: Any, records: int, total: int, most: int | None) -> Iterator[PhysicalBatch]:
     number = math.ceil(total / (most or total))
     size = math.ceil(total / number)
     for start in range(0, number * size, size):
         padding = size - min(max(records - start, 0), size)
-        yield Piece(with_zeros(rows(batch, slice(start, start + size)), padding), size, padding)
+        yield PhysicalBatch(
+            with_zeros(rows(batch, slice(start, start + size)), padding), size, padding
+        )
 
 
 def with_zeros(batch: Any, padding: int) -> Any:
@@ -93,7 +98,7 @@ def require_zeros_taken(objective: Callable[[Any], Tensor], example: Any) -> Non
         example: a batch without records.
     """
     try:
-        with torch.no_grad(), global_seeds_kept():
+        with torch.no_grad(), global_generators_kept():
             objective(with_zeros(example, 1))
     except SteppeError:
         raise

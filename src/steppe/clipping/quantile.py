@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from steppe.clipping.clip import (
-    Anchors,
-    Scaled,
+    NormClipper,
+    PublicGradients,
     State,
     count_weights,
     movable_bound,
-    refuse_anchors,
+    refuse_public,
     row_norms,
 )
-from steppe.gradients import Captured
+from steppe.gradients import RecordGradients
 from steppe.utils import validation
 
 
@@ -116,13 +116,15 @@ class Quantile:
         """a, what the count is multiplied by so that one noise covers it and the gradients."""
         return 2 * math.sqrt(self.count_share / (1 - self.count_share))
 
-    def begin(self, parameters: Mapping[str, Tensor], anchors: Anchors | None = None) -> Following:
+    def begin(
+        self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
+    ) -> QuantileClipper:
         """Start a run; it remembers C."""
-        refuse_anchors(anchors)
-        return Following(self, count_weights(parameters))
+        refuse_public(anchors)
+        return QuantileClipper(self, count_weights(parameters))
 
 
-class Following(Scaled):
+class QuantileClipper(NormClipper):
     """A run's bound and how it moves.
 
     Attributes:
@@ -143,7 +145,7 @@ class Following(Scaled):
         sides = torch.where(norms <= self.bound, half, -half)
         return torch.where(torch.isfinite(norms), sides, 0.0)
 
-    def add_(self, out: Tensor, gradients: Captured) -> Tensor:
+    def add_(self, out: Tensor, gradients: RecordGradients) -> Tensor:
         """Add the clipped gradients over C and the centred count; return the norms."""
         norms = super().add_(out[:-1], gradients)
         out[-1] += float(self._counted(norms).sum())

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 
-class HandedOver:
+class GradientInUse:
     """The private gradient, from when a run hands it over to the end of the optimizer's step.
 
     A step may call others of the same optimizer, as that of a subclass calls that of its parent,

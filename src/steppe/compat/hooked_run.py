@@ -20,18 +20,18 @@ from steppe.clipping import ClippedSum
 from steppe.compat.accountant import Accountant
 from steppe.compat.arguments import RecordAxis, stand_in_objective
 from steppe.compat.constants import Constants
-from steppe.compat.gradient_in_use import HandedOver
+from steppe.compat.gradient_in_use import GradientInUse
 from steppe.compat.loop_isolation.watched import Watched
 from steppe.compat.traced_forward import TracedForward
 from steppe.errors import MisuseError
 from steppe.gradients import Slot
 from steppe.noise import Gaussian
 from steppe.private import refuse_coarse_products, require_movement
-from steppe.randomness import Dice, SecureSource
+from steppe.randomness import SecretGenerators, SecureSource
 
 
 @dataclass(frozen=True)
-class Piece:
+class DrawnPart:
     """A physical batch: a drawn batch, or a part of one.
 
     Attributes:
@@ -48,7 +48,7 @@ class Piece:
     draw: object
 
 
-class Run:
+class HookedRun:
     """Follows one module and one optimizer through a private run.
 
     Args:
@@ -88,7 +88,7 @@ class Run:
         self._engine = ClippedSum(parameters, stand_in_objective(module, axis), clip)
         self._noise = Gaussian()
         self._accountant = accountant
-        self.dice = Dice(self.source, "passes")
+        self.dice = SecretGenerators(self.source, "passes")
         self.watched = Watched(module, constants.averaged, isolation)
         self._forward = TracedForward(
             module,
@@ -100,10 +100,10 @@ class Run:
         )
         self._model_weights = {id(p) for p in module.parameters()}
         self.trained_parameters = {id(p) for p in parameters.values()}
-        self._piece: Piece | None = None
+        self._piece: DrawnPart | None = None
         self._total: Tensor | None = None
         self._draw: object = None  # the drawn batch that the parts in `_total` belong to
-        self._handed_over = HandedOver(optimizer)
+        self._handed_over = GradientInUse(optimizer)
         self._before: dict[str, Tensor] = {}  # the weights before the first step
         first = optimizer.register_step_pre_hook(self._before_step)
         # Before the hooks of others, which may look at `.grad`: there is none until ours has run.
@@ -127,7 +127,7 @@ class Run:
         for name in self.constants.visible():
             vars(self.optimizer).pop(name, None)
 
-    def offer(self, piece: Piece) -> None:
+    def offer(self, piece: DrawnPart) -> None:
         """A batch was drawn and is about to be handed to the user."""
         if self._detached:
             raise MisuseError(
@@ -221,7 +221,7 @@ class Run:
         answer = total.div_(self.constants.expected_batch_size)
         self._hand_over(self._engine.decode(answer))
 
-    def _captured(self) -> tuple[Piece, list[tuple[Tensor, Slot]]]:
+    def _captured(self) -> tuple[DrawnPart, list[tuple[Tensor, Slot]]]:
         """The batch that waits for its step, with its per-record gradients."""
         step = self.steps_done + 1
         if self._piece is None:

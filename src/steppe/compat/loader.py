@@ -10,9 +10,9 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from steppe.compat.hooked_run import Piece, Run
+from steppe.compat.hooked_run import DrawnPart, HookedRun
 from steppe.errors import DataError
-from steppe.records import Records, records
+from steppe.records import Records, as_records
 from steppe.sampling import Poisson
 from steppe.utils import validation
 
@@ -49,7 +49,7 @@ class Draws:
 def _padding_named(data_loader: DataLoader[Any]) -> Records:
     """The records; where lengths differ the error names what pads them."""
     try:
-        return records(data_loader)
+        return as_records(data_loader)
     except DataError as error:
         if "pad to a fixed length" not in str(error):
             raise
@@ -74,7 +74,7 @@ class PoissonLoader:
         sample_rate: the probability that a record takes part in a step.
     """
 
-    def __init__(self, draws: Draws, run: Run) -> None:
+    def __init__(self, draws: Draws, run: HookedRun) -> None:
         self.dataset = draws.dataset
         self.sample_rate = draws.sample_rate
         self.run = run
@@ -91,7 +91,7 @@ class PoissonLoader:
         """One pass in physical batches of at most `largest` records."""
         draws, run = self._draws, self.run
         threshold = Poisson().threshold(len(draws.rows), draws.batch_size)
-        waiting: deque[Piece] = deque()  # worker processes fetch ahead of what is handed out
+        waiting: deque[DrawnPart] = deque()  # worker processes fetch ahead of what is handed out
 
         def indices() -> Iterator[Tensor]:
             left = run.unstepped
@@ -103,14 +103,14 @@ class PoissonLoader:
                 parts = rows.split(largest)
                 draw, last = object(), len(parts) - 1
                 for place, part in enumerate(parts):
-                    waiting.append(Piece(len(part), place == 0, place == last, rows, draw))
+                    waiting.append(DrawnPart(len(part), place == 0, place == last, rows, draw))
                     yield part
 
         run.abandon()
         run.watched.begin_pass()
         batches = draws.rows.stream(indices())
         while True:
-            with run.dice.rolled(draws.rows.run_users_code):  # what a data set draws is secret
+            with run.dice.hidden(draws.rows.run_users_code):  # what a data set draws is secret
                 batch = next(batches, _END)
             if batch is _END:
                 break

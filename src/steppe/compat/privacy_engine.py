@@ -14,7 +14,7 @@ from steppe.compat.arguments import RecordAxis
 from steppe.compat.bounds import Bounds, bounds_of
 from steppe.compat.budget import Budget
 from steppe.compat.constants import Constants
-from steppe.compat.hooked_run import Run
+from steppe.compat.hooked_run import HookedRun
 from steppe.compat.keywords import check_isolation, check_options, refuse_unknown
 from steppe.compat.loader import Draws, PoissonLoader
 from steppe.compat.loop_isolation.watched import LoopReport
@@ -86,7 +86,7 @@ class PrivacyEngine:
         refuse_unknown(PrivacyEngine.__init__, unknown)
         del secure_mode
         self._accountant = Accountant(accountant)
-        self._runs: list[Run] = []
+        self._runs: list[HookedRun] = []
 
     @property
     def accountant(self) -> Accountant:
@@ -272,7 +272,7 @@ class PrivacyEngine:
             )
         parameters = trained_weights(module, optimizer)
         axis = RecordAxis(batch_first)
-        run = Run(module, optimizer, parameters, constants, axis, self.accountant, isolation)
+        run = HookedRun(module, optimizer, parameters, constants, axis, self.accountant, isolation)
         self._runs.append(run)
         return module, optimizer, PoissonLoader(draws, run)
 

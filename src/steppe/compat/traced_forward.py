@@ -18,7 +18,7 @@ from steppe.errors import MisuseError
 from steppe.gradients import Tracer
 from steppe.private import refuse_modes, warn_of_unused
 from steppe.probing import LOOK_AGAIN, Report, crowd, form_of, probe, proven_again, state_of
-from steppe.randomness import Dice
+from steppe.randomness import SecretGenerators
 
 
 class TracedForward:
@@ -49,7 +49,7 @@ class TracedForward:
         module: nn.Module,
         engine: ClippedSum,
         axis: RecordAxis,
-        dice: Dice,
+        dice: SecretGenerators,
         batch_size: float,
         watched: Watched,
     ) -> None:
@@ -108,7 +108,7 @@ class TracedForward:
         if self._records:
             self._made = self._outputs_of(arguments, known)
         self._running = ExitStack()
-        self._running.enter_context(self._dice.rolled())
+        self._running.enter_context(self._dice.hidden())
         if self._records == 0:
             # Few modules can be run on nothing, so one made-up record takes the place.
             return self._axis.made_up(arguments)

@@ -17,7 +17,7 @@ from steppe.flatness.gradient_norms import record_gradient_norms as record_gradi
 from steppe.flatness.interpolation import Path as Path
 from steppe.flatness.interpolation import interpolate as interpolate
 from steppe.flatness.interpolation import path_figure as path_figure
-from steppe.flatness.landscape import Line as Line
+from steppe.flatness.landscape import LossLine as LossLine
 from steppe.flatness.landscape import Plane as Plane
 from steppe.flatness.landscape import filter_normalised_direction as filter_normalised_direction
 from steppe.flatness.landscape import line_figure as line_figure
@@ -34,10 +34,10 @@ from steppe.flatness.robustness import robustness_figure as robustness_figure
 from steppe.flatness.spectrum import SpectralDensity as SpectralDensity
 from steppe.flatness.spectrum import density_figure as density_figure
 from steppe.flatness.spectrum import spectral_density as spectral_density
-from steppe.flatness.surface import Measured as Measured
+from steppe.flatness.surface import MeanScores as MeanScores
 from steppe.flatness.surface import Progress as Progress
 from steppe.flatness.surface import Surface as Surface
-from steppe.flatness.trace import Trace as Trace
+from steppe.flatness.trace import HessianTrace as HessianTrace
 from steppe.flatness.trace import hessian_trace as hessian_trace
 from steppe.flatness.trace import trace_figure as trace_figure
 from steppe.flatness.two_minima import Descent as Descent

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Line:
+class LossLine:
     """Loss along one direction.
 
     Attributes:
@@ -80,7 +80,7 @@ def loss_line(
     radius: float = 1.0,
     points: int = 51,
     progress: Progress | None = None,
-) -> Line:
+) -> LossLine:
     """Loss and accuracy along one filter-normalised direction.
 
     Args:
@@ -97,7 +97,7 @@ def loss_line(
         found.append(surface.at(move_by(surface, position * direction)))
         if progress is not None:
             progress(len(found), points)
-    return Line(
+    return LossLine(
         positions,
         tuple(measured.loss for measured in found),
         tuple(measured.accuracy for measured in found),
@@ -144,7 +144,7 @@ def _grid(radius: float, points: int) -> tuple[float, ...]:
     return tuple(radius * (i - half) / half for i in range(points))
 
 
-def line_figure(results: Mapping[str, Line]) -> Figure:
+def line_figure(results: Mapping[str, LossLine]) -> Figure:
     """Loss along a direction for several solutions.
 
     Args:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Trace:
+class HessianTrace:
     """An unbiased estimate of the trace.
 
     Attributes:
@@ -44,7 +44,7 @@ def hessian_trace(
     generator: torch.Generator,
     samples: int = 20,
     progress: Progress | None = None,
-) -> Trace:
+) -> HessianTrace:
     """Hutchinson's estimate: the mean of vᵀHv over vectors v of random signs.
 
     Args:
@@ -62,10 +62,10 @@ def hessian_trace(
         found.append(torch.dot(signs, surface.hessian_vector(signs)).item())
         if progress is not None:
             progress(done, samples)
-    return Trace(tuple(found))
+    return HessianTrace(tuple(found))
 
 
-def trace_figure(results: Mapping[str, Trace]) -> Figure:
+def trace_figure(results: Mapping[str, HessianTrace]) -> Figure:
     """Traces of several solutions with two standard errors.
 
     Args:

@@ -5,36 +5,36 @@
 back. Imports `randomness`, `utils`, `errors`.
 """
 
-from steppe.gradients.contact import ANCHOR as ANCHOR
+from steppe.gradients.contact import BACKWARD_LEAF as BACKWARD_LEAF
 from steppe.gradients.contact import Capture as Capture
 from steppe.gradients.contact import Contact as Contact
-from steppe.gradients.contact import Layouts as Layouts
+from steppe.gradients.contact import ContactLayout as ContactLayout
 from steppe.gradients.contact import Output as Output
 from steppe.gradients.contact import backward_to as backward_to
 from steppe.gradients.contact import checkpointed as checkpointed
 from steppe.gradients.contact import leaf_ids as leaf_ids
 from steppe.gradients.contact import saved_as_they_are as saved_as_they_are
 from steppe.gradients.kernel_choice import Kernels as Kernels
-from steppe.gradients.layout import Layout as Layout
+from steppe.gradients.layout import RecordLayout as RecordLayout
 from steppe.gradients.objective import RecordLosses as RecordLosses
 from steppe.gradients.objective import objective_of as objective_of
 from steppe.gradients.objective import per_record as per_record
 from steppe.gradients.one_at_a_time.each_record import VMAP as VMAP
 from steppe.gradients.one_at_a_time.each_record import EachRecord as EachRecord
 from steppe.gradients.passes import Objective as Objective
-from steppe.gradients.passes import Passes as Passes
+from steppe.gradients.passes import TracedPasses as TracedPasses
 from steppe.gradients.passes import check_losses as check_losses
-from steppe.gradients.record_gradients import Captured as Captured
+from steppe.gradients.record_gradients import FlatWeights as FlatWeights
 from steppe.gradients.record_gradients import Found as Found
-from steppe.gradients.record_gradients import Packing as Packing
+from steppe.gradients.record_gradients import RecordGradients as RecordGradients
 from steppe.gradients.record_gradients import Strengths as Strengths
 from steppe.gradients.record_gradients import representable as representable
 from steppe.gradients.record_gradients import strength as strength
 from steppe.gradients.record_gradients import strengths as strengths
 from steppe.gradients.rules import RULES as RULES
 from steppe.gradients.rules.fallback import out_of_place as out_of_place
-from steppe.gradients.sequential import Row as Row
-from steppe.gradients.sequential import row_of as row_of
+from steppe.gradients.sequential import PlainSequential as PlainSequential
+from steppe.gradients.sequential import plain_sequential as plain_sequential
 from steppe.gradients.slots.slot import NOBODY as NOBODY
 from steppe.gradients.slots.slot import Slot as Slot
 from steppe.gradients.slots.slot import wide as wide

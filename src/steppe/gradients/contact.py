@@ -1,7 +1,7 @@
 """One operation in which a weight meets a record, and how it is computed.
 
-A *contact* goes through a `Use`: the same output, a backward pass towards the activations only, and
-what is needed to know each record's gradient of the weights.
+A *contact* goes through a `ContactOp`: the same output, a backward pass towards the activations
+only, and what is needed to know each record's gradient of the weights.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from steppe.errors import UnsupportedModelError
 from steppe.gradients.kernel_choice import Kernels
-from steppe.gradients.layout import RECORDS_FIRST, Layout
+from steppe.gradients.layout import RECORDS_FIRST, RecordLayout
 from steppe.gradients.slots.slot import Slot
 
 _IN_PLACE = frozenset(
@@ -34,7 +34,7 @@ def leaf_ids(shared: Iterable[Tensor]) -> tuple[int | None, ...]:
 
 
 @dataclass(frozen=True)
-class Layouts:
+class ContactLayout:
     """Where the records lie in the inputs and outputs of one contact.
 
     Attributes:
@@ -45,8 +45,8 @@ class Layouts:
     """
 
     operation: str
-    inputs: tuple[Layout, ...]
-    outputs: tuple[Layout, ...]
+    inputs: tuple[RecordLayout, ...]
+    outputs: tuple[RecordLayout, ...]
     weights: tuple[int | None, ...] | None = None
 
 
@@ -71,7 +71,7 @@ class Contact:
     records: int
     inputs: tuple[Tensor, ...]
     shared: tuple[Tensor, ...]
-    layouts: Layouts | None = None
+    layouts: ContactLayout | None = None
     kernels: Kernels = field(default_factory=Kernels)
     want_dots: bool = False
 
@@ -86,16 +86,16 @@ class Contact:
         name = self.name
         return name[-1:] == "_" and (name[-2:] != "__" or name in _IN_PLACE)
 
-    def input_layout(self, position: int = 0) -> Layout:
+    def input_layout(self, position: int = 0) -> RecordLayout:
         """Where the records lie in the given input."""
         return self.layouts.inputs[position] if self.layouts else RECORDS_FIRST
 
-    def output_layout(self, position: int = 0) -> Layout:
+    def output_layout(self, position: int = 0) -> RecordLayout:
         """Where the records lie in the given output."""
         return self.layouts.outputs[position] if self.layouts else RECORDS_FIRST
 
 
-class Use(ABC):
+class ContactOp(ABC):
     """How one contact is computed: same output, backward towards the activations only.
 
     Attributes:
@@ -131,7 +131,7 @@ class Use(ABC):
 
 # A scalar that needs a gradient: it makes autograd visit a contact even where no activation before
 # it needs one, as in the first layer. Asking for its gradient runs the whole backward pass.
-ANCHOR = torch.zeros((), requires_grad=True)
+BACKWARD_LEAF = torch.zeros((), requires_grad=True)
 
 
 def backward_to(leaf: Tensor, losses: Tensor) -> Tensor | None:
@@ -182,10 +182,10 @@ def checkpointed() -> UnsupportedModelError:
 
 
 class Capture(torch.autograd.Function):
-    """The seam between autograd and a `Use`."""
+    """The seam between autograd and a `ContactOp`."""
 
     @staticmethod
-    def forward(ctx: Any, use: Use, anchor: Tensor, *inputs: Tensor) -> Output:
+    def forward(ctx: Any, use: ContactOp, anchor: Tensor, *inputs: Tensor) -> Output:
         del anchor
         output, saved = use.forward(*inputs)
         ctx.use = use
@@ -196,7 +196,7 @@ class Capture(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        use: Use = ctx.use
+        use: ContactOp = ctx.use
         with torch._C.DisableTorchFunction():  # how gradients are captured is ours
             return (None, None, *use.backward(ctx.saved_tensors, grads, ctx.needs_input_grad[2:]))
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Layout:
+class RecordLayout:
     """The record axis of one tensor.
 
     Args:
@@ -27,10 +27,10 @@ class Layout:
     Examples:
         >>> import torch
         >>> time_major = torch.zeros(7, 3, 5)
-        >>> Layout(axis=1).records_first(time_major, records=3).shape
+        >>> RecordLayout(axis=1).records_first(time_major, records=3).shape
         torch.Size([3, 7, 5])
         >>> flattened = torch.zeros(3 * 7, 5)
-        >>> Layout().records_first(flattened, records=3).shape
+        >>> RecordLayout().records_first(flattened, records=3).shape
         torch.Size([3, 7, 5])
     """
 
@@ -42,7 +42,7 @@ class Layout:
     @classmethod
     def of(
         cls, shape: tuple[int, ...], records: int, axis: int, interleaved: bool = False
-    ) -> Layout:
+    ) -> RecordLayout:
         """The records on an axis of a tensor of this shape, and its sizes for each of them."""
         rest = shape[:axis] + shape[axis + 1 :]
         return cls(axis, interleaved, shape[axis] // records, rest)
@@ -82,4 +82,4 @@ class Layout:
         return split.squeeze(self.axis + 1) if rows == 1 else split
 
 
-RECORDS_FIRST = Layout()
+RECORDS_FIRST = RecordLayout()

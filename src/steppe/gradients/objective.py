@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from steppe.errors import DataError, UnsupportedModelError
 from steppe.gradients.contact import backward_to
 from steppe.gradients.torch_losses import gradient_by_output, one_label_each
-from steppe.gradients.torch_only import of_torch
+from steppe.gradients.torch_only import is_torch_only
 from steppe.gradients.tracing import is_marked, mark, pass_of
 from steppe.utils import validation
 from steppe.utils.batches import count, each
@@ -163,7 +163,9 @@ class RecordLosses:
     @property
     def runs_users_code(self) -> bool:
         """Whether some of it is Python that is not torch's own, as the model is now."""
-        return self._augment is not None or not (of_torch(self.model) and of_torch(self._loss))
+        return self._augment is not None or not (
+            is_torch_only(self.model) and is_torch_only(self._loss)
+        )
 
 
 def _is_plain(value: Any) -> bool:
@@ -202,7 +204,7 @@ def _reduced(loss: Loss, reduction: Any) -> Loss:
 
 def _meets_no_weight(loss: Loss) -> bool:
     """Whether a loss is a function of torch, given nothing that could be trained."""
-    if isinstance(loss, nn.Module) or not of_torch(loss):
+    if isinstance(loss, nn.Module) or not is_torch_only(loss):
         return False
     given = (*loss.args, *loss.keywords.values()) if isinstance(loss, functools.partial) else ()
     return not any(isinstance(value, Tensor) for value in given)
@@ -215,7 +217,7 @@ def _function_in(loss: Loss) -> Loss:
         >>> _function_in(nn.MSELoss(reduction="sum")).keywords
         {'reduction': 'sum'}
     """
-    if not isinstance(loss, nn.Module) or type(loss) not in _FUNCTIONS or not of_torch(loss):
+    if not isinstance(loss, nn.Module) or type(loss) not in _FUNCTIONS or not is_torch_only(loss):
         return loss
     function, forward = _FUNCTIONS[type(loss)]
     if type(loss).forward is not forward:

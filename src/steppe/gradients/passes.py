@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from steppe.errors import IsolationError, MisuseError, UnsupportedModelError
-from steppe.gradients.contact import ANCHOR, Layouts, Use, backward_to
+from steppe.gradients.contact import BACKWARD_LEAF, ContactLayout, ContactOp, backward_to
 from steppe.gradients.kernel_choice import Kernels
 from steppe.gradients.pullback import pulled_back, shortened
-from steppe.gradients.record_gradients import Found, Packing
+from steppe.gradients.record_gradients import FlatWeights, Found
 from steppe.gradients.rules import RULES
-from steppe.gradients.slots.tied import added
+from steppe.gradients.slots.tied import sum_of_uses
 from steppe.gradients.tracing import (
     BackwardCalls,
     Path,
@@ -33,7 +33,7 @@ Objective = Callable[[Any], Tensor]
 """Maps a batch to one loss for each record."""
 
 
-class Passes:
+class TracedPasses:
     """Forward passes under a tracer, and backward passes that stop at the activations.
 
     Args:
@@ -49,7 +49,7 @@ class Passes:
     """
 
     def __init__(
-        self, packing: Packing, kernels: Kernels, layouts: list[Layouts] | None = None
+        self, packing: FlatWeights, kernels: Kernels, layouts: list[ContactLayout] | None = None
     ) -> None:
         self._packing, self._kernels, self._layouts = packing, kernels, layouts
         self._writes_batch: bool | None = None
@@ -57,12 +57,12 @@ class Passes:
         self.look_again: Callable[[], None] | None = None
 
     @property
-    def layouts(self) -> list[Layouts] | None:
+    def layouts(self) -> list[ContactLayout] | None:
         """Where the records lie in each operation; new ones come with a new mode of the model."""
         return self._layouts
 
     @layouts.setter
-    def layouts(self, layouts: list[Layouts] | None) -> None:
+    def layouts(self, layouts: list[ContactLayout] | None) -> None:
         if layouts is not self._layouts:
             self._layouts, self._writes_batch = layouts, None
 
@@ -75,7 +75,7 @@ class Passes:
         """One slot for each trained weight that a physical batch used."""
         return self.collected(self.trace(objective, batch, records).uses)
 
-    def collected(self, uses: Sequence[Use]) -> Found:
+    def collected(self, uses: Sequence[ContactOp]) -> Found:
         """What the backward passes since the last call left at the uses, by trained weight."""
         found: dict[int, Found] = defaultdict(list)
         for use in uses:
@@ -87,7 +87,7 @@ class Passes:
         derived: Found = []
         for pairs in found.values():
             shared = pairs[0][0]
-            slot = pairs[0][1] if len(pairs) == 1 else added([s for _, s in pairs])
+            slot = pairs[0][1] if len(pairs) == 1 else sum_of_uses([s for _, s in pairs])
             (plain if shared.is_leaf else derived).append((shared, slot))
         if derived:
             trained = (p for p in self._packing.parameters.values() if p.requires_grad)
@@ -128,7 +128,7 @@ class Passes:
                 for use in tracer.uses:
                     use.slots = []  # left by a gradient that the objective took inside
                 with BackwardCalls(heard, tracer.number), value_free():
-                    backward_to(ANCHOR, losses)  # and so to every contact
+                    backward_to(BACKWARD_LEAF, losses)  # and so to every contact
             self._require_known_path(path_of(tracer.calls, heard))
         return tracer
 

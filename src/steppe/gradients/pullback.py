@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steppe.gradients.slots.embedding import Rows
-from steppe.gradients.slots.slot import Kept, OwnRows, Slot, reduced_to
+from steppe.gradients.slots.embedding import EmbeddingRows
+from steppe.gradients.slots.slot import Materialised, OwnRows, Slot, reduced_to
 
 Pair = tuple[Tensor, Slot]
 
@@ -36,7 +36,7 @@ def shortened(shared: Tensor, slot: Slot) -> Pair:
     if made.name() == "EmbeddingBackward0" and not made._saved_scale_grad_by_freq:
         return leaf, _through_lookup(made, leaf, slot)
     if made.name() == "ExpandBackward0" and isinstance(slot, OwnRows):
-        return leaf, Kept(reduced_to(leaf.shape, slot.gradients))
+        return leaf, Materialised(reduced_to(leaf.shape, slot.gradients))
     return shared, slot
 
 
@@ -64,8 +64,8 @@ def pulled_back(plain: list[Pair], derived: list[Pair], leaves: Iterable[Tensor]
     result: list[Pair] = []
     for leaf, slot in plain:
         extra = reached.pop(id(leaf), None)
-        result.append((leaf, slot if extra is None else Kept(slot.written_out() + extra)))
-    return result + [(w, Kept(reached[id(w)])) for w in weights if id(w) in reached]
+        result.append((leaf, slot if extra is None else Materialised(slot.written_out() + extra)))
+    return result + [(w, Materialised(reached[id(w)])) for w in weights if id(w) in reached]
 
 
 def _turns(node: Any) -> bool:
@@ -80,7 +80,7 @@ def _through_lookup(made: Any, table: Tensor, slot: Slot) -> Slot:
     """`F.embedding(constant indices, table)`: the gradient has only the rows looked up."""
     gradients = slot.written_out()
     indices, records = made._saved_indices.flatten(), len(gradients)
-    rows = Rows(
+    rows = EmbeddingRows(
         gradients.reshape(-1, gradients.shape[-1]),
         indices.repeat(records),
         torch.arange(records, device=indices.device).repeat_interleave(len(indices)),

@@ -35,7 +35,7 @@ Strengths = Mapping[str, float] | name_prefixes.Pairs
 """λ by name prefix."""
 
 
-class Packing:
+class FlatWeights:
     """Where each trained weight lies in a flat vector, and the λ of the term λθ that pulls it.
 
     Args:
@@ -140,7 +140,7 @@ def _usable(factors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return factors.index_fill(0, bad, 0.0), bad
 
 
-class Captured:
+class RecordGradients:
     """Every record's gradient gᵢ + λθ of one physical batch.
 
     Args:
@@ -162,7 +162,7 @@ class Captured:
         found: Found,
         records: int,
         scale: float,
-        packing: Packing,
+        packing: FlatWeights,
         pulls: Pulls | None = None,
         padding: int = 0,
     ) -> None:
@@ -171,7 +171,7 @@ class Captured:
         self.padding = padding
         self._padding_is_finite = False  # until its norms were seen
 
-    def split(self, layer_of: Mapping[int, int], layers: int) -> list[Captured]:
+    def split(self, layer_of: Mapping[int, int], layers: int) -> list[RecordGradients]:
         """The same gradients in parts, layer by layer.
 
         Nothing stays here, so that a part's gradients are gone once it is added.
@@ -181,7 +181,7 @@ class Captured:
             layers: how many there are.
         """
         parts = [
-            Captured([], self.records, self.scale, self.packing, [], self.padding)
+            RecordGradients([], self.records, self.scale, self.packing, [], self.padding)
             for _ in range(layers)
         ]
         for leaf, slot in self.found:

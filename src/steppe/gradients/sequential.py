@@ -77,8 +77,8 @@ _AS_WRITTEN = {
 }
 
 
-class Row:
-    """Layers in a row, and the losses of what comes out. Made by `row_of`, for one step."""
+class PlainSequential:
+    """Layers one after another, and the losses of what comes out; for one step."""
 
     def __init__(self, layers: list[nn.Module], losses: RecordLosses) -> None:
         self.layers, self._losses = layers, losses
@@ -147,7 +147,7 @@ def _is_trained(layer: nn.Module) -> bool:
     return any(p is not None and p.requires_grad for p in layer._parameters.values())
 
 
-def row_of(objective: object) -> Row | None:
+def plain_sequential(objective: object) -> PlainSequential | None:
     """The model of an objective as a row of layers, where it is one as it is now.
 
     Asked in every step, because a model may be given a hook or another layer between two of them.
@@ -159,9 +159,10 @@ def row_of(objective: object) -> Row | None:
     Examples:
         >>> from steppe.gradients.objective import objective_of
         >>> losses = objective_of(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), F.cross_entropy)
-        >>> row_of(losses).layers
+        >>> plain_sequential(losses).layers
         [Linear(in_features=4, out_features=2, bias=True), ReLU()]
-        >>> row_of(objective_of(nn.Sequential(nn.Linear(4, 2), nn.Dropout()), F.cross_entropy))
+        >>> dropout = nn.Sequential(nn.Linear(4, 2), nn.Dropout())
+        >>> plain_sequential(objective_of(dropout, F.cross_entropy))
     """
     if not isinstance(objective, RecordLosses) or not objective.are_of_outputs:
         return None
@@ -184,7 +185,7 @@ def row_of(objective: object) -> Row | None:
         return None  # one that is used twice
     # One of another class may bring operations of its own, one that is no leaf comes from others.
     plain = all(type(p) is nn.Parameter and p.is_leaf for p in weights)
-    return Row(layers, objective) if plain else None
+    return PlainSequential(layers, objective) if plain else None
 
 
 def _is_as_written(module: nn.Module) -> bool:

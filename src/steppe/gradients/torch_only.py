@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.nn.modules import module as all_modules
 
 
-def of_torch(code: Any) -> bool:
+def is_torch_only(code: Any) -> bool:
     """Whether a module or function runs nothing but torch's own Python.
 
     Torch's layers and losses draw random numbers from torch's generators alone. Code of anybody
@@ -20,16 +20,18 @@ def of_torch(code: Any) -> bool:
 
     Examples:
         >>> from torch.nn import functional as F
-        >>> of_torch(nn.Sequential(nn.Linear(2, 2), nn.Dropout())), of_torch(F.cross_entropy)
-        (True, True)
-        >>> of_torch(lambda output, target: output - target)
+        >>> is_torch_only(nn.Sequential(nn.Linear(2, 2), nn.Dropout()))
+        True
+        >>> is_torch_only(F.cross_entropy)
+        True
+        >>> is_torch_only(lambda output, target: output - target)
         False
     """
     if isinstance(code, nn.Module):
         return not hooked_everywhere() and all(map(_module_of_torch, code.modules()))
     if isinstance(code, functools.partial):
         given = (*code.args, *code.keywords.values())
-        return of_torch(code.func) and not any(map(callable, given))
+        return is_torch_only(code.func) and not any(map(callable, given))
     # Not by its `__module__`, which a function of the user's may have copied (`functools.wraps`).
     return getattr(F, getattr(code, "__name__", ""), None) is code
 

@@ -2,9 +2,9 @@
 
 The model is not wrapped, patched or hooked. While the tracer is active, torch hands it every call;
 it lets all of them through except *contacts*: calls that mix tensors made from records with tensors
-that need a gradient and were made from weights alone. Those go through a `Use`, which computes the
-same output but sends the backward pass only towards the activations, and keeps what is needed to
-know each record's gradient of the weights.
+that need a gradient and were made from weights alone. Those go through a `ContactOp`, which
+computes the same output but sends the backward pass only towards the activations, and keeps what is
+needed to know each record's gradient of the weights.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from torch.overrides import TorchFunctionMode
 
 from steppe.errors import IsolationError, UnsupportedModelError
 from steppe.gradients.contact import (
-    ANCHOR,
+    BACKWARD_LEAF,
     Capture,
     Contact,
-    Layouts,
+    ContactLayout,
+    ContactOp,
     Output,
-    Use,
     leaf_ids,
     saved_as_they_are,
 )
@@ -117,7 +117,7 @@ def _in_place(func: Any) -> bool:
     return name[-1:] == "_" and (name[-2:] != "__" or name[:3] == "__i")
 
 
-Rule = Callable[[Contact], Use | None]
+Rule = Callable[[Contact], ContactOp | None]
 Rewrite = Callable[..., Any]
 
 
@@ -132,7 +132,7 @@ class Rules:
         fallback: the rule for everything else.
     """
 
-    fallback: Callable[[Contact], Use]
+    fallback: Callable[[Contact], ContactOp]
     own: dict[Callable[..., Any], Rule] = field(default_factory=dict)
     rewrites: dict[Callable[..., Any], Rewrite] = field(default_factory=dict)
     unchecked: dict[Callable[..., Any], Callable[..., Any]] = field(default_factory=dict)
@@ -326,7 +326,7 @@ class Tracer(TorchFunctionMode):
         self,
         records: int,
         rules: Rules,
-        layouts: list[Layouts] | None = None,
+        layouts: list[ContactLayout] | None = None,
         kernels: Kernels | None = None,
         want_dots: bool = False,
         watch: Callable[[Contact, Output], None] | None = None,
@@ -335,7 +335,7 @@ class Tracer(TorchFunctionMode):
         super().__init__()
         self.records = records
         self.number = next(_NUMBERS)
-        self.uses: list[Use] = []
+        self.uses: list[ContactOp] = []
         self.calls: list[Any] = []
         self._rewriting = False
         self._rules = rules
@@ -408,7 +408,7 @@ class Tracer(TorchFunctionMode):
             use = self._rules.fallback(contact)
         self.uses.append(use)
         with saved_as_they_are():
-            output = Capture.apply(use, ANCHOR, *contact.inputs)  # type: ignore[no-untyped-call]
+            output = Capture.apply(use, BACKWARD_LEAF, *contact.inputs)  # type: ignore[no-untyped-call]
         if self._watch is not None:
             self._watch(contact, output)
         if not use.keeps_arguments:
@@ -416,7 +416,7 @@ class Tracer(TorchFunctionMode):
             contact.args, contact.kwargs, contact.inputs = (), {}, ()
         return args[0].copy_(output) if contact.in_place else output
 
-    def _expected(self, contact: Contact) -> Layouts:
+    def _expected(self, contact: Contact) -> ContactLayout:
         """The layouts that the probe found for this contact, if this is the one it saw."""
         layouts = self._layouts or []
         position = len(self.uses)
@@ -424,7 +424,7 @@ class Tracer(TorchFunctionMode):
             return layouts[position]
         raise _other_path(position, contact.name)
 
-    def _fits(self, expected: Layouts, contact: Contact) -> bool:
+    def _fits(self, expected: ContactLayout, contact: Contact) -> bool:
         if expected.operation != contact.name or len(expected.inputs) != len(contact.inputs):
             return False
         if expected.weights is not None and expected.weights != leaf_ids(contact.shared):

@@ -25,7 +25,7 @@ from steppe.isolation.numbers import Told
 from steppe.isolation.owners import FREE, TYPE, everywhere, on_axis
 from steppe.isolation.pipeline_watch import Leaving, RecordsWatch
 from steppe.isolation.watch import Finding, Owned
-from steppe.randomness import global_seeds_kept, seed_everything
+from steppe.randomness import global_generators_kept, seed_global_generators
 from steppe.records import form_of, generators
 
 Collate = Callable[[list[Any]], Any]
@@ -64,7 +64,7 @@ def follow_collate(collate: Collate, records: Sequence[Any]) -> bool:
     few = list(records[:_OTHERS])
     if not any(isinstance(leaf, Tensor) for leaf in tree_leaves(few)):
         return False
-    with global_seeds_kept(), attributes_kept(collate):
+    with global_generators_kept(), attributes_kept(collate):
         ways: list[Way] = []
         for count in _COUNTS if proven else _COUNTS[:4]:
             way = _follow(collate, [records[0]] * count, equal=True)
@@ -107,7 +107,7 @@ def _follow(
         return made
 
     given = [_replaced(record, own, i) for i, record in enumerate(records)]
-    seed_everything(0)
+    seed_global_generators(0)
     before, whole = generators(), True
     batch: Any = None
     with warnings.catch_warnings(), quiet():

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from steppe.errors import IsolationError, SteppeError
-from steppe.gradients import Layout, Layouts, Path, name_of, on_records, path_of
+from steppe.gradients import ContactLayout, Path, RecordLayout, name_of, on_records, path_of
 from steppe.isolation import refusals
 from steppe.isolation.chance import Chance, compared
 from steppe.isolation.numbers import Told, difference
@@ -32,7 +32,7 @@ from steppe.isolation.owners import FREE, TYPE
 from steppe.isolation.sizes import code_seen, named_sizes
 from steppe.isolation.trace import Meeting, Signal, Trace, trace
 from steppe.isolation.watch import Asked, NotIsolated
-from steppe.randomness import global_seeds_kept, seed_everything
+from steppe.randomness import global_generators_kept, seed_global_generators
 from steppe.utils.batches import each
 
 _RECORDS = 3  # whose owners are looked at
@@ -55,7 +55,7 @@ class Proof:
         records: the largest number that was followed.
     """
 
-    layouts: list[Layouts]
+    layouts: list[ContactLayout]
     bytes_per_record: int
     paths: frozenset[Path]
     records: int
@@ -87,7 +87,7 @@ def prove(
         Nothing is computed from records. Attributes of modules and random state are as they were.
     """
     apart = (attributes_kept(model), _weights_apart(model), _placed(model, objective, example))
-    with global_seeds_kept(), apart[0], apart[1], apart[2]:
+    with global_generators_kept(), apart[0], apart[1], apart[2]:
 
         def follow(
             records: int, seed: int = 0, back: bool = True, chance: Chance | None = None
@@ -96,7 +96,7 @@ def prove(
             _require_isolated(found)
             return found
 
-        seed_everything(0)
+        seed_global_generators(0)
         before = _python_generators()
         try:
             with code_seen() as codes:
@@ -134,7 +134,7 @@ def prove(
         else:
             paths |= _paths_by_chance(follow, more, first, paths)
     layouts = [
-        Layouts(
+        ContactLayout(
             meeting.operation,
             tuple(_layout(meeting, *pair, more) for pair in _pairs(meeting.inputs, later.inputs)),
             tuple(_layout(meeting, *pair, more) for pair in _pairs(meeting.outputs, later.outputs)),
@@ -164,7 +164,7 @@ def _traced(
     asked: Asked | None = None,
 ) -> Trace:
     batch = each(lambda t: t.new_empty((records, *t.shape[1:])), example)
-    seed_everything(seed)
+    seed_global_generators(seed)
     try:
         return trace(model, objective, batch, records, back, seed, chance, asked)
     except NotIsolated as stop:
@@ -320,7 +320,7 @@ def _computes(told: Told) -> bool:
     return told.operation not in COPYING
 
 
-def _layout(meeting: Meeting, signal: Signal, later: Signal, more: int) -> Layout:
+def _layout(meeting: Meeting, signal: Signal, later: Signal, more: int) -> RecordLayout:
     """Where the records lie in a tensor, from its owners for a few records and for more."""
     found = [
         layout
@@ -332,7 +332,7 @@ def _layout(meeting: Meeting, signal: Signal, later: Signal, more: int) -> Layou
     return found[0]
 
 
-def _possible(signal: Signal, records: int) -> Iterator[Layout]:
+def _possible(signal: Signal, records: int) -> Iterator[RecordLayout]:
     shape = signal.shape
     for axis, size in enumerate(shape):
         if not size or size % records:
@@ -340,12 +340,12 @@ def _possible(signal: Signal, records: int) -> Iterator[Layout]:
         for interleaved in (False, True):
             if interleaved and size == records:
                 continue
-            layout = Layout.of(shape, records, axis, interleaved)
+            layout = RecordLayout.of(shape, records, axis, interleaved)
             if _agrees(signal, layout, records):
                 yield layout
 
 
-def _agrees(signal: Signal, layout: Layout, records: int) -> bool:
+def _agrees(signal: Signal, layout: RecordLayout, records: int) -> bool:
     """Whether every element lies where its owner has its rows, or is free."""
     if signal.owned is None:
         return True
@@ -357,7 +357,7 @@ def _agrees(signal: Signal, layout: Layout, records: int) -> bool:
     return bool(((owners == whose) | (owners == FREE)).all())
 
 
-def _require_gradients_alike(meeting: Meeting, layouts: Layouts) -> None:
+def _require_gradients_alike(meeting: Meeting, layouts: ContactLayout) -> None:
     """Refuse gradients that come back to another record than their output went out from."""
     for gradient, layout in zip(meeting.gradients, layouts.outputs, strict=False):
         if gradient is not None and not _agrees(gradient, layout, _RECORDS):

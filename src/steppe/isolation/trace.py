@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from steppe.gradients import (
-    ANCHOR,
+    BACKWARD_LEAF,
     RULES,
     BackwardCalls,
     Contact,
@@ -181,7 +181,7 @@ class Follower(Tracer):
         def heard(grads: tuple[Tensor | None, ...]) -> None:
             meeting.gradients = [None if g is None else self.signal(g) for g in grads]
 
-        left = _Seam.apply(heard, ANCHOR, *outputs)  # type: ignore[no-untyped-call]
+        left = _Seam.apply(heard, BACKWARD_LEAF, *outputs)  # type: ignore[no-untyped-call]
         if contact.in_place:
             return args[0].copy_(left)
         if isinstance(made, Tensor):
@@ -293,7 +293,7 @@ def trace(
         there, heard = len(watch.told), list[Any]()
         if back and follower.meetings and losses.requires_grad:
             with _BackwardFollower(heard, follower.number, watch), value_free():
-                backward_to(ANCHOR, losses)
+                backward_to(BACKWARD_LEAF, losses)
     return Trace(
         records,
         follower.signal(losses),

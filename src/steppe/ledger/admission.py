@@ -8,7 +8,7 @@ from typing import Any
 
 from steppe.errors import BudgetExhausted
 from steppe.ledger.chain import Record
-from steppe.ledger.runs import Books, Cost, Run
+from steppe.ledger.runs import Books, Cost, LedgerRun
 from steppe.plan import Plan
 from steppe.utils import validation
 
@@ -38,7 +38,7 @@ def header(plan: Plan, data: Mapping[str, Any], budget: Mapping[str, float] | No
     }
 
 
-def require_same_run(found: Run, plan: Plan, data: Mapping[str, Any]) -> None:
+def require_same_run(found: LedgerRun, plan: Plan, data: Mapping[str, Any]) -> None:
     """Refuse to go on with a run by another plan or with other data."""
     if found.plan != plan.digest():
         raise validation.fail(

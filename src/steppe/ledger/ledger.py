@@ -20,7 +20,7 @@ from steppe.ledger.admission import (
     require_same_run,
 )
 from steppe.ledger.chain import Anchor, Reading, Record, Writer, read
-from steppe.ledger.runs import Books, Run, minus
+from steppe.ledger.runs import Books, LedgerRun, minus
 from steppe.plan import Plan
 from steppe.utils import validation
 from steppe.utils.files import unwritable
@@ -94,7 +94,7 @@ class Ledger:
         books, _ = self._books(read(self.path))
         return books.epsilon(delta)
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, LedgerRun]:
         """Every run in the ledger, by its id, in the order in which they began."""
         return self._books(read(self.path))[0].runs
 

@@ -21,7 +21,7 @@ Cost = tuple[Segments, ...]
 
 
 @dataclass
-class Run:
+class LedgerRun:
     """One run, as far as the ledger knows it.
 
     Args:
@@ -52,7 +52,7 @@ class Books:
     """The state that a ledger's records lead to, one after the other."""
 
     header: Record | None = None
-    runs: dict[str, Run] = field(default_factory=dict)
+    runs: dict[str, LedgerRun] = field(default_factory=dict)
     _open: str | None = None
 
     def take(self, record: Record) -> None:
@@ -66,7 +66,7 @@ class Books:
         if kind == "repair" and record["run"] is None:
             return
         if kind == "run":
-            self.runs[record["run"]] = Run(
+            self.runs[record["run"]] = LedgerRun(
                 id=record["run"],
                 plan=record["plan"],
                 steps=record["steps"],

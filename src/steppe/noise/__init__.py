@@ -6,8 +6,8 @@ Imports `randomness`, `utils`, `errors`. The sources of randomness are re-export
 from steppe.noise.gaussian import Gaussian as Gaussian
 from steppe.noise.noise import Noise as Noise
 from steppe.noise.schedules import ExponentialSchedule as ExponentialSchedule
+from steppe.noise.schedules import NoiseSchedule as NoiseSchedule
 from steppe.noise.schedules import PolynomialSchedule as PolynomialSchedule
-from steppe.noise.schedules import Schedule as Schedule
 from steppe.noise.schedules import StepSchedule as StepSchedule
 from steppe.noise.schedules import TimeSchedule as TimeSchedule
 from steppe.randomness import SecureSource as SecureSource

@@ -54,7 +54,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Run:
+class ExperimentRun:
     """One setting at one seed, as it is stored.
 
     Attributes:
@@ -123,7 +123,7 @@ class Experiment:
     baseline: str | None = None
     judged: Sequence[str] = ()
     rivals: Mapping[str, str] = field(default_factory=dict)
-    figure: Callable[[Sequence[Run]], Figure] | None = None
+    figure: Callable[[Sequence[ExperimentRun]], Figure] | None = None
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", self.name):
@@ -146,7 +146,7 @@ class Experiment:
         return [(setting, seed) for seed in self.seeds for setting in self.settings]
 
 
-def number(run: Run, column: str) -> float | None:
+def number(run: ExperimentRun, column: str) -> float | None:
     """A run's number in a column, or None where it has none."""
     value = run.measured.get(column)
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):

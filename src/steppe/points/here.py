@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe.points.point import Ask, Walk, Weights
+from steppe.points.point import Ask, MovableWeights, Walk
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Here:
         """How often one step asks the same batch."""
         return 1
 
-    def begin(self, weights: Weights) -> Walk:
+    def begin(self, weights: MovableWeights) -> Walk:
         """The state of one run: none is needed."""
         del weights
         return _ask_once

@@ -37,7 +37,7 @@ def climb_radius(name: str, value: Any, remedy: str) -> float:
     return radius
 
 
-class Weights:
+class MovableWeights:
     """The trained weights as one thing that can be moved and put back.
 
     Weights that are frozen keep their place in flat vectors; they are never moved and do not count
@@ -126,5 +126,5 @@ class Point(Protocol):
     def queries(self) -> int:
         """How often one step asks the same batch."""
 
-    def begin(self, weights: Weights) -> Walk:
+    def begin(self, weights: MovableWeights) -> Walk:
         """Start a run: a function that makes one step's private gradient from `ask`."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe.points.point import Ask, Walk, Weights, climb_radius
+from steppe.points.point import Ask, MovableWeights, Walk, climb_radius
 
 _REMEDY = "a common range is 0.005 to 0.1; use Here() for no climb"
 
@@ -43,7 +43,7 @@ class SAM:
         """How often one step asks the same batch."""
         return 2
 
-    def begin(self, weights: Weights) -> Walk:
+    def begin(self, weights: MovableWeights) -> Walk:
         """The walk of one run: it remembers nothing from step to step."""
 
         def walk(ask: Ask) -> Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe.points.point import Ask, Walk, Weights, climb_radius
+from steppe.points.point import Ask, MovableWeights, Walk, climb_radius
 
 _REMEDY = "a common range is 0.005 to 0.1; use Here() for no climb"
 
@@ -43,13 +43,13 @@ class SAT:
         """How often one step asks the same batch."""
         return 1
 
-    def begin(self, weights: Weights) -> Walk:
+    def begin(self, weights: MovableWeights) -> Walk:
         """The walk of one run: it remembers where to climb next."""
         return _Climb(weights, self.radius)
 
 
 class _Climb:
-    def __init__(self, weights: Weights, radius: float) -> None:
+    def __init__(self, weights: MovableWeights, radius: float) -> None:
         self._weights, self._radius = weights, radius
         self._next: Tensor | None = None
 

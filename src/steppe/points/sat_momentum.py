@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe.points.point import Ask, Walk, Weights, climb_radius
+from steppe.points.point import Ask, MovableWeights, Walk, climb_radius
 
 _REMEDY = "a common range is 0.05 to 0.5; use Here() for no climb"
 
@@ -45,13 +45,13 @@ class SATMomentum:
         """How often one step asks the same batch."""
         return 1
 
-    def begin(self, weights: Weights) -> Walk:
+    def begin(self, weights: MovableWeights) -> Walk:
         """The walk of one run: it remembers the weights of the step before."""
         return _Return(weights, self.radius)
 
 
 class _Return:
-    def __init__(self, weights: Weights, radius: float) -> None:
+    def __init__(self, weights: MovableWeights, radius: float) -> None:
         self._weights, self._radius = weights, radius
         self._previous: Tensor | None = None
 

@@ -3,7 +3,7 @@
 Imports `step`, `plan`, `probing`, `records` and what lies below them.
 """
 
-from steppe.private.batch_reader import Offers as Offers
+from steppe.private.batch_reader import BatchReader as BatchReader
 from steppe.private.make import make_private as make_private
 from steppe.private.private import Private as Private
 from steppe.private.setup_checks import require_one_process as require_one_process

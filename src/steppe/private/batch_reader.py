@@ -7,12 +7,12 @@ from typing import Any
 
 from torch import Tensor
 
-from steppe.randomness import Dice, Source
+from steppe.randomness import SecretGenerators, Source
 from steppe.records import Records
 from steppe.sampling import Draw
 
 
-class Offers:
+class BatchReader:
     """Batches by the number of their step.
 
     Args:
@@ -30,7 +30,7 @@ class Offers:
 
     def __init__(self, draw: Draw, rows: Records, source: Source, steps: int) -> None:
         self._draw, self._rows, self._source, self._steps = draw, rows, source, steps
-        self._dice = Dice(source, "reading")
+        self._dice = SecretGenerators(source, "reading")
         self._drawn: dict[int, Tensor] = {}
         self._batches: Iterator[Any] = iter(())
         self._next = -1  # the step whose batch comes next from `_batches`; -1: begin anew
@@ -45,7 +45,7 @@ class Offers:
         if self._next != step:
             self._batches = self._rows.stream(self._draws_from(step))
         self._next = -1
-        with self._dice.rolled(self._rows.run_users_code):
+        with self._dice.hidden(self._rows.run_users_code):
             batch = next(self._batches)
         self._drawn = {number: rows for number, rows in self._drawn.items() if number >= step}
         self._next = step + 1

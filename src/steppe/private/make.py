@@ -24,7 +24,7 @@ from steppe.private.setup_checks import (
 from steppe.private.step_checks import refuse_modes
 from steppe.probing import require_uncompiled
 from steppe.randomness import Source, as_source
-from steppe.records import check_labels, records
+from steppe.records import as_records, check_labels
 from steppe.utils import validation
 
 
@@ -106,7 +106,7 @@ def make_private(
     require_one_process(model)
     require_uncompiled(model)
     noise = as_source(source)
-    rows = records(data)
+    rows = as_records(data)
     warn_of_other_batches(rows.given, plan.batch_size)
     if classes is not None:
         check_labels(rows, classes)

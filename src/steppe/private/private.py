@@ -16,17 +16,17 @@ from steppe.accounting import Statement
 from steppe.clipping import ClippedSum
 from steppe.errors import MisuseError
 from steppe.plan import Plan
-from steppe.private.batch_reader import Offers
+from steppe.private.batch_reader import BatchReader
 from steppe.private.setup_checks import warn_of_unused
 from steppe.private.step_checks import (
-    OwnSteps,
+    ForeignSteps,
     refuse_coarse_products,
     refuse_modes,
     require_movement,
     require_untouched,
     require_whole,
 )
-from steppe.probing import LOOK_AGAIN, Probed, Report
+from steppe.probing import LOOK_AGAIN, ProbeCache, Report
 from steppe.randomness import Source
 from steppe.records import Records
 from steppe.sampling import Draw
@@ -64,7 +64,7 @@ class Private:
         self.groups = groups
         self._not_private_reason = source.not_private_reason
         in_a_step = plan.padded_to or plan.batch_size
-        self._probed = Probed(model, engine, rows.example(), in_a_step, isolation)
+        self._probed = ProbeCache(model, engine, rows.example(), in_a_step, isolation)
         self._parts: list[Any] = []
         self._offered = (-1, 0)  # the step of the batch that was handed out last, and its records
         self._probed.expect(())
@@ -74,8 +74,8 @@ class Private:
         engine.rehearse()
         self._step = PrivateStep(plan, engine, optimizer, source, self._probed.padding_rows())
         self._rows = rows
-        self._offers = Offers(draw_of(plan, len(rows), groups), rows, source, plan.total_steps)
-        self._own_steps = OwnSteps(engine.parameters)
+        self._offers = BatchReader(draw_of(plan, len(rows), groups), rows, source, plan.total_steps)
+        self._own_steps = ForeignSteps(engine.parameters)
         self._lock = threading.RLock()  # a step inside a step is refused, not waited for
 
     @property

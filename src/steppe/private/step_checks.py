@@ -136,7 +136,7 @@ class _Left:
         return self.counter is not None and self.counter._version != self.changes
 
 
-class OwnSteps:
+class ForeignSteps:
     """Notices the lines of a plain loop, `loss.backward()` and `optimizer.step()`, left in a
     private one.
 

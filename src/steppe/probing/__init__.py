@@ -5,13 +5,13 @@ A proof of isolation, a comparison with autograd, and the layer table. Imports `
 """
 
 from steppe.probing.cache import LOOK_AGAIN as LOOK_AGAIN
-from steppe.probing.cache import Probed as Probed
+from steppe.probing.cache import ProbeCache as ProbeCache
 from steppe.probing.cache import crowd as crowd
 from steppe.probing.cache import form_of as form_of
 from steppe.probing.cache import proven_again as proven_again
 from steppe.probing.cache import state_of as state_of
 from steppe.probing.fixer import fix as fix
-from steppe.probing.observed_pass import Subject as Subject
+from steppe.probing.observed_pass import ProbedModel as ProbedModel
 from steppe.probing.observed_pass import require_steady as require_steady
 from steppe.probing.observed_pass import unchanged as unchanged
 from steppe.probing.placeholder_loss import squared_outputs as squared_outputs

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from steppe.gradients import VMAP, EachRecord
-from steppe.probing.observed_pass import Subject, unchanged
+from steppe.probing.observed_pass import ProbedModel, unchanged
 from steppe.probing.synthetic import synthetic
-from steppe.randomness import global_seeds_kept
+from steppe.randomness import global_generators_kept
 from steppe.utils.formatting import first_line
 
 _RECORDS, _TIMES = 8, 5
 
 
-def ways_on(subject: Subject, example: Any) -> str:
+def ways_on(subject: ProbedModel, example: Any) -> str:
     """A sentence about the two other kinds of isolation, with the measured cost of one.
 
     Args:
@@ -33,7 +33,7 @@ def ways_on(subject: Subject, example: Any) -> str:
     batch = synthetic(example, _RECORDS, generator)
     each = EachRecord(subject.parameters, subject.model)
     try:
-        with global_seeds_kept(), unchanged(subject.model), torch.enable_grad():
+        with global_generators_kept(), unchanged(subject.model), torch.enable_grad():
             each.choose(subject.objective, synthetic(example, 2, generator))
             slow = _seconds(lambda: each.slots(subject.objective, batch, _RECORDS))
             fast = _seconds(lambda: _plain(subject, batch))
@@ -47,12 +47,12 @@ def ways_on(subject: Subject, example: Any) -> str:
     )
 
 
-def _plain(subject: Subject, batch: Any) -> None:
+def _plain(subject: ProbedModel, batch: Any) -> None:
     losses = subject.objective(batch).sum()
     torch.autograd.grad(losses, _trained(subject), allow_unused=True)
 
 
-def _trained(subject: Subject) -> list[Tensor]:
+def _trained(subject: ProbedModel) -> list[Tensor]:
     return [p for p in subject.parameters.values() if p.requires_grad]
 
 

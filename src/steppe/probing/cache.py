@@ -15,7 +15,7 @@ from steppe.clipping import CEILING, ClippedSum, fitting_physical_batch, require
 from steppe.errors import IsolationError, MisuseError
 from steppe.gradients import HOOKS_EVERYWHERE, hooks_of
 from steppe.probing.alternatives import ways_on
-from steppe.probing.observed_pass import Subject
+from steppe.probing.observed_pass import ProbedModel
 from steppe.probing.probe import Report, probe
 from steppe.utils.batches import each, require_tensors
 
@@ -28,7 +28,7 @@ _CROWD = 64
 LOOK_AGAIN = frozenset(4**power for power in range(1, 16))
 
 
-class Probed:
+class ProbeCache:
     """Probes a model before it meets records, once for each of its states and forms of a batch.
 
     Args:
@@ -125,7 +125,7 @@ class Probed:
         except IsolationError as error:
             if self._isolation != "proven":
                 raise
-            subject = Subject(self._model, trained, self._engine.objective)
+            subject = ProbedModel(self._model, trained, self._engine.objective)
             raise IsolationError(f"{error} {ways_on(subject, batch)}") from error
 
     def expect(self, parts: Sequence[Any]) -> None:

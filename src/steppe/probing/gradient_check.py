@@ -19,9 +19,9 @@ from steppe.errors import IsolationError, SteppeError, UnsupportedModelError
 from steppe.gradients import (
     NOBODY,
     RULES,
+    ContactLayout,
     Found,
     Kernels,
-    Layouts,
     Path,
     Tracer,
     checkpointed,
@@ -30,8 +30,8 @@ from steppe.gradients import (
     wide,
     wide_dtype,
 )
-from steppe.probing.observed_pass import Subject, unchanged
-from steppe.randomness import seed_everything
+from steppe.probing.observed_pass import ProbedModel, unchanged
+from steppe.randomness import seed_global_generators
 from steppe.utils.batches import count, each, tensors_in
 from steppe.utils.formatting import first_line
 
@@ -43,7 +43,7 @@ Paths = frozenset[Path] | None
 
 
 def require_right_gradients(
-    subject: Subject, batch: Any, layouts: list[Layouts], paths: Paths, seed: int
+    subject: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths, seed: int
 ) -> frozenset[str]:
     """The engine's norms and sums against autograd's, on the same random numbers.
 
@@ -82,7 +82,7 @@ def require_right_gradients(
 
 
 def require_deaf_to_extremes(
-    subject: Subject, batch: Any, layouts: list[Layouts], paths: Paths, seed: int
+    subject: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths, seed: int
 ) -> None:
     """A record of infinities, NaN or the largest numbers must leave the others' gradients alone.
 
@@ -100,7 +100,7 @@ def require_deaf_to_extremes(
 
 
 def _norms_if_taken(
-    subject: Subject, batch: Any, layouts: list[Layouts], paths: Paths, seed: int
+    subject: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths, seed: int
 ) -> Tensor | None:
     try:
         return norms_of(subject, batch, layouts, paths, seed)
@@ -132,7 +132,7 @@ def _not_finite() -> UnsupportedModelError:
     )
 
 
-def require_same_norms(subject: Subject, wanted: Tensor, found: Tensor, when: str) -> None:
+def require_same_norms(subject: ProbedModel, wanted: Tensor, found: Tensor, when: str) -> None:
     """Norms (weight, record) must be the same, up to the rounding of their size."""
     # A record whose gradient is not finite counts as zero. It may be so in both.
     lost = ~torch.isfinite(wanted).all(0) & ~torch.isfinite(found).all(0)
@@ -159,7 +159,7 @@ def _slack(parameter: Tensor) -> float:
     return max(1.0, ratio / 500)
 
 
-def _slots(subject: Subject, batch: Any, layouts: list[Layouts], paths: Paths) -> Found:
+def _slots(subject: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths) -> Found:
     """The gradients by the way that a step takes."""
     engine = ClippedSum(
         subject.parameters,
@@ -173,12 +173,12 @@ def _slots(subject: Subject, batch: Any, layouts: list[Layouts], paths: Paths) -
 
 
 def norms_of(
-    subject: Subject, batch: Any, layouts: list[Layouts], paths: Paths, seed: int
+    subject: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths, seed: int
 ) -> Tensor:
     """‖Gᵢ‖ by weight and record, as the engine sees it."""
     place = {id(leaf): i for i, leaf in enumerate(subject.parameters.values())}
     norms = torch.zeros(len(place), count(batch), dtype=torch.float64, device=subject.device)
-    seed_everything(seed)
+    seed_global_generators(seed)
     with torch.no_grad(), unchanged(subject.model):
         for leaf, slot in _slots(subject, batch, layouts, paths):
             norms[place[id(leaf)]] = slot.squared_norms().double().sqrt()
@@ -186,9 +186,9 @@ def norms_of(
 
 
 def _by_engine(
-    subject: Subject,
+    subject: ProbedModel,
     batch: Any,
-    layouts: list[Layouts],
+    layouts: list[ContactLayout],
     paths: Paths,
     factors: Tensor,
     seed: int,
@@ -200,7 +200,7 @@ def _by_engine(
     # Of the weight's shape, not of its strides: slots add to flat buffers, also for weights in
     # channels-last order.
     total = [leaf.new_zeros(leaf.shape, dtype=wide_dtype(leaf)) for leaf in leaves]
-    seed_everything(seed)
+    seed_global_generators(seed)
     with torch.no_grad(), unchanged(subject.model):
         for leaf, slot in _slots(subject, batch, layouts, paths):
             i = place[id(leaf)]
@@ -210,7 +210,7 @@ def _by_engine(
 
 
 def _by_autograd(
-    subject: Subject, batch: Any, factors: Tensor, seed: int
+    subject: ProbedModel, batch: Any, factors: Tensor, seed: int
 ) -> tuple[Tensor, list[Tensor], frozenset[str]]:
     """The same from one plain graph and one backward pass for each record, and the names of the
     weights that these passes come to."""
@@ -220,7 +220,7 @@ def _by_autograd(
     alias = each(torch.clone, batch)
     tracer = Tracer(len(factors), RULES, capture=False)
     mark(alias, tracer.number)
-    seed_everything(seed)
+    seed_global_generators(seed)
     with unchanged(subject.model), torch.enable_grad():
         with tracer, value_free():
             losses = subject.objective(alias)

@@ -26,7 +26,7 @@ from steppe.gradients import (
     unmark,
     value_free,
 )
-from steppe.randomness import seed_everything
+from steppe.randomness import seed_global_generators
 from steppe.utils.batches import count, each, tensors_in, version
 
 Objective = Callable[[Any], Tensor]
@@ -34,7 +34,7 @@ BEFORE = ", before "
 
 
 @dataclass(frozen=True)
-class Subject:
+class ProbedModel:
     """What is probed."""
 
     model: nn.Module
@@ -48,7 +48,7 @@ class Subject:
 
 
 @dataclass
-class Sight:
+class ObservedPass:
     """Everything one run of the objective showed.
 
     Attributes:
@@ -68,7 +68,7 @@ class Sight:
     losses: Tensor = field(default_factory=lambda: torch.zeros(0, device="cpu"))
 
 
-def look(subject: Subject, batch: Any, seed: int, modules: bool = False) -> Sight:
+def observe(subject: ProbedModel, batch: Any, seed: int, modules: bool = False) -> ObservedPass:
     """Run the objective once, from the model's present state, and put that state back.
 
     Args:
@@ -77,7 +77,7 @@ def look(subject: Subject, batch: Any, seed: int, modules: bool = False) -> Sigh
         seed: for the random numbers.
         modules: whether to keep inputs and outputs of every module too.
     """
-    sight = Sight()
+    sight = ObservedPass()
     model = subject.model
     names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
     inside: list[str] = []
@@ -117,7 +117,7 @@ def look(subject: Subject, batch: Any, seed: int, modules: bool = False) -> Sigh
     )
     try:
         with unchanged(model):
-            seed_everything(seed)
+            seed_global_generators(seed)
             with torch.enable_grad():
                 with tracer, value_free():
                     losses = subject.objective(alias)
@@ -135,21 +135,21 @@ def look(subject: Subject, batch: Any, seed: int, modules: bool = False) -> Sigh
     return sight
 
 
-def losses_of(subject: Subject, batch: Any, seed: int) -> Tensor:
+def losses_of(subject: ProbedModel, batch: Any, seed: int) -> Tensor:
     """The losses alone, which takes a fraction of a look; `unchanged` is up to the caller."""
-    seed_everything(seed)
+    seed_global_generators(seed)
     with torch.enable_grad():
         return subject.objective(each(torch.clone, batch)).detach().float()
 
 
-def require_steady(subject: Subject, batch: Any, seed: int) -> None:
+def require_steady(subject: ProbedModel, batch: Any, seed: int) -> None:
     """A second pass must leave the buffers as the first did.
 
     How many passes a step takes depends on how many records were drawn, and buffers are published
     without noise: one that counts passes, or moves with each, tells that number.
     """
     model = subject.model
-    seed_everything(seed)
+    seed_global_generators(seed)
     with unchanged(model), torch.enable_grad():
         subject.objective(each(torch.clone, batch))
         first = {n: (b, version(b), b.clone()) for n, b in model.named_buffers()}

@@ -18,23 +18,23 @@ import torch
 from torch import Tensor, nn
 
 from steppe.errors import SteppeError, UnsupportedModelError
-from steppe.gradients import EachRecord, Layouts, Path
+from steppe.gradients import ContactLayout, EachRecord, Path
 from steppe.probing.gradient_check import (
     require_deaf_to_extremes,
     require_right_gradients,
 )
 from steppe.probing.observed_pass import (
-    Sight,
-    Subject,
+    ObservedPass,
+    ProbedModel,
     kept_attributes,
-    look,
+    observe,
     require_steady,
 )
 from steppe.probing.placeholder_loss import require_inputs, squared_outputs
 from steppe.probing.replacement import located
 from steppe.probing.report import ISOLATION as ISOLATION
+from steppe.probing.report import LayerRow as LayerRow
 from steppe.probing.report import Report as Report
-from steppe.probing.report import Row as Row
 from steppe.probing.report import row
 from steppe.probing.synthetic import (
     STYLES,
@@ -44,7 +44,7 @@ from steppe.probing.synthetic import (
     with_both_integers,
 )
 from steppe.probing.unsupported_modules import require_uncompiled as require_uncompiled
-from steppe.randomness import global_seeds_kept
+from steppe.randomness import global_generators_kept
 from steppe.utils.batches import tensors_in
 from steppe.utils.formatting import first_line
 
@@ -87,9 +87,9 @@ def probe(
     Guarantees:
         Reads no value of `example` and leaves weights, buffers and random state as they were.
     """
-    subject = Subject(model, parameters, objective)
+    subject = ProbedModel(model, parameters, objective)
     generator = torch.Generator().manual_seed(_SEED)
-    with global_seeds_kept():
+    with global_generators_kept():
         style, first = _first_finite(subject, example, generator)
         attributes = _attributes_note(model)
         batch = synthetic(example, _RECORDS, generator, style)
@@ -111,9 +111,9 @@ def probe(
 
 
 def _report(
-    sight: Sight,
+    sight: ObservedPass,
     parameters: Mapping[str, Tensor],
-    layouts: list[Layouts],
+    layouts: list[ContactLayout],
     reaching: frozenset[str],
     note: str | None,
     isolation: str,
@@ -139,7 +139,7 @@ def _one_at_a_time(
 ) -> Report:
     """The layer table where every record has a pass of its own: all weights take that way."""
     why = "A pass for every record"
-    rows = [Row("model", each.way, why, (name,), p.numel()) for name, p in parameters.items()]
+    rows = [LayerRow("model", each.way, why, (name,), p.numel()) for name, p in parameters.items()]
     held = sum(p.numel() * p.element_size() for p in parameters.values())
     held += sum(t[0].numel() * t.element_size() for t in tensors_in(batch))
     notes = [each.why and f"vmap does not take this model: {each.why[:100]}", note]
@@ -148,7 +148,7 @@ def _one_at_a_time(
     return Report([], rows, (), held, tuple(n for n in notes if n), (), "isolated")
 
 
-def _bytes_per_record(sight: Sight) -> int:
+def _bytes_per_record(sight: ObservedPass) -> int:
     held = sum(t.numel() * t.element_size() for ts in sight.inputs + sight.outputs for t in ts)
     return max(1, held // _RECORDS)
 
@@ -190,8 +190,8 @@ def inspect(model: nn.Module, *inputs: Tensor) -> Report:
 
 
 def _first_finite(
-    subject: Subject, example: Any, generator: torch.Generator
-) -> tuple[Style, Sight]:
+    subject: ProbedModel, example: Any, generator: torch.Generator
+) -> tuple[Style, ObservedPass]:
     """How to make records up so that the losses are finite: NaN hides what depends on what.
 
     If possible also for records whose integers are all alike, which may be lengths of nothing.
@@ -200,7 +200,7 @@ def _first_finite(
     for form, style in itertools.product((with_both_integers, with_any_integers), STYLES):
         batch = form(synthetic(example, _RECORDS, generator, style), style)
         try:
-            sight = look(subject, batch, _SEED)
+            sight = observe(subject, batch, _SEED)
         except SteppeError:
             raise
         except Exception as error:  # whatever the model or the loss says

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from steppe.errors import IsolationError, UnsupportedModelError
-from steppe.gradients import Layout, Layouts, leaf_ids
-from steppe.probing.observed_pass import BEFORE, Sight, differs, same
+from steppe.gradients import ContactLayout, RecordLayout, leaf_ids
+from steppe.probing.observed_pass import BEFORE, ObservedPass, differs, same
 
 
 def require_isolation(
-    base: Sight, replaced: Sight, which: int, culprit: Callable[[], str | None]
+    base: ObservedPass, replaced: ObservedPass, which: int, culprit: Callable[[], str | None]
 ) -> None:
     """Nothing that belongs to one record may move when another is replaced.
 
@@ -61,7 +61,7 @@ def _mixing(layer: str | None) -> IsolationError:
     )
 
 
-def require_repeatable(base: Sight, again: Sight) -> None:
+def require_repeatable(base: ObservedPass, again: ObservedPass) -> None:
     """The same records and the same seeds must give the same losses, or nothing can be told."""
     if not same(again.losses, base.losses):
         raise IsolationError(
@@ -71,7 +71,7 @@ def require_repeatable(base: Sight, again: Sight) -> None:
         )
 
 
-def first_mixing(base: Sight, replaced: Sight, which: int) -> str | None:
+def first_mixing(base: ObservedPass, replaced: ObservedPass, which: int) -> str | None:
     """The first module whose output has no place for the records that fits what moved.
 
     Returns:
@@ -93,13 +93,13 @@ class _Place:
 
     tensor: Tensor
     records: int
-    possible: list[Layout] = field(init=False)
+    possible: list[RecordLayout] = field(init=False)
     moved: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         shape = self.shape = tuple(self.tensor.shape)
         self.possible = [
-            Layout.of(shape, self.records, axis, interleaved)
+            RecordLayout.of(shape, self.records, axis, interleaved)
             for axis in range(len(shape))
             for interleaved in (False, True)
             if shape[axis]
@@ -145,7 +145,7 @@ class Locator:
         base: any run; all others must take the same path.
     """
 
-    def __init__(self, base: Sight) -> None:
+    def __init__(self, base: ObservedPass) -> None:
         self.records = len(base.losses)
         self._path = _path(base)
         self._places = [
@@ -153,7 +153,7 @@ class Locator:
             for pair in zip(base.inputs, base.outputs, strict=True)
         ]
 
-    def narrow(self, base: Sight, replaced: Sight, which: int) -> None:
+    def narrow(self, base: ObservedPass, replaced: ObservedPass, which: int) -> None:
         """Take note of what moved when record `which` was replaced."""
         self._require_path(base, replaced)
         for position, sides in enumerate(self._places):
@@ -162,7 +162,7 @@ class Locator:
                 for place, a, b in zip(places, before, after, strict=True):
                     place.narrow(a, b, which)
 
-    def knows(self, sight: Sight) -> bool:
+    def knows(self, sight: ObservedPass) -> bool:
         """Whether a run took the path of the first one."""
         return _path(sight) == self._path
 
@@ -175,7 +175,7 @@ class Locator:
         places = (place for pair in self._places for places in pair for place in places)
         return any(place.ambiguous for place in places)
 
-    def recount(self, sight: Sight) -> None:
+    def recount(self, sight: ObservedPass) -> None:
         """Take note of the forms in a run with another number of records.
 
         The axis that grew with it is the one that holds the records.
@@ -186,17 +186,17 @@ class Locator:
                 for place, tensor in zip(places, getattr(sight, side)[position], strict=True):
                     place.recount(tuple(tensor.shape), len(sight.losses))
 
-    def _require_path(self, *sights: Sight) -> None:
+    def _require_path(self, *sights: ObservedPass) -> None:
         if not all(map(self.knows, sights)):
             raise UnsupportedModelError(
                 "forward pass=varies: must use the same weights in the same order for all records "
                 "and random numbers; take out layers that are skipped or chosen at run time."
             )
 
-    def layouts(self) -> list[Layouts]:
+    def layouts(self) -> list[ContactLayout]:
         """One entry for each contact."""
         return [
-            Layouts(
+            ContactLayout(
                 operation,
                 tuple(self._settled(operation, place) for place in inputs),
                 tuple(self._settled(operation, place) for place in outputs),
@@ -207,7 +207,7 @@ class Locator:
             )
         ]
 
-    def _settled(self, operation: str, place: _Place) -> Layout:
+    def _settled(self, operation: str, place: _Place) -> RecordLayout:
         where = f"operation={operation!r} on {place.shape}"
         if not place.possible and len(place.moved) > 1:
             raise IsolationError(
@@ -229,5 +229,5 @@ class Locator:
         return place.possible[0]
 
 
-def _path(sight: Sight) -> list[tuple[str, tuple[int | None, ...]]]:
+def _path(sight: ObservedPass) -> list[tuple[str, tuple[int | None, ...]]]:
     return [(contact.name, leaf_ids(contact.shared)) for contact in sight.contacts]

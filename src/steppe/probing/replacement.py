@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from steppe.gradients import Layouts
-from steppe.probing.observed_pass import Subject, look
+from steppe.gradients import ContactLayout
+from steppe.probing.observed_pass import ProbedModel, observe
 from steppe.probing.record_axis import (
     Locator,
     first_mixing,
@@ -22,12 +22,12 @@ _MORE = 5  # what does not move shows its record axis by growing
 
 
 def located(
-    subject: Subject,
+    subject: ProbedModel,
     example: Any,
     generator: torch.Generator,
     style: Style,
     seed: int,
-) -> list[Layouts]:
+) -> list[ContactLayout]:
     """Where the records lie in every contact, if no record moves the loss of another.
 
     Args:
@@ -37,29 +37,29 @@ def located(
         style: how they look.
         seed: of the random numbers of the passes.
     """
-    locator = Locator(look(subject, synthetic(example, _RECORDS, generator, style), seed))
+    locator = Locator(observe(subject, synthetic(example, _RECORDS, generator, style), seed))
     for uniform in (False, True):
         batch = synthetic(example, _RECORDS, generator, style)
-        base = look(subject, batch, seed)
+        base = observe(subject, batch, seed)
         for which in range(_RECORDS):
             other = with_other_record(batch, which, generator, style, uniform)
-            replaced = look(subject, other, seed)
+            replaced = observe(subject, other, seed)
             culprit = _culprit(subject, batch, other, which, seed)
             require_isolation(base, replaced, which, culprit)
             locator.narrow(base, replaced, which)
     if locator.ambiguous:
-        locator.recount(look(subject, synthetic(example, _MORE, generator, style), seed))
+        locator.recount(observe(subject, synthetic(example, _MORE, generator, style), seed))
     return locator.layouts()
 
 
 def _culprit(
-    subject: Subject, batch: Any, other: Any, which: int, seed: int
+    subject: ProbedModel, batch: Any, other: Any, which: int, seed: int
 ) -> Callable[[], str | None]:
     """Finds the layer to name; runs the model again, so it is asked only in need."""
 
     def find() -> str | None:
-        before = look(subject, batch, seed, modules=True)
-        require_repeatable(before, look(subject, batch, seed))
-        return first_mixing(before, look(subject, other, seed, modules=True), which)
+        before = observe(subject, batch, seed, modules=True)
+        require_repeatable(before, observe(subject, batch, seed))
+        return first_mixing(before, observe(subject, other, seed, modules=True), which)
 
     return find

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe.gradients import Contact, Layouts, Path
+from steppe.gradients import Contact, ContactLayout, Path
 
 ISOLATION = {
     "proven": "proven from the operations",
@@ -18,7 +18,7 @@ ISOLATION = {
 
 
 @dataclass(frozen=True)
-class Row:
+class LayerRow:
     """One line of the layer table: an operation that uses weights, the path it takes and why."""
 
     operation: str
@@ -44,8 +44,8 @@ class Report:
         paths: the functions that passes call on records, where these were proven.
     """
 
-    layouts: list[Layouts]
-    rows: list[Row]
+    layouts: list[ContactLayout]
+    rows: list[LayerRow]
     unused: tuple[str, ...]
     bytes_per_record: int
     notes: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Report:
         return "\n".join([*text, memory, isolation, *notes])
 
 
-def row(contact: Contact, path: tuple[str, str], names: Mapping[int, str]) -> Row:
+def row(contact: Contact, path: tuple[str, str], names: Mapping[int, str]) -> LayerRow:
     """The table's line for one contact.
 
     Args:
@@ -84,7 +84,7 @@ def row(contact: Contact, path: tuple[str, str], names: Mapping[int, str]) -> Ro
     if any(not tensor.is_leaf for tensor in contact.shared):
         why += ", then back to the weights it was computed from"
     numel = sum(leaf.numel() for leaf in leaves.values())
-    return Row(contact.name, name, why, weights, numel)
+    return LayerRow(contact.name, name, why, weights, numel)
 
 
 def leaves_of(tensor: Tensor) -> list[Tensor]:

@@ -61,11 +61,11 @@ def pairs(dtype: torch.dtype, keystream: Keystream) -> Pairs:
         Whichever way it is, the same keystream gives the same values up to rounding.
     """
     if COMPILED and dtype == torch.float32:
-        return OnePass(keystream)
-    return Passes(dtype, keystream)
+        return CompiledBoxMuller(keystream)
+    return TorchBoxMuller(dtype, keystream)
 
 
-class OnePass:
+class CompiledBoxMuller:
     """By the compiled kernel, in float32: words and values of a group stay in the cache."""
 
     def __init__(self, keystream: Keystream) -> None:
@@ -80,7 +80,7 @@ class OnePass:
             _box_muller.box_muller(self._words, self._turns, values, std)
 
 
-class Passes:
+class TorchBoxMuller:
     """By functions of torch, one after another."""
 
     def __init__(self, dtype: torch.dtype, keystream: Keystream) -> None:

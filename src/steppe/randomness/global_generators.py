@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 
-def seed_everything(seed: int) -> None:
+def seed_global_generators(seed: int) -> None:
     """Give every global generator the same random numbers again."""
     if torch.accelerator.is_available():
         torch.manual_seed(seed)
@@ -23,7 +23,7 @@ def seed_everything(seed: int) -> None:
 
 
 @contextmanager
-def global_seeds_kept() -> Iterator[None]:
+def global_generators_kept() -> Iterator[None]:
     """Put the state of every global generator back at the end of the block."""
     with one_at_a_time():
         of_python, of_numpy = random.getstate(), np.random.get_state(legacy=False)

@@ -29,7 +29,7 @@ AS_THEY_ARE = nullcontext()
 """A block in which the generators are left alone."""
 
 
-class Dice:
+class SecretGenerators:
     """Puts the global generators in a state that nobody knows, for the length of a block.
 
     Args:
@@ -44,9 +44,9 @@ class Dice:
 
     Examples:
         >>> from steppe.noise import SecureSource
-        >>> dice = Dice(SecureSource(), "dropout")
+        >>> dice = SecretGenerators(SecureSource(), "dropout")
         >>> _ = torch.manual_seed(0)
-        >>> with dice.rolled():
+        >>> with dice.hidden():
         ...     secret = torch.rand(1)
         >>> known = torch.rand(1)
         >>> bool(known == torch.rand(1, generator=torch.Generator().manual_seed(0)))
@@ -60,7 +60,7 @@ class Dice:
         self._next: Tensor | None = None  # where torch's numbers go on, if a block left that here
 
     @contextmanager
-    def rolled(self, users_code: bool = True) -> Iterator[None]:
+    def hidden(self, users_code: bool = True) -> Iterator[None]:
         """A block in which the global generators are unknown.
 
         Args:
@@ -125,7 +125,7 @@ def give_numbers_of(seed: int) -> None:
     """Put all global generators in a state that follows from a secret seed, with all of its bits.
 
     Args:
-        seed: from a block of `Dice`, where it is to be secret.
+        seed: from a block of `SecretGenerators`, where it is to be secret.
     """
     source = SeededSource(seed, "record")
     torch.default_generator.set_state(secret_state(source, seed))
@@ -135,9 +135,9 @@ def give_numbers_of(seed: int) -> None:
 class SecretWorker:
     """What a worker process of a `DataLoader` does first.
 
-    Its seed has 64 bits and is secret, since the loader draws it in a block of `Dice`. Torch keeps
-    32 of them, which can all be tried; here its numbers come from all 64, and so do Python's and
-    NumPy's.
+    Its seed has 64 bits and is secret, since the loader draws it in a block of `SecretGenerators`.
+    Torch keeps 32 of them, which can all be tried; here its numbers come from all 64, and so do
+    Python's and NumPy's.
 
     Args:
         own: the user's `worker_init_fn`. It runs before, since it may set seeds, as torch's page on

@@ -3,7 +3,7 @@
 Imports `isolation`, `randomness`, `utils`, `errors`.
 """
 
-from steppe.records.adapt import records as records
+from steppe.records.adapt import as_records as as_records
 from steppe.records.arrays import SubsetRecords as SubsetRecords
 from steppe.records.collate_check import form_of as form_of
 from steppe.records.collate_check import generators as generators

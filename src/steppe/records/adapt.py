@@ -26,7 +26,7 @@ from steppe.records.records import Records, bad_data, no_records, require_number
 from steppe.records.underlying import subset_rows
 
 
-def records(data: Any) -> Records:
+def as_records(data: Any) -> Records:
     """Adapt a data set for sampling.
 
     Args:

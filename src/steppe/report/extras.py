@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from steppe.flatness import (
         Eigenvalues,
         GradientNorms,
-        Line,
+        HessianTrace,
+        LossLine,
         Rays,
         RobustAccuracy,
         SpectralDensity,
-        Trace,
     )
 
-    Measure = Eigenvalues | Line | Rays | RobustAccuracy | SpectralDensity | Trace
+    Measure = Eigenvalues | LossLine | Rays | RobustAccuracy | SpectralDensity | HessianTrace
 
 # Measures that the page can draw, by class, and their names in the file.
 MEASURES = {
     "Eigenvalues": "eigenvalues",
-    "Line": "line",
+    "LossLine": "line",
     "Rays": "rays",
     "RobustAccuracy": "robustness",
     "SpectralDensity": "density",
-    "Trace": "trace",
+    "HessianTrace": "trace",
 }
 _WIDTH_BINS = 20
 

@@ -10,7 +10,7 @@ from typing import Any
 from steppe.report.axes import Axis
 from steppe.report.chart import Chart
 from steppe.report.curves import share_axis, title
-from steppe.report.layers import Line, Point
+from steppe.report.layers import Line, Mark
 from steppe.report.numbers import percent, short
 from steppe.report.parts import mapping, needed, numbers
 
@@ -64,7 +64,7 @@ def _rays(models: Mapping[str, dict[str, Any]], tones: Mapping[str, int]) -> Cha
         points = []
         for distance, column in zip(distances, columns, strict=True):
             mean = statistics.fmean(column)
-            points.append(Point(distance, mean, f"distance {short(distance)}", percent(mean)))
+            points.append(Mark(distance, mean, f"distance {short(distance)}", percent(mean)))
         band = [(d, min(c), max(c)) for d, c in zip(distances, columns, strict=True)]
         layers.append(Line(title(name), tones[name], points, band))
     if not layers:
@@ -87,7 +87,7 @@ def _landscape(models: Mapping[str, dict[str, Any]], tones: Mapping[str, int]) -
             continue
         pairs = zip(numbers(found, "positions"), found["losses"], strict=True)
         points = [
-            Point(position, float(loss), f"position {short(position)}", short(float(loss)))
+            Mark(position, float(loss), f"position {short(position)}", short(float(loss)))
             for position, loss in pairs
             if loss is not None
         ]
@@ -122,7 +122,7 @@ def _spectrum(models: Mapping[str, dict[str, Any]], tones: Mapping[str, int]) ->
         least = 0.1 / (max(density.dimension, 1) * width * math.sqrt(2 * math.pi))
         heights = [math.log10(max(height, least)) for height in density.at(places, width)]
         points = [
-            Point(x, y, f"eigenvalue {short(x, 3)}", f"density {10**y:.1e}")
+            Mark(x, y, f"eigenvalue {short(x, 3)}", f"density {10**y:.1e}")
             for x, y in zip(places, heights, strict=True)
         ]
         layers.append(Line(title(name), tones[name], points))
@@ -142,7 +142,7 @@ def _eigenvalues(models: Mapping[str, dict[str, Any]], tones: Mapping[str, int])
         if not isinstance(found := measures.get("eigenvalues"), dict):
             continue
         values = numbers(found, "values")
-        points = [Point(float(i), v, f"eigenvalue {i}", short(v)) for i, v in enumerate(values, 1)]
+        points = [Mark(float(i), v, f"eigenvalue {i}", short(v)) for i, v in enumerate(values, 1)]
         layers.append(Line(title(name), tones[name], points))
     if not layers:
         return None

@@ -1,11 +1,11 @@
 """The loop around the private step: account, checkpoints, evaluation, averages, resume."""
 
-from steppe.training.callbacks import Moment as Moment
+from steppe.training.callbacks import StepInfo as StepInfo
 from steppe.training.config import Config as Config
 from steppe.training.config import read as read
 from steppe.training.config import resume as resume
 from steppe.training.config.build import CALLED as CALLED
-from steppe.training.config.build import Assembly as Assembly
+from steppe.training.config.build import BuiltConfig as BuiltConfig
 from steppe.training.config.data_and_model import Loaded as Loaded
 from steppe.training.config.data_and_model import as_columns as as_columns
 from steppe.training.config.data_and_model import features as features
@@ -34,7 +34,7 @@ from steppe.training.outcome import Outcome as Outcome
 from steppe.training.outcome import as_lines as as_lines
 from steppe.training.outcome import numbers as numbers
 from steppe.training.outcome import row as row
-from steppe.training.run_averages import FromStore as FromStore
+from steppe.training.run_averages import OutputAverage as OutputAverage
 from steppe.training.run_averages import Snapshots as Snapshots
 from steppe.training.run_averages import label as label
 from steppe.training.trainer import Trainer as Trainer

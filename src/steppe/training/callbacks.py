@@ -10,7 +10,7 @@ from torch import nn
 
 
 @dataclass(frozen=True)
-class Moment:
+class StepInfo:
     """The run after one of its steps. Everything in it is public.
 
     Args:
@@ -31,4 +31,4 @@ class Moment:
 
 
 # Called after every step; True ends the run there.
-Callback = Callable[[Moment], bool | None]
+Callback = Callable[[StepInfo], bool | None]

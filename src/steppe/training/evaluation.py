@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from steppe.averaging import Outputs
 from steppe.errors import DataError, SteppeError
 from steppe.gradients import per_record
-from steppe.records import Records, records, share_records
+from steppe.records import Records, as_records, share_records
 from steppe.utils import validation
 from steppe.utils.batches import count
 from steppe.utils.formatting import first_line
@@ -158,7 +158,7 @@ def _has_classes(outputs: Any, targets: Any) -> bool:
 
 def _records(data: Any) -> Records:
     try:
-        return records(data)
+        return as_records(data)
     except DataError as error:  # speaks of `data`, which are the private ones here
         raise DataError(f"evaluate{str(error).removeprefix('data')}") from None
 

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from steppe.ledger import Ledger, Run
+from steppe.ledger import Ledger, LedgerRun
 
 # How a run's own file begins the way to its ledger, which may lead anywhere from another folder.
 RUN = "{run}/"
 
 
-def runs_before(known: Mapping[str, Run], run: str) -> int:
+def runs_before(known: Mapping[str, LedgerRun], run: str) -> int:
     """How many runs had been charged when a run began.
 
     Args:

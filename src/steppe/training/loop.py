@@ -14,14 +14,14 @@ from steppe.errors import SteppeError
 from steppe.ledger import Account, pause_quietly
 from steppe.private import Private
 from steppe.training import fingerprint, results
-from steppe.training.callbacks import Moment
+from steppe.training.callbacks import StepInfo
 from steppe.training.epsilon_curve import EpsilonCurve
 from steppe.training.interrupt import Interrupted, StopRequest
 from steppe.training.ledger_summary import standing, without_machine
 from steppe.training.log import Log
 from steppe.training.outcome import Outcome, promised, row
 from steppe.training.progress import Bar
-from steppe.training.resume_checkpoints import Checkpoint, Checkpoints
+from steppe.training.resume_checkpoints import Checkpoint, ResumeCheckpoints
 from steppe.training.run_averages import Scored
 from steppe.utils.formatting import finite, rounded_up
 from steppe.utils.user_code import kind_and_line
@@ -55,7 +55,7 @@ class Loop:
         self._scoring_error: str | None = None
         self._whole = False  # whether everything that follows a step from its number is done
         self._epsilon = EpsilonCurve(trainer.plan)
-        self._checkpoints = Checkpoints(trainer.folder.checkpoints)
+        self._checkpoints = ResumeCheckpoints(trainer.folder.checkpoints)
         self._store = trainer.open_store()
         self._begun = time.monotonic() - seconds
 
@@ -155,7 +155,9 @@ class Loop:
             self.save()
         self._bar.step(promised(epsilon, self._reason))
         spent = epsilon if self._reason is None else math.inf
-        moment = Moment(step, trainer.plan.total_steps, spent, self._seconds, trainer.model, table)
+        moment = StepInfo(
+            step, trainer.plan.total_steps, spent, self._seconds, trainer.model, table
+        )
         answers = [callback(moment) for callback in trainer.callbacks]  # all of them are asked
         return any(isinstance(answer, bool | np.bool_) and answer for answer in answers)
 

@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from steppe.utils import validation
 
 
-class Schedule:
+class LRSchedule:
     """A torch scheduler, or none.
 
     A schedule follows the plan's steps: after an interruption it is moved past the steps that were

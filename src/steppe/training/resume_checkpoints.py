@@ -54,7 +54,7 @@ class Checkpoint:
             )
 
 
-class Checkpoints:
+class ResumeCheckpoints:
     """A folder of checkpoints: for each a safetensors file and a JSON file that vouches for it.
 
     Args:

@@ -31,7 +31,7 @@ from steppe.utils import validation
 
 
 @dataclass(frozen=True)
-class FromStore:
+class OutputAverage:
     """An average of outputs over the newest checkpoints that the run has stored.
 
     Args:
@@ -42,7 +42,7 @@ class FromStore:
         Post-processing: no privacy cost.
 
     Examples:
-        >>> str(FromStore(OPA, k=20))
+        >>> str(OutputAverage(OPA, k=20))
         'OPA(k=20)'
     """
 
@@ -87,7 +87,7 @@ class Snapshots:
         return f"PowerAverages(every={self.every}, gammas={self.gammas})"
 
 
-Keepable = Average | FromStore | Snapshots
+Keepable = Average | OutputAverage | Snapshots
 
 
 class Scored(NamedTuple):
@@ -104,7 +104,7 @@ class Scored(NamedTuple):
     seconds: float
 
 
-class Kept:
+class RunAverages:
     """What a run keeps besides its last weights.
 
     Args:
@@ -126,15 +126,15 @@ class Kept:
         for average in averages:
             if isinstance(average, Average):
                 _require_weights(average, model, steps)
-            elif isinstance(average, FromStore | Snapshots):
+            elif isinstance(average, OutputAverage | Snapshots):
                 _require_store(average, steps, stored)
             else:
                 remedy = "use EMA(model, 0.99) or FromStore(OPA, 20)"
                 raise validation.fail("averages", average, "is no average", remedy)
-            if isinstance(average, FromStore) and no_outputs is not None:
+            if isinstance(average, OutputAverage) and no_outputs is not None:
                 raise _refused(average, no_outputs)
         self._model = model
-        self._outputs = [average for average in averages if isinstance(average, FromStore)]
+        self._outputs = [average for average in averages if isinstance(average, OutputAverage)]
         self._snapshots = [average for average in averages if isinstance(average, Snapshots)]
         weights = [average for average in averages if isinstance(average, Average)]
         self._together = Averages(weights) if weights else None
@@ -255,12 +255,12 @@ def _require_weights(average: Average, model: nn.Module, steps: int) -> None:
         raise validation.fail("averages", label(average), rule, "give a shorter warm-up")
 
 
-def _require_store(average: FromStore | Snapshots, steps: int, stored: Sequence[int]) -> None:
+def _require_store(average: OutputAverage | Snapshots, steps: int, stored: Sequence[int]) -> None:
     name = str(average)
     if not stored:
         remedy = "set store_every, to a tenth of the steps or less"
         raise validation.fail("averages", name, "needs a store", remedy)
-    if isinstance(average, FromStore) and average.k > len(stored):
+    if isinstance(average, OutputAverage) and average.k > len(stored):
         rule = f"needs more than the {len(stored)} checkpoints that the run will have stored"
         raise validation.fail("averages", name, rule, "use a smaller k, or store more often")
     if isinstance(average, Snapshots) and average.every > steps:
@@ -268,7 +268,7 @@ def _require_store(average: FromStore | Snapshots, steps: int, stored: Sequence[
         raise validation.fail("averages", name, rule, "take them more often")
 
 
-def _refused(average: FromStore, rule: str) -> ConfigurationError:
+def _refused(average: OutputAverage, rule: str) -> ConfigurationError:
     remedy = "use averages of weights, such as EMA and SWA"
     return validation.fail("averages", str(average), rule, remedy)
 

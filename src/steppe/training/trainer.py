@@ -16,11 +16,11 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from steppe.averaging import CheckpointStore, Keep
 from steppe.errors import PrivacyWarning
-from steppe.ledger import Account, Anchor, Ledger, Run
+from steppe.ledger import Account, Anchor, Ledger, LedgerRun
 from steppe.plan import Plan
 from steppe.private import Private, make_private
 from steppe.randomness import Source
-from steppe.records import records
+from steppe.records import as_records
 from steppe.training import fingerprint, parts, publishing, recipes, resuming
 from steppe.training.callbacks import Callback
 from steppe.training.evaluation import Evaluation, refuse_training_data
@@ -28,9 +28,9 @@ from steppe.training.folder import RunFolder
 from steppe.training.ledger_summary import as_before, runs_before, standing
 from steppe.training.loop import Loop
 from steppe.training.losses import curvature, why_no_outputs
-from steppe.training.lr_schedule import Schedule
+from steppe.training.lr_schedule import LRSchedule
 from steppe.training.outcome import Outcome
-from steppe.training.run_averages import Keepable, Kept, stored_steps
+from steppe.training.run_averages import Keepable, RunAverages, stored_steps
 from steppe.utils import validation
 
 _FORMAT = 1
@@ -139,7 +139,7 @@ class Trainer:
         parts.require_parts(model, plan, optimizer)
         parts.isolation("isolation", isolation)
         loss = None if objective is not None else loss
-        rows = records(data)
+        rows = as_records(data)
         self.reasons: dict[str, str] = {}
         self.callbacks = parts.callbacks(callbacks)
         parts.text("data_name", data_name)
@@ -159,7 +159,7 @@ class Trainer:
         self.folder = RunFolder(run)
         self.evaluation = None if evaluate is None else Evaluation(evaluate, loss, objective)
         refuse_training_data(data, evaluate)
-        self.schedule = Schedule(scheduler, optimizer, self.evaluation is not None)
+        self.schedule = LRSchedule(scheduler, optimizer, self.evaluation is not None)
         before = fingerprint.of_optimizer(optimizer), fingerprint.of_scheduler(scheduler)
 
         def private() -> Private:
@@ -196,7 +196,7 @@ class Trainer:
         self.model, self.optimizer = model, optimizer
         kept = parts.several("averages", () if averages is None else averages)
         stored = stored_steps(store_every, steps, self._keep)
-        self.kept = Kept(model, kept, steps, stored, why_no_outputs(loss, rows))
+        self.kept = RunAverages(model, kept, steps, stored, why_no_outputs(loss, rows))
         self.publish = publishing.find(publish, self.kept.of_weights)
         self.progress = progress
         self.toml: str | None = None
@@ -289,7 +289,7 @@ class Trainer:
             return None
         return standing(**self._named(self.ledger.runs(), ""))
 
-    def _named(self, known: Mapping[str, Run], run: str) -> dict[str, Any]:
+    def _named(self, known: Mapping[str, LedgerRun], run: str) -> dict[str, Any]:
         path = str(self.ledger.path.resolve())
         return {"path": path, "before": runs_before(known, run)}
 

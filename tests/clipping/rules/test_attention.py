@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.reference import clipped_sum
 from steppe.errors import UnsupportedModelError
-from steppe.gradients.contact import Layouts
-from steppe.gradients.layout import Layout
+from steppe.gradients.contact import ContactLayout
+from steppe.gradients.layout import RecordLayout
 from steppe.gradients.rules.attention import multi_head_attention_forward
 
 RECORDS, TARGET, SOURCE, WIDTH, HEADS = 5, 4, 6, 16, 2
@@ -307,10 +307,10 @@ def test_transformer_encoder_layer_with_time_first(norm_first: bool) -> None:
     def objective(x: Tensor) -> Tensor:
         return squares(layer(x.transpose(0, 1)).transpose(0, 1))
 
-    inner, outer = (Layout(),), (Layout(axis=1),)
-    attend = [Layouts("linear", inner, inner)] * 2
-    feed = [Layouts("linear", outer, outer)] * 2
-    norm = [Layouts("layer_norm", outer, outer)]
+    inner, outer = (RecordLayout(),), (RecordLayout(axis=1),)
+    attend = [ContactLayout("linear", inner, inner)] * 2
+    feed = [ContactLayout("linear", outer, outer)] * 2
+    norm = [ContactLayout("layer_norm", outer, outer)]
     order = norm + attend + norm + feed if norm_first else attend + norm + feed + norm
     parameters = dict(layer.named_parameters())
     engine = ClippedSum(parameters, objective, Flat(0.05), layouts=order)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.reference import clipped_sum
-from steppe.gradients.contact import Layouts
-from steppe.gradients.layout import Layout
+from steppe.gradients.contact import ContactLayout
+from steppe.gradients.layout import RecordLayout
 
 
 class Bare(nn.Module):
@@ -122,9 +122,9 @@ def test_records_may_lie_on_another_axis(shape: tuple[int, ...]) -> None:
     def losses(x: Tensor) -> Tensor:
         return squares((x + weight).transpose(0, 1))
 
-    layout = Layout.of((3, 5, 4), 5, axis=1)
+    layout = RecordLayout.of((3, 5, 4), 5, axis=1)
     engine = ClippedSum(
-        {"w": weight}, losses, Flat(0.5), layouts=[Layouts("add", (layout,), (layout,))]
+        {"w": weight}, losses, Flat(0.5), layouts=[ContactLayout("add", (layout,), (layout,))]
     )
     out = torch.zeros(engine.numel)
     engine.add_slots_(out, engine.slots(x, records=5), 5)

@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.reference import clipped_sum, record_gradients
 from steppe.gradients import Kernels
-from steppe.gradients.contact import Contact, Layouts
-from steppe.gradients.layout import Layout
+from steppe.gradients.contact import Contact, ContactLayout
+from steppe.gradients.layout import RecordLayout
 from steppe.gradients.rules import RULES
 from steppe.gradients.rules.convolution import Convolution, convolution
 from steppe.gradients.rules.convolution_candidates import candidates
@@ -265,8 +265,8 @@ def test_several_images_in_a_record(way: str, interleaved: bool) -> None:
             return y.transpose(0, 1) if interleaved else y
 
     model, x = Frames(), torch.randn(3, 4, 2, 6, 5)
-    objective, layout = summed_squares(model), Layout(interleaved=interleaved)
-    layouts = [Layouts("conv2d", (layout,), (layout,))]
+    objective, layout = summed_squares(model), RecordLayout(interleaved=interleaved)
+    layouts = [ContactLayout("conv2d", (layout,), (layout,))]
     key = "conv 2->4 3x3 on 6x5->3x3 stride 2x2 groups 2 images 4"
     engine = ClippedSum(
         dict(model.named_parameters()), objective, Flat(0.7), l2=0.1, layouts=layouts,
@@ -367,7 +367,7 @@ def test_declines_what_is_not_images_times_a_weight() -> None:
     assert convolution(unbatched) is None
     record_as_weight = Contact(F.conv1d, (weight, image), {}, 4, (image,), (weight,))
     assert convolution(record_as_weight) is None
-    sideways = Layouts("conv1d", (Layout(axis=1),), (Layout(axis=1),))
+    sideways = ContactLayout("conv1d", (RecordLayout(axis=1),), (RecordLayout(axis=1),))
     other_axis = Contact(F.conv1d, (image, weight), {}, 4, (image,), (weight,), sideways)
     assert convolution(other_axis) is None
 

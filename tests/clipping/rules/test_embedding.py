@@ -13,9 +13,9 @@ from torch.nn import functional as F
 from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.reference import clipped_sum
 from steppe.errors import UnsupportedModelError
-from steppe.gradients.contact import Layouts
-from steppe.gradients.layout import Layout
-from steppe.gradients.slots.embedding import Picks, Rows
+from steppe.gradients.contact import ContactLayout
+from steppe.gradients.layout import RecordLayout
+from steppe.gradients.slots.embedding import EmbeddingRows, Picks
 
 
 @settings(max_examples=25, deadline=None)
@@ -51,8 +51,8 @@ def test_repeated_indices_add_before_the_norm() -> None:
     torch.testing.assert_close(out.view(5, 2)[3], torch.full((2,), 3 / 20**0.5))
 
 
-@pytest.mark.parametrize("layout", [Layout(axis=1), Layout(axis=0, interleaved=True)])
-def test_records_may_lie_elsewhere(layout: Layout) -> None:
+@pytest.mark.parametrize("layout", [RecordLayout(axis=1), RecordLayout(axis=0, interleaved=True)])
+def test_records_may_lie_elsewhere(layout: RecordLayout) -> None:
     torch.manual_seed(0)
     table, indices = nn.Embedding(4, 3), torch.randint(4, (5, 6))
 
@@ -66,7 +66,7 @@ def test_records_may_lie_elsewhere(layout: Layout) -> None:
         {"weight": table.weight},
         objective,
         Flat(0.05),
-        layouts=[Layouts("embedding", (layout,), (layout,))],
+        layouts=[ContactLayout("embedding", (layout,), (layout,))],
     )
     out = torch.zeros(engine.numel)
     engine.add_(out, indices)
@@ -247,7 +247,7 @@ def test_bfloat16_is_clipped_in_float32(layer: nn.Module) -> None:
 def test_positions_that_cancel_do_not_wipe_out_what_the_table_holds(huge: float) -> None:
     """Two uses of one row with opposite huge gradients: their sum is zero, and that is added."""
     g = torch.tensor([[huge], [-huge], [3.0]])
-    rows = Rows(g, torch.tensor([1, 1, 1]), torch.tensor([0, 0, 1]), 2, (4, 1))
+    rows = EmbeddingRows(g, torch.tensor([1, 1, 1]), torch.tensor([0, 0, 1]), 2, (4, 1))
     held = torch.tensor([0.1, 0.2, 0.3, 0.4])
     out = held.clone()
     rows.add_(out, torch.ones(2), torch.zeros(0, dtype=torch.long))

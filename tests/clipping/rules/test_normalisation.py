@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.reference import clipped_sum
 from steppe.errors import UnsupportedModelError
-from steppe.gradients.contact import Layouts
-from steppe.gradients.layout import Layout
+from steppe.gradients.contact import ContactLayout
+from steppe.gradients.layout import RecordLayout
 from steppe.gradients.rules import layer_normalisation
 
 
@@ -157,13 +157,13 @@ def test_a_record_may_own_several_rows(layer: nn.Module, shape: tuple[int, ...])
 @pytest.mark.parametrize(
     ("layer", "layout"),
     [
-        (nn.LayerNorm(4), Layout(axis=1)),
-        (nn.RMSNorm(4), Layout(axis=1)),
-        (nn.LayerNorm(4), Layout(axis=0, interleaved=True)),
-        (nn.GroupNorm(2, 4), Layout(axis=0, interleaved=True)),
+        (nn.LayerNorm(4), RecordLayout(axis=1)),
+        (nn.RMSNorm(4), RecordLayout(axis=1)),
+        (nn.LayerNorm(4), RecordLayout(axis=0, interleaved=True)),
+        (nn.GroupNorm(2, 4), RecordLayout(axis=0, interleaved=True)),
     ],
 )
-def test_records_may_lie_elsewhere(layer: nn.Module, layout: Layout) -> None:
+def test_records_may_lie_elsewhere(layer: nn.Module, layout: RecordLayout) -> None:
     torch.manual_seed(5)
     layer = scrambled(layer)
     x = torch.randn(5, 3, 4)
@@ -181,7 +181,7 @@ def test_records_may_lie_elsewhere(layer: nn.Module, layout: Layout) -> None:
         else ("layer_norm" if isinstance(layer, nn.LayerNorm) else "group_norm")
     )
     engine = ClippedSum(
-        parameters, objective, Flat(0.05), layouts=[Layouts(name, (layout,), (layout,))]
+        parameters, objective, Flat(0.05), layouts=[ContactLayout(name, (layout,), (layout,))]
     )
     out = torch.zeros(engine.numel)
     engine.add_(out, x)

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.reference import clipped_sum, record_gradients
 from steppe.errors import UnsupportedModelError
-from steppe.gradients.contact import Layouts
+from steppe.gradients.contact import ContactLayout
 from steppe.gradients.kernel_choice import Kernels
-from steppe.gradients.layout import Layout
+from steppe.gradients.layout import RecordLayout
 from steppe.gradients.rules import RULES
 from steppe.gradients.tracing import Tracer, mark
 
@@ -200,12 +200,12 @@ def test_initial_states_with_gradients(kind, learned, l2):
     if not learned:
         # The product that makes each state has its records in the middle.
         count = 2 if kind == "lstm" else 1
-        middle = Layout(axis=1)
-        first = Layouts("linear", (Layout(),), (Layout(),))
-        scale = Layouts("mul", (middle,), (middle,))
-        layer = Layouts(
+        middle = RecordLayout(axis=1)
+        first = ContactLayout("linear", (RecordLayout(),), (RecordLayout(),))
+        scale = ContactLayout("mul", (middle,), (middle,))
+        layer = ContactLayout(
             {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(kind, kind),
-            (Layout(), *[middle] * count), (Layout(), *[middle] * count),
+            (RecordLayout(), *[middle] * count), (RecordLayout(), *[middle] * count),
         )  # fmt: skip
         layouts = [first, *[scale] * count, layer]
     # Both learned and computed states carry gradients of their own parameters.
@@ -274,8 +274,8 @@ def test_several_rows_of_a_record():
             score = layer(rows)[0].square().sum((1, 2))
             return score.view(3, len(x)).sum(0) if interleaved else score.view(len(x), 3).sum(1)
 
-        folded, state = Layout(0, interleaved), Layout(1, interleaved)
-        layouts = [Layouts("lstm", (folded,), (folded, state, state))]
+        folded, state = RecordLayout(0, interleaved), RecordLayout(1, interleaved)
+        layouts = [ContactLayout("lstm", (folded,), (folded, state, state))]
         leaves = dict(layer.named_parameters())
         engine = ClippedSum(leaves, objective, Flat(0.5), layouts=layouts)
         out = torch.zeros(engine.numel)
@@ -388,7 +388,9 @@ def test_records_along_time_are_refused():
     with pytest.raises(UnsupportedModelError, match=r"batch axis=7 rows: must .*batch_first"):
         engine.add_(torch.zeros(engine.numel), torch.randn(3, 7, 5))
     # Where the sizes happen to agree, the probe's layouts still tell.
-    engine.passes.layouts = [Layouts("gru", (Layout(0),), (Layout(0), Layout(1)))]
+    engine.passes.layouts = [
+        ContactLayout("gru", (RecordLayout(0),), (RecordLayout(0), RecordLayout(1)))
+    ]
     with pytest.raises(UnsupportedModelError, match=r"record axis=0: must be 1.*batch_first"):
         engine.add_(torch.zeros(engine.numel), torch.randn(3, 6, 5))
 

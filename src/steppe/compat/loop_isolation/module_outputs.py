@@ -23,7 +23,7 @@ from steppe.isolation import (
     quiet,
     refusals,
 )
-from steppe.randomness import global_seeds_kept
+from steppe.randomness import global_generators_kept
 from steppe.utils.batches import each
 
 
@@ -67,7 +67,7 @@ def outputs_of_module(
     args, kwargs = each(stand_in, arguments)
     mark((args, kwargs), follower.number)
     with (
-        global_seeds_kept(),
+        global_generators_kept(),
         attributes_kept(module),
         layers.followed(),
         plain_operations(),

@@ -33,8 +33,8 @@ from steppe.gradients.one_at_a_time.by_vmap import (
 from steppe.gradients.one_at_a_time.kept_state import changed, kept_state
 from steppe.gradients.one_at_a_time.own_process import HERE, OwnProcess
 from steppe.gradients.record_gradients import Found
-from steppe.gradients.slots.slot import Kept
-from steppe.randomness import give_numbers_of, global_seeds_kept, seed_everything
+from steppe.gradients.slots.slot import Materialised
+from steppe.randomness import give_numbers_of, global_generators_kept, seed_global_generators
 from steppe.utils.batches import count, each, rows, tensors_in, version
 from steppe.utils.formatting import first_line
 from steppe.utils.module_modes import without_dropout
@@ -85,7 +85,7 @@ class EachRecord:
             the one before found.
         """
         # Late: the probe imports the engine.
-        from steppe.probing import Subject, require_steady, unchanged
+        from steppe.probing import ProbedModel, require_steady, unchanged
 
         require_no_modes()
         _load()
@@ -95,7 +95,7 @@ class EachRecord:
         one_by_one, by_vmap = [
             functools.partial(self._tried, way, objective, example) for way in (ONE_BY_ONE, VMAP)
         ]
-        with global_seeds_kept(), without_dropout(self._model), unchanged(self._model):
+        with global_generators_kept(), without_dropout(self._model), unchanged(self._model):
             wanted = one_by_one(_SEED)
             if not any(gradient is not None for gradient in wanted):
                 raise UnsupportedModelError(
@@ -105,7 +105,7 @@ class EachRecord:
             steady = _close(one_by_one(_SEED + 1), wanted, 0.0)
             first = each(torch.clone, rows(example, slice(0, 1)))
             # By value: `.data` hides writes from torch's count of them.
-            require_steady(Subject(self._model, self._parameters, objective), first, _SEED)
+            require_steady(ProbedModel(self._model, self._parameters, objective), first, _SEED)
             try:
                 found = self._in_passes(objective, by_vmap, example)
             except Exception as error:  # whatever torch or the model says
@@ -131,14 +131,16 @@ class EachRecord:
         else:
             self._require_processes(batch)
             found = self._one_by_one(objective, batch, OwnProcess)
-        return [(p, Kept(g)) for p, g in zip(self._trained, found, strict=True) if g is not None]
+        return [
+            (p, Materialised(g)) for p, g in zip(self._trained, found, strict=True) if g is not None
+        ]
 
     @property
     def _trained(self) -> list[Tensor]:
         return [p for p in self._parameters.values() if p.requires_grad]
 
     def _tried(self, way: str, objective: Objective, example: Any, seed: int) -> Gradients:
-        seed_everything(seed)
+        seed_global_generators(seed)
         if way == VMAP:
             return self._by_vmap(objective, example)
         begin = OwnProcess if self._no_processes(example) is None else _Here
@@ -241,7 +243,7 @@ class _Here:
         self._run = run
 
     def result(self) -> Any:
-        with global_seeds_kept():
+        with global_generators_kept():
             return self._run()
 
     def end(self) -> None:
@@ -330,6 +332,6 @@ def _same(a: Tensor, b: Tensor) -> bool:
 @functools.cache
 def _load() -> None:
     """What is loaded at its first use, so that every process of its own does not do that again."""
-    with global_seeds_kept():
+    with global_generators_kept():
         give_numbers_of(0)
         vmap(grad(torch.sum))(torch.zeros(1, 1))

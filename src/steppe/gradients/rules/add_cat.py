@@ -9,13 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steppe.gradients.contact import Contact, Gradients, Output, Use
+from steppe.gradients.contact import Contact, ContactOp, Gradients, Output
 from steppe.gradients.rules.arguments import named, only_input
-from steppe.gradients.slots.slot import Kept, OwnRows, reduced_to, wide
+from steppe.gradients.slots.slot import Materialised, OwnRows, reduced_to, wide
 from steppe.gradients.tracing import is_marked
 
 
-class Added(Use):
+class Added(ContactOp):
     """x + w, with w the same for all records."""
 
     path = "sum"
@@ -35,11 +35,11 @@ class Added(Use):
         if g is None:
             return (None,)
         own = wide(self.contact.output_layout().split(g, self.contact.records))
-        self.slots.append((self.weight, Kept(reduced_to(self.weight.shape, own))))
+        self.slots.append((self.weight, Materialised(reduced_to(self.weight.shape, own))))
         return (g,)
 
 
-def addition(contact: Contact) -> Use | None:
+def addition(contact: Contact) -> ContactOp | None:
     """Rule for `x + weight` and `weight + x`; declines where the weight has rows for the records,
     or x itself is repeated."""
     if contact.kwargs or len(contact.args) != 2 or len(contact.shared) != 1:
@@ -56,7 +56,7 @@ def addition(contact: Contact) -> Use | None:
     return Added(contact, weight)
 
 
-class Joined(Use):
+class Joined(ContactOp):
     """Records and weights side by side, each record with its own row of the weight."""
 
     path = "join"
@@ -88,7 +88,7 @@ class Joined(Use):
         return tuple(a if need else None for a, need in zip(answers, needs, strict=True))
 
 
-def joining(contact: Contact) -> Use | None:
+def joining(contact: Contact) -> ContactOp | None:
     """Rule for `torch.cat`; declines where a weight has no row for each record, as where records
     are joined to each other."""
     call = named(contact, "tensors", "dim", "out")

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steppe.gradients.contact import Contact, Gradients, Output, Use
+from steppe.gradients.contact import Contact, ContactOp, Gradients, Output
 from steppe.gradients.rules.arguments import only_input
 from steppe.gradients.rules.convolution_candidates import candidates
 from steppe.gradients.slots.convolution_geometry import Geometry
-from steppe.gradients.slots.slot import Kept, Slot, wide_dtype
+from steppe.gradients.slots.slot import Materialised, Slot, wide_dtype
 
 _PLAIN = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 _TRANSPOSED = (
@@ -19,7 +19,7 @@ _TRANSPOSED = (
 )  # fmt: skip
 
 
-class Convolution(Use):
+class Convolution(ContactOp):
     """y = W ∗ x + b, or its transpose.
 
     A transposed convolution is the same bilinear form with input and output exchanged, so its
@@ -68,7 +68,7 @@ class Convolution(Use):
         if self.bias is not None and self.bias.requires_grad:
             sums = self._records_first(g.flatten(2).sum(2, dtype=wide_dtype(g)), output=True)
             summed = sums.reshape(self.contact.records, -1, g.shape[1]).sum(1)
-            self.slots.append((self.bias, Kept(summed)))
+            self.slots.append((self.bias, Materialised(summed)))
         if grad is not None and self.margins:
             grad = torch.constant_pad_nd(grad, [-margin for margin in self.margins])
         return (grad,)
@@ -119,7 +119,7 @@ def _key(x: Tensor, g: Tensor, geometry: Geometry, records: int) -> str:
     return " ".join(parts)
 
 
-def convolution(contact: Contact) -> Use | None:
+def convolution(contact: Contact) -> ContactOp | None:
     """Rule for `F.conv1d`, `F.conv2d` and `F.conv3d`."""
     arguments = dict(zip(_PLAIN, contact.args, strict=False)) | contact.kwargs
     if not _images(contact, arguments):
@@ -142,7 +142,7 @@ def convolution(contact: Contact) -> Use | None:
     return Convolution(contact, arguments, geometry, margins, transposed=False)
 
 
-def transposed_convolution(contact: Contact) -> Use | None:
+def transposed_convolution(contact: Contact) -> ContactOp | None:
     """Rule for `F.conv_transpose1d`, `F.conv_transpose2d` and `F.conv_transpose3d`."""
     arguments = dict(zip(_TRANSPOSED, contact.args, strict=False)) | contact.kwargs
     if not _images(contact, arguments):

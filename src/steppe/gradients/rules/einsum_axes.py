@@ -6,12 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
-from steppe.gradients.layout import Layout
+from steppe.gradients.layout import RecordLayout
 
 
 def lined_up(
-    arguments: tuple[Any, ...], shared: Tensor, output: Layout, records: int
-) -> Layout | None:
+    arguments: tuple[Any, ...], shared: Tensor, output: RecordLayout, records: int
+) -> RecordLayout | None:
     """Where an operand holds the records that lie in the output as given.
 
     Args:
@@ -26,7 +26,7 @@ def lined_up(
     Examples:
         >>> import torch
         >>> query, key = torch.zeros(2, 3, 5), torch.zeros(3, 4, 5)
-        >>> lined_up(("qbd,bkd->bqk", query, key), query, Layout(0), 3)
+        >>> lined_up(("qbd,bkd->bqk", query, key), query, RecordLayout(0), 3)
         Layout(axis=1, interleaved=False, rows=None, rest=None)
     """
     if not isinstance(arguments[0], str):
@@ -47,7 +47,7 @@ def lined_up(
             continue
         axes = _axes(term, tensor.ndim - len(term.replace("...", "")))
         if axes.count(letter) == 1:
-            layout = Layout(axes.index(letter), output.interleaved, output.rows)
+            layout = RecordLayout(axes.index(letter), output.interleaved, output.rows)
             # One row for all is broadcast along "...": it belongs to every record.
             return layout if layout.holds(tuple(tensor.shape), records) else None
     return None

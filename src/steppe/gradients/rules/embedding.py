@@ -9,15 +9,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from steppe.errors import UnsupportedModelError
-from steppe.gradients.contact import Contact, Gradients, Output, Use
+from steppe.gradients.contact import Contact, ContactOp, Gradients, Output
 from steppe.gradients.rules.arguments import named, only_shared
-from steppe.gradients.slots.embedding import Picks, Rows
+from steppe.gradients.slots.embedding import EmbeddingRows, Picks
 from steppe.gradients.slots.slot import Slot
 
 _MODES = {"sum": 0, "mean": 1, "max": 2}
 
 
-class Embedding(Use):
+class Embedding(ContactOp):
     """One row of the table for each index."""
 
     path = "embedding"
@@ -40,7 +40,7 @@ class Embedding(Use):
             grad_rows = layout.records_first(g, contact.records).reshape(-1, g.shape[-1])
             each = torch.arange(contact.records, device=rows.device)
             records = each.repeat_interleave(rows.shape[1])
-            slot = Rows(
+            slot = EmbeddingRows(
                 grad_rows, rows.flatten(), records, contact.records, tuple(self.weight.shape)
             )
             if self.padding is not None:
@@ -49,7 +49,7 @@ class Embedding(Use):
         return (None,)
 
 
-class EmbeddingBag(Use):
+class EmbeddingBag(ContactOp):
     """Sum, mean or maximum of the rows in each bag.
 
     A bag belongs to the record that owns its row of the output, so bags of any length, and several
@@ -124,7 +124,7 @@ class EmbeddingBag(Use):
     ) -> Slot:
         if self.mode == _MODES["mean"]:
             g = g / sizes.clamp(min=1)[:, None].to(g.dtype)
-        slot = Rows(
+        slot = EmbeddingRows(
             g,
             indices,
             self._owners(len(g))[bag],
@@ -166,7 +166,7 @@ def _check(call: dict[str, Any], name: str) -> None:
             raise UnsupportedModelError(f"{name} {option}={call[option]!r}: {reason}")
 
 
-def embedding(contact: Contact) -> Use | None:
+def embedding(contact: Contact) -> ContactOp | None:
     """Rule for `F.embedding`."""
     call = named(
         contact,
@@ -182,7 +182,7 @@ def embedding(contact: Contact) -> Use | None:
     return Embedding(contact, call["weight"], call["padding_idx"])
 
 
-def embedding_bag(contact: Contact) -> Use | None:
+def embedding_bag(contact: Contact) -> ContactOp | None:
     """Rule for `F.embedding_bag`."""
     call = named(
         contact,

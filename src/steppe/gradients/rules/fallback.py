@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.func import vjp, vmap
 
-from steppe.gradients.contact import Contact, Gradients, Output, Use
-from steppe.gradients.layout import Layout
+from steppe.gradients.contact import Contact, ContactOp, Gradients, Output
+from steppe.gradients.layout import RecordLayout
 from steppe.gradients.rules.einsum_axes import lined_up
-from steppe.gradients.slots.slot import Kept, OwnRows, Slot
+from steppe.gradients.slots.slot import Materialised, OwnRows, Slot
 from steppe.gradients.tracing import is_marked
 
 # Operations whose arguments line up axis by axis. A shared tensor with B rows in the record axis,
@@ -80,7 +80,7 @@ def _set_item(target: Tensor, index: Any, value: Any) -> Tensor:
     return result
 
 
-class Fallback(Use):
+class Fallback(ContactOp):
     """No rule of its own, so vmap over the records of its vector-Jacobian product."""
 
     path = "torch.func"
@@ -167,11 +167,13 @@ class Fallback(Use):
             warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
             found = vmap(one, in_dims=dims, randomness="different")(weights, rows, pulled)
         return [
-            Kept(gradient) if layout is None else OwnRows(layout, gradient, tuple(shared.shape))
+            Materialised(gradient)
+            if layout is None
+            else OwnRows(layout, gradient, tuple(shared.shape))
             for gradient, shared, layout in zip(found, self._shared, own, strict=True)
         ]
 
-    def _own_rows(self, shared: Tensor) -> Layout | None:
+    def _own_rows(self, shared: Tensor) -> RecordLayout | None:
         """Where the shared tensor has its row for each record, such as a class token that was
         expanded to the batch; None where all records meet all of it."""
         records, layout = self.contact.records, self.contact.output_layout()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steppe.gradients.contact import Contact, Gradients, Output, Use
+from steppe.gradients.contact import Contact, ContactOp, Gradients, Output
 from steppe.gradients.rules.arguments import named
 from steppe.gradients.rules.normalisation import Normalisation, affine_only
 from steppe.gradients.slots.slot import wide
@@ -108,7 +108,7 @@ class LayerNorm(Normalisation):
         return int(torch.Size(self.shape).numel())
 
 
-def layer_norm(contact: Contact) -> Use | None:
+def layer_norm(contact: Contact) -> ContactOp | None:
     """Rule for `F.layer_norm`."""
     call = named(contact, "input", "normalized_shape", "weight", "bias", "eps")
     shape = list(call["normalized_shape"])
@@ -117,7 +117,7 @@ def layer_norm(contact: Contact) -> Use | None:
     return LayerNorm(contact, call["weight"], call["bias"], shape, call["eps"], centred=True)
 
 
-def rms_norm(contact: Contact) -> Use | None:
+def rms_norm(contact: Contact) -> ContactOp | None:
     """Rule for `F.rms_norm`."""
     call = named(contact, "input", "normalized_shape", "weight", "eps")
     shape = list(call["normalized_shape"])

@@ -6,14 +6,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from steppe.gradients.contact import Contact, Gradients, Output, Use
+from steppe.gradients.contact import Contact, ContactOp, Gradients, Output
 from steppe.gradients.kernel_choice import Candidate
 from steppe.gradients.rules.arguments import named, only_input
 from steppe.gradients.slots.ghost_norms import cost
-from steppe.gradients.slots.slot import Measured, Outer, Single, Slot, Summed, wide_dtype
+from steppe.gradients.slots.slot import (
+    MaterialisedWithNorms,
+    Outer,
+    Single,
+    Slot,
+    Summed,
+    wide_dtype,
+)
 
 
-class Linear(Use):
+class Linear(ContactOp):
     """y = x Wᵀ + b with any number of axes between the records and the features.
 
     With T positions, d inputs and p outputs a record's gradient is Σₜ gₜxₜᵀ. Two T×T Gram matrices,
@@ -135,7 +142,7 @@ def outer(
             workspace,
         ),
         "kept": Candidate(
-            lambda: Measured(Outer(x, g).written_out()),
+            lambda: MaterialisedWithNorms(Outer(x, g).written_out()),
             product + 2.0 * records * inputs * outputs,
             4.0 * records * inputs * outputs,
         ),
@@ -144,7 +151,7 @@ def outer(
     return contact.kernels.pick(key, candidates, inputs * outputs, wide_dtype(x))
 
 
-def linear(contact: Contact) -> Use | None:
+def linear(contact: Contact) -> ContactOp | None:
     """Rule for `F.linear(x, weight, bias)`; declines where the record is the weight."""
     x, weight, bias = named(contact, "input", "weight", "bias").values()
     if not only_input(contact, x) or x.ndim < 2:

@@ -11,14 +11,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from steppe.errors import UnsupportedModelError
-from steppe.gradients.contact import Contact, Gradients, Output, Use
+from steppe.gradients.contact import Contact, ContactOp, Gradients, Output
 from steppe.gradients.rules.arguments import named, only_input, only_shared
-from steppe.gradients.slots.slot import Kept, wide
+from steppe.gradients.slots.slot import Materialised, wide
 
 _aten = torch.ops.aten
 
 
-class Normalisation(Use):
+class Normalisation(ContactOp):
     """What all of them share: an affine part that keeps its per-record gradients.
 
     Args:
@@ -39,7 +39,7 @@ class Normalisation(Use):
         for tensor, gradient in ((self.weight, weight_gradient), (self.bias, bias_gradient)):
             if tensor is not None and tensor.requires_grad and gradient is not None:
                 rows = wide(gradient).reshape(self.contact.records, *tensor.shape)
-                self.slots.append((tensor, Kept(rows)))
+                self.slots.append((tensor, Materialised(rows)))
 
 
 class ChannelNorm(Normalisation):
@@ -205,7 +205,7 @@ def affine_only(contact: Contact, arguments: dict[str, Tensor | None]) -> bool:
     )
 
 
-def group_norm(contact: Contact) -> Use | None:
+def group_norm(contact: Contact) -> ContactOp | None:
     """Rule for `F.group_norm`."""
     call = named(contact, "input", "num_groups", "weight", "bias", "eps")
     if not affine_only(contact, call) or contact.input_layout().axis != 0:
@@ -213,7 +213,7 @@ def group_norm(contact: Contact) -> Use | None:
     return GroupNorm(contact, call["weight"], call["bias"], call["num_groups"], call["eps"])
 
 
-def batch_norm(contact: Contact) -> Use | None:
+def batch_norm(contact: Contact) -> ContactOp | None:
     """Rule for `F.batch_norm`; refuses it in training mode, where it mixes the records."""
     call = named(
         contact,
@@ -244,7 +244,7 @@ def batch_norm(contact: Contact) -> Use | None:
     return FixedOrInstanceNorm(contact, call["weight"], call["bias"], running, call["eps"])
 
 
-def instance_norm(contact: Contact) -> Use | None:
+def instance_norm(contact: Contact) -> ContactOp | None:
     """Rule for `F.instance_norm`; refuses to update running statistics from records."""
     call = named(
         contact,

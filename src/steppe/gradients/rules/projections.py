@@ -7,9 +7,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import handle_torch_function, has_torch_function
 
-from steppe.gradients.contact import Contact, Gradients, Output, Use
+from steppe.gradients.contact import Contact, ContactOp, Gradients, Output
 from steppe.gradients.rules.linear import outer
-from steppe.gradients.slots.slot import Kept, Slot, Summed
+from steppe.gradients.slots.slot import Materialised, Slot, Summed
 
 
 def projections(
@@ -44,7 +44,7 @@ def _as_tuple(weight: Tensor | tuple[Tensor | None, ...] | None) -> tuple[Tensor
     return weight if isinstance(weight, tuple) else (weight,)
 
 
-class Projections(Use):
+class Projections(ContactOp):
     """The per-record gradients of `projections`, block by block."""
 
     path = "projections"
@@ -85,7 +85,7 @@ class Projections(Use):
         elif self.weight.requires_grad:
             self.slots.append((self.weight, Stacked(slots, self.sizes)))
         if self.bias is not None and self.bias.requires_grad:
-            self.slots.append((self.bias, Kept(torch.cat(sums, 1))))
+            self.slots.append((self.bias, Materialised(torch.cat(sums, 1))))
         return tuple(grad_inputs)
 
     def _rows(self, tensor: Tensor, position: int) -> Tensor:
@@ -123,7 +123,7 @@ class Stacked(Slot):
         return torch.stack([slot.dots(block) for slot, block in pairs]).sum(0)
 
 
-def packed_projections(contact: Contact) -> Use | None:
+def packed_projections(contact: Contact) -> ContactOp | None:
     """Rule for `projections`; declines where a weight was made from records."""
     inputs, weight, bias, sizes = contact.args
     if len(contact.inputs) != len(inputs) or any(

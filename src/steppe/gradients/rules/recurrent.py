@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from steppe.gradients.contact import Contact, Gradients, Output, Use
-from steppe.gradients.layout import Layout
+from steppe.gradients.contact import Contact, ContactOp, Gradients, Output
+from steppe.gradients.layout import RecordLayout
 from steppe.gradients.rules.recurrent_call import (
     Call,
     cell_call,
@@ -20,22 +20,22 @@ from steppe.gradients.rules.recurrent_call import (
     sequence_call,
     time_major_layout,
 )
-from steppe.gradients.rules.recurrent_cell import Backward, States, Weights
+from steppe.gradients.rules.recurrent_cell import Backward, CellWeights, States
 from steppe.gradients.slots.recurrent import Gram, shared_outer
 from steppe.gradients.slots.slot import OwnRows, Summed, wide, wide_dtype
 
 
-def recurrent(contact: Contact) -> Use | None:
+def recurrent(contact: Contact) -> ContactOp | None:
     """Rule for `torch.lstm`, `gru`, `rnn_tanh` and `rnn_relu`."""
     return _use(contact, sequence_call(contact))
 
 
-def recurrent_cell(contact: Contact) -> Use | None:
+def recurrent_cell(contact: Contact) -> ContactOp | None:
     """Rule for `torch.lstm_cell`, `gru_cell`, `rnn_tanh_cell` and `rnn_relu_cell`."""
     return _use(contact, cell_call(contact))
 
 
-def _use(contact: Contact, call: Call) -> Use | None:
+def _use(contact: Contact, call: Call) -> ContactOp | None:
     """Decline where a record is the weight, and what torch itself will refuse."""
     placed = [place for place in places_among(call.roles, contact.inputs) if place is not None]
     odd_rank = call.x.ndim != (2 if call.single else 3)
@@ -44,7 +44,7 @@ def _use(contact: Contact, call: Call) -> Use | None:
     return Recurrent(contact, call)
 
 
-class Recurrent(Use):
+class Recurrent(ContactOp):
     """A stack of recurrent layers, computed step by step, with δ kept for every step."""
 
     path = "recurrent"
@@ -153,7 +153,7 @@ class Recurrent(Use):
         output = wide(grads[0])
         return (output.transpose(0, 1) if call.batch_first else output), last
 
-    def _take(self, weights: Weights, x: Tensor, back: Backward, pulled: Tensor | None) -> None:
+    def _take(self, weights: CellWeights, x: Tensor, back: Backward, pulled: Tensor | None) -> None:
         """Make the slots of one direction of one layer."""
         contact = self.contact
         to_input = Gram(self._rows(back.to_input))
@@ -210,7 +210,7 @@ class Recurrent(Use):
             if place is not None:
                 answers[place] = gradient.to(tensor.dtype)
             else:
-                layout = Layout(call.axis(role), self.layout.interleaved)
+                layout = RecordLayout(call.axis(role), self.layout.interleaved)
                 own = layout.split(gradient, records)
                 self.slots.append((tensor, OwnRows(layout, own, tuple(tensor.shape))))
         return tuple(answers)

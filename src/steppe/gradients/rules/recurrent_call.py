@@ -9,14 +9,14 @@ from torch import Tensor
 
 from steppe.errors import UnsupportedModelError
 from steppe.gradients.contact import Contact
-from steppe.gradients.layout import Layout
-from steppe.gradients.rules.recurrent_cell import Cell, States, Weights
+from steppe.gradients.layout import RecordLayout
+from steppe.gradients.rules.recurrent_cell import CellWeights, RecurrentCell, States
 from steppe.gradients.rules.recurrent_gru import GRU
 from steppe.gradients.rules.recurrent_lstm import LSTM
 from steppe.gradients.rules.recurrent_plain import ReluRNN, TanhRNN
 from steppe.gradients.tracing import is_marked
 
-_KINDS: dict[str, type[Cell]] = {
+_KINDS: dict[str, type[RecurrentCell]] = {
     "lstm": LSTM,
     "gru": GRU,
     "rnn_tanh": TanhRNN,
@@ -42,10 +42,10 @@ class Call:
         single: whether this is a single-step cell.
     """
 
-    kind: type[Cell]
+    kind: type[RecurrentCell]
     x: Tensor
     start: States
-    weights: list[Weights]
+    weights: list[CellWeights]
     directions: int = 1
     dropout: float = 0.0
     batch_first: bool = False
@@ -93,12 +93,12 @@ def cell_call(contact: Contact) -> Call:
     given = dict(zip(_CELL, contact.args, strict=False)) | contact.kwargs
     hx = given["hx"]
     start = (hx,) if isinstance(hx, Tensor) else tuple(hx)
-    weights = Weights(given["w_ih"], given["w_hh"], given.get("b_ih"), given.get("b_hh"))
+    weights = CellWeights(given["w_ih"], given["w_hh"], given.get("b_ih"), given.get("b_hh"))
     kind = _KINDS[contact.name.removesuffix("_cell")]
     return Call(kind, given["input"], start, [weights], single=True)
 
 
-def _grouped(name: str, flat: Sequence[Tensor], biases: bool, start: States) -> list[Weights]:
+def _grouped(name: str, flat: Sequence[Tensor], biases: bool, start: States) -> list[CellWeights]:
     """The flat list of weights, by layer and direction."""
     projected = name == "lstm" and start[0].shape[-1] != start[1].shape[-1]
     size = 2 + 2 * biases + projected
@@ -107,7 +107,7 @@ def _grouped(name: str, flat: Sequence[Tensor], biases: bool, start: States) -> 
         w_ih, w_hh, *rest = flat[first : first + size]
         w_hr = rest.pop() if projected else None
         b_ih, b_hh = rest or (None, None)
-        found.append(Weights(w_ih, w_hh, b_ih, b_hh, w_hr))
+        found.append(CellWeights(w_ih, w_hh, b_ih, b_hh, w_hr))
     return found
 
 
@@ -123,7 +123,7 @@ def places_among(roles: States, inputs: Sequence[Tensor]) -> list[int | None]:
     return places
 
 
-def time_major_layout(contact: Contact, call: Call) -> Layout:
+def time_major_layout(contact: Contact, call: Call) -> RecordLayout:
     """Where the records lie in time-major tensors; refuses where time and records are mixed."""
     interleaved = False
     for role, tensor in enumerate(call.roles):
@@ -143,10 +143,10 @@ def time_major_layout(contact: Contact, call: Call) -> Layout:
                 "carry its state from one record to the next; set batch_first to match the input."
             )
         interleaved = interleaved or layout.interleaved
-    return Layout(axis=1, interleaved=interleaved)
+    return RecordLayout(axis=1, interleaved=interleaved)
 
 
-def cells_of(call: Call) -> list[Cell]:
+def cells_of(call: Call) -> list[RecurrentCell]:
     """One cell for each layer and direction."""
     h_start = call.start[0]
     constant = not is_marked(h_start) and not h_start.requires_grad

@@ -20,7 +20,7 @@ States = tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
-class Weights:
+class CellWeights:
     """The weights of one direction of one layer, as the model gave them.
 
     Args:
@@ -66,7 +66,7 @@ class Backward:
     projection: tuple[Tensor, Tensor] | None = None
 
 
-class Cell(ABC):
+class RecurrentCell(ABC):
     """One direction of one layer.
 
     Args:
@@ -75,7 +75,7 @@ class Cell(ABC):
         from_zero: whether the initial state is a constant zero, so that its product is known.
     """
 
-    def __init__(self, weights: Weights, reverse: bool, from_zero: bool) -> None:
+    def __init__(self, weights: CellWeights, reverse: bool, from_zero: bool) -> None:
         self.w_ih, self.w_hh = wide(weights.w_ih.detach()), wide(weights.w_hh.detach())
         self.b_ih, self.b_hh, self.w_hr = (
             None if weight is None else wide(weight.detach())
@@ -150,7 +150,7 @@ class Way:
 
     def __init__(
         self,
-        cell: Cell,
+        cell: RecurrentCell,
         grad_output: Tensor,
         grad_last: Tensor,
         need_start: bool,

@@ -7,15 +7,15 @@ from torch import Tensor
 
 from steppe.gradients.rules.recurrent_cell import (
     Backward,
-    Cell,
     Forward,
+    RecurrentCell,
     States,
     Way,
     plus_product,
 )
 
 
-class GRU(Cell):
+class GRU(RecurrentCell):
     """n = tanh(n_x + σ(r)·n_h), h ← n + σ(z)·(h − n); the gates are stacked as r, z, n.
 
     The reset gate multiplies the recurrent part of n only, so the two products have different δ.

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from steppe.gradients.rules.recurrent_cell import (
     Backward,
-    Cell,
     Forward,
+    RecurrentCell,
     States,
     Way,
     plus_product,
@@ -18,7 +18,7 @@ _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # ∂ · y(1 −
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input  # ∂ · (1 − y²), in one pass
 
 
-class LSTM(Cell):
+class LSTM(RecurrentCell):
     """c ← σ(f)·c + σ(i)·tanh(g), h ← σ(o)·tanh(c); the gates are stacked as i, f, g, o."""
 
     def forward(self, x: Tensor, start: States) -> Forward:

@@ -7,15 +7,15 @@ from torch import Tensor
 
 from steppe.gradients.rules.recurrent_cell import (
     Backward,
-    Cell,
     Forward,
+    RecurrentCell,
     States,
     Way,
     plus_product,
 )
 
 
-class TanhRNN(Cell):
+class TanhRNN(RecurrentCell):
     """h ← tanh(W_ih x + W_hh h + b)."""
 
     def forward(self, x: Tensor, start: States) -> Forward:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from steppe.gradients.slots.convolution_geometry import Geometry, Patches
 from steppe.gradients.slots.ghost_norms import paired_rows
-from steppe.gradients.slots.slot import Measured, Slot, blank, squared_rows, wide
+from steppe.gradients.slots.slot import MaterialisedWithNorms, Slot, blank, squared_rows, wide
 
 # Records that go through one grouped convolution: more of them fall out of cache.
 _GROUPED = 16
@@ -133,7 +133,7 @@ class KeptChunks(Slot):
     """
 
     def __init__(self, chunks: Iterable[Tensor]) -> None:
-        self._chunks = [Measured(chunk) for chunk in chunks]
+        self._chunks = [MaterialisedWithNorms(chunk) for chunk in chunks]
 
     def squared_norms(self) -> Tensor:
         return torch.cat([chunk.squared_norms() for chunk in self._chunks])

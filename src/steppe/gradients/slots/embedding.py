@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from steppe.gradients.slots.slot import Slot, blank, squared_rows, wide
 
 
-class Rows(Slot):
+class EmbeddingRows(Slot):
     """G of record r is Σ over its positions p of scale_p · g[source_p] in row index_p.
 
     An index may come up many times in a record, and its gradients then add up before the norm is
@@ -46,7 +46,7 @@ class Rows(Slot):
         self.scales = None if scales is None else scales.to(self.g.dtype)
 
     @staticmethod
-    def joined(slots: Sequence[Rows]) -> Rows:
+    def joined(slots: Sequence[EmbeddingRows]) -> EmbeddingRows:
         """Several lookups in one table as one."""
         if len(slots) == 1:
             return slots[0]
@@ -57,7 +57,7 @@ class Rows(Slot):
             ones = slot.g.new_ones(len(slot.indices))
             scales.append(ones if slot.scales is None else slot.scales)
             before += len(slot.g)
-        return Rows(
+        return EmbeddingRows(
             torch.cat([slot.g for slot in slots]),
             torch.cat([slot.indices for slot in slots]),
             torch.cat([slot.owners for slot in slots]),
@@ -67,9 +67,9 @@ class Rows(Slot):
             torch.cat(scales),
         )
 
-    def where(self, keep: Tensor) -> Rows:
+    def where(self, keep: Tensor) -> EmbeddingRows:
         """The same without some positions."""
-        return Rows(
+        return EmbeddingRows(
             self.g,
             self.indices[keep],
             self.owners[keep],
@@ -161,7 +161,7 @@ class Picks(Slot):
     def _add_up(self) -> None:
         """Two bags of a record may have picked the same entry: sort, and add up equal neighbours.
 
-        Norms and sums both start from the sums, for the same reason as in `Rows`.
+        Norms and sums both start from the sums, for the same reason as in `EmbeddingRows`.
         """
         rows, order = torch.sort(self.rows, dim=1, stable=True)
         place = torch.zeros_like(rows)

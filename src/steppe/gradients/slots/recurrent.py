@@ -8,7 +8,7 @@ from torch import Tensor
 from steppe.gradients.contact import Contact
 from steppe.gradients.kernel_choice import Candidate
 from steppe.gradients.slots.ghost_norms import cost, new_matrices, paired_, precision, roundings
-from steppe.gradients.slots.slot import Kept, Outer, Single, Slot, blank, wide_dtype
+from steppe.gradients.slots.slot import Materialised, Outer, Single, Slot, blank, wide_dtype
 
 
 class Gram:
@@ -76,7 +76,7 @@ def shared_outer(contact: Contact, x: Tensor, gram: Gram, dots: Tensor | None) -
             lambda: InTime(x, Gram(delta), dots), product + pairs, 8.0 * records * positions**2
         ),
         "kept": Candidate(
-            lambda: Kept(Outer(x, delta).written_out()),
+            lambda: Materialised(Outer(x, delta).written_out()),
             product + 2.0 * records * inputs * outputs,
             4.0 * records * inputs * outputs,
         ),

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from steppe.errors import UnsupportedModelError
-from steppe.gradients.layout import Layout
+from steppe.gradients.layout import RecordLayout
 from steppe.gradients.slots.ghost_norms import paired_rows, paired_rows_and_sums
 
 
@@ -113,10 +113,10 @@ class Slot(ABC):
 
     def transposed(self) -> Slot:
         """The gradients of a matrix, from those of its transpose."""
-        return Kept(self.written_out().mT)
+        return Materialised(self.written_out().mT)
 
 
-class Kept(Slot):
+class Materialised(Slot):
     """Gradients that were cheap enough to write out during the backward pass."""
 
     def __init__(self, gradients: Tensor) -> None:
@@ -133,7 +133,7 @@ class Kept(Slot):
         return self.gradients
 
 
-class Measured(Kept):
+class MaterialisedWithNorms(Materialised):
     """Gradients whose norms are taken at once, while they are in cache."""
 
     def __init__(self, gradients: Tensor) -> None:
@@ -144,10 +144,10 @@ class Measured(Kept):
         return self._norms
 
 
-class OwnRows(Kept):
+class OwnRows(Materialised):
     """Gradients of a shared tensor that has a row for each record: only its own row is non-zero."""
 
-    def __init__(self, layout: Layout, gradients: Tensor, shape: tuple[int, ...]) -> None:
+    def __init__(self, layout: RecordLayout, gradients: Tensor, shape: tuple[int, ...]) -> None:
         super().__init__(gradients)
         self.layout, self.shape = layout, shape
 
@@ -161,7 +161,7 @@ class OwnRows(Kept):
         return full
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
-        Kept(self.written_out()).add_(out, factors, bad)
+        Materialised(self.written_out()).add_(out, factors, bad)
 
 
 class Outer(Slot):

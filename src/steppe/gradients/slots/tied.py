@@ -8,11 +8,19 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from steppe.gradients.slots.embedding import Rows
-from steppe.gradients.slots.slot import CANCELLED, Kept, Outer, Single, Slot, wide, wide_dtype
+from steppe.gradients.slots.embedding import EmbeddingRows
+from steppe.gradients.slots.slot import (
+    CANCELLED,
+    Materialised,
+    Outer,
+    Single,
+    Slot,
+    wide,
+    wide_dtype,
+)
 
 
-def added(slots: Sequence[Slot]) -> Slot:
+def sum_of_uses(slots: Sequence[Slot]) -> Slot:
     """One slot for a weight that was used several times.
 
     Uses of the same kind are one use with more positions: a cell that is called step by step costs
@@ -20,17 +28,17 @@ def added(slots: Sequence[Slot]) -> Slot:
     one that is looked up once. Only where kinds meet that have no inner product of their own are
     the gradients written out.
     """
-    tables = [slot for slot in slots if type(slot) is Rows]
+    tables = [slot for slot in slots if type(slot) is EmbeddingRows]
     products = [slot for slot in slots if type(slot) is Outer or type(slot) is Single]
     if len(tables) + len(products) == len(slots):
         if not products:
-            return Rows.joined(tables)
+            return EmbeddingRows.joined(tables)
         if (product := _joined(products)) is not None:
-            return Tied(product, Rows.joined(tables)) if tables else product
+            return Tied(product, EmbeddingRows.joined(tables)) if tables else product
     total = slots[0].written_out()
     for slot in slots[1:]:
         total = total + slot.written_out()
-    return Kept(total)
+    return Materialised(total)
 
 
 def _joined(slots: Sequence[Outer | Single]) -> Outer | None:
@@ -61,7 +69,7 @@ class Tied(Slot):
         table: B, of the shape `(V, d)`.
     """
 
-    def __init__(self, product: Outer, table: Rows) -> None:
+    def __init__(self, product: Outer, table: EmbeddingRows) -> None:
         self.product, self.table = product, table
 
     def squared_norms(self) -> Tensor:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from steppe.averaging import prediction
 from steppe.papers.dp_swa.logistic import first_weights, pictures
-from steppe.papers.experiment import Column, Constants, Experiment, Run
+from steppe.papers.experiment import Column, Constants, Experiment, ExperimentRun
 from steppe.papers.figures import by_setting, mean_curve, panels
 from steppe.papers.one_layer import descend
 from steppe.papers.plans import plan_of
@@ -71,7 +71,7 @@ def _widths(weights: NDArray[np.float32], inputs: NDArray[np.float32]) -> dict[s
     return {"probability": float(wide), "label": float(found.label_width.mean())}
 
 
-def _figure(runs: Sequence[Run]) -> Figure:
+def _figure(runs: Sequence[ExperimentRun]) -> Figure:
     titles = {"probability": "probability of the label", "label": "index of the label (paper)"}
     figure, places = panels(len(titles))
     for axes, kind in zip(places, titles, strict=True):

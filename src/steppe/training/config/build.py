@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from steppe.averaging import EMA, OMV, OPA, Average, Keep
 from steppe.ledger import Ledger
 from steppe.plan import Plan
-from steppe.records import records
+from steppe.records import as_records
 from steppe.training import parts, publishing, recipes
 from steppe.training.config import registry
 from steppe.training.config.data_and_model import (
@@ -26,7 +26,13 @@ from steppe.training.config.data_and_model import (
 from steppe.training.config.plan import PLACES, PLAN_KEYS, settle
 from steppe.training.ledger_summary import RUN
 from steppe.training.losses import LOSSES, curvature, loss_of, of_numbers, why_no_outputs
-from steppe.training.run_averages import FromStore, Keepable, Kept, Snapshots, stored_steps
+from steppe.training.run_averages import (
+    Keepable,
+    OutputAverage,
+    RunAverages,
+    Snapshots,
+    stored_steps,
+)
 from steppe.utils import validation
 
 TABLES = ("data", "model", "plan", "optimizer", "scheduler", "averages", "train")
@@ -125,7 +131,7 @@ def _check_train(train: Mapping[str, Any]) -> None:
     registry.check_keys("train.keep", keep, _KEPT_KEYS)
 
 
-class Assembly:
+class BuiltConfig:
     """The parts of a run.
 
     Args:
@@ -163,7 +169,7 @@ class Assembly:
             weights=sum(w.numel() for w in self.trained.parameters() if w.requires_grad),
             fixed_features=self.trained is not self.model,
             columns=self.loaded.columns,
-            curvature=curvature(loss_of(self._train), self.trained, records(self.loaded.train)),
+            curvature=curvature(loss_of(self._train), self.trained, as_records(self.loaded.train)),
             reasons=self.reasons,
         )
         self.known_plan = self._known_plan()
@@ -219,7 +225,7 @@ class Assembly:
     @property
     def _no_outputs(self) -> str | None:
         """Why a run has no averages of outputs, such as a regression."""
-        return why_no_outputs(loss_of(self._train), records(self.loaded.train))
+        return why_no_outputs(loss_of(self._train), as_records(self.loaded.train))
 
     def _features(self, pairs: Any) -> Any:
         return features(self.model, pairs, bool(self._train.get("progress", True)))
@@ -266,7 +272,7 @@ class Assembly:
         steps = self.known_plan.total_steps
         every = parts.store_every(self._train.get("store_every"), steps)
         stored = stored_steps(every, steps, parts.keep(self._keep, every))
-        kept = Kept(self.trained, self.averages, steps, stored, self._no_outputs)
+        kept = RunAverages(self.trained, self.averages, steps, stored, self._no_outputs)
         self._train["publish"] = publishing.find(self._train.get("publish"), kept.of_weights)
 
     def _average(self, name: str, options: dict[str, Any]) -> Keepable:
@@ -276,7 +282,7 @@ class Assembly:
             if "k" not in options:
                 raise validation.fail(f"{where}.k", None, f"is needed by {name}", "add k = 20")
             with validation.called(registry.keys_of(where, ("k",))):
-                return FromStore(known[name], options["k"])
+                return OutputAverage(known[name], options["k"])
         if name == "PowerAverages":
             made_later: Snapshots = registry.build(where, {name: Snapshots}, name, options)
             return made_later
@@ -296,7 +302,7 @@ class Assembly:
         stored = stored_steps(every, steps, self._keep)
         if stored and self._no_outputs is None:
             k = min(_TOGETHER, len(stored))
-            chosen += [FromStore(OPA, k), FromStore(OMV, k)]
+            chosen += [OutputAverage(OPA, k), OutputAverage(OMV, k)]
         self.resolved["averages"] = dict(map(_name_and_table, chosen))
         return chosen
 
@@ -313,7 +319,7 @@ def _name_and_table(average: Keepable) -> tuple[str, dict[str, Any]]:
     """An average as a configuration file calls it."""
     if isinstance(average, Snapshots):
         return "PowerAverages", {"every": average.every, "gammas": list(average.gammas)}
-    if isinstance(average, FromStore):
+    if isinstance(average, OutputAverage):
         return average.kind.__name__, {"k": average.k}
     options: dict[str, Any] = average._settings()
     if isinstance(average, EMA):

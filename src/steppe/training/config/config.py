@@ -30,7 +30,7 @@ from typing import Any
 from torch import nn
 
 from steppe.plan import Plan
-from steppe.training.config.build import CALLED, TABLES, Assembly, check
+from steppe.training.config.build import CALLED, TABLES, BuiltConfig, check
 from steppe.training.config.data_and_model import reading
 from steppe.training.config.registry import check_keys
 from steppe.training.config.toml import read_toml, write_toml
@@ -68,14 +68,14 @@ class Config:
                 raise validation.fail(name, table, "must be a table", f"write [{name}]")
         check(self.tables)
 
-    def assemble(self) -> Assembly:
+    def assemble(self) -> BuiltConfig:
         """Load the data, make the model and settle every constant.
 
         Returns:
             The parts of the run; `assembly.resolved` is this configuration with nothing left open,
             and `assembly.reasons` says why each constant that was chosen is what it is.
         """
-        return Assembly(copy.deepcopy(dict(self.tables)))
+        return BuiltConfig(copy.deepcopy(dict(self.tables)))
 
     def plan(self) -> Plan:
         """The plan alone."""

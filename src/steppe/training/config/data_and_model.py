@@ -21,7 +21,7 @@ from steppe.data import FROM_RECORDS, Dataset, MappedDataset, by_parity, load, r
 from steppe.data import read as read_data
 from steppe.models import ScatteringLinear
 from steppe.probing import fix
-from steppe.records import labels, records
+from steppe.records import as_records, labels
 from steppe.training.config import registry
 from steppe.training.config.user_records import own_code, own_records
 from steppe.training.losses import for_classes
@@ -59,7 +59,7 @@ class Loaded:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one record's input: its structure, not its content."""
-        example = records(self.train).example()
+        example = as_records(self.train).example()
         found = type(example).__name__
         if isinstance(example, tuple | list) and len(example) == 2:
             inputs = example[0]
@@ -120,7 +120,7 @@ def load_data(
     groups = None
     if "groups" in table:
         validation.one_of("data.groups", table["groups"], ("parity",))
-        groups = by_parity(torch.cat(list(labels(records(train)))))
+        groups = by_parity(torch.cat(list(labels(as_records(train)))))
     published = "name" in table
     name = table.get("called", found.name if published else Path(found.name).name)
     also_read = getattr(found, "also_read", ())
@@ -135,7 +135,7 @@ def _split_off(given: Any, place: str, test: Any) -> tuple[Any, Any]:
     if test is None or count >= len(test):
         rule = "must leave records of the test part for evaluation"
         raise validation.fail("data.public", count, rule, "give fewer, or more test records")
-    public = records(own_records(place, test)).take(torch.arange(count, device="cpu"))
+    public = as_records(own_records(place, test)).take(torch.arange(count, device="cpu"))
     return as_columns(public), Subset(test, range(count, len(test)))
 
 
@@ -259,7 +259,7 @@ def features(model: nn.Module, pairs: Any, progress: bool) -> Any:
     """
     if pairs is None or not isinstance(model, ScatteringLinear):
         return pairs
-    rows = records(pairs)
+    rows = as_records(pairs)
     inputs, targets = getattr(pairs, "tensors", None) or rows.take(torch.arange(len(rows)))
     return model.features(inputs, progress=progress), targets
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from steppe.errors import DataError, SteppeError
-from steppe.records import Records, records
+from steppe.records import Records, as_records
 
 
 def own_records(place: str, data: Any) -> Any:
@@ -27,7 +27,7 @@ def own_records(place: str, data: Any) -> Any:
     if type(data) is TensorDataset:
         return data
     with own_code(place):
-        return _OwnRecords(place, records(data))
+        return _OwnRecords(place, as_records(data))
 
 
 @contextmanager
