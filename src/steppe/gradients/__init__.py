@@ -52,4 +52,8 @@ from steppe.gradients.tracing import name_of as name_of
 from steppe.gradients.tracing import on_records as on_records
 from steppe.gradients.tracing import path_of as path_of
 from steppe.gradients.tracing import unmark as unmark
+from steppe.gradients.unchanged_model import differs as differs
+from steppe.gradients.unchanged_model import require_steady as require_steady
+from steppe.gradients.unchanged_model import same as same
+from steppe.gradients.unchanged_model import unchanged as unchanged
 from steppe.gradients.value_free import value_free as value_free

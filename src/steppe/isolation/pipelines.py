@@ -25,8 +25,8 @@ from steppe.isolation.numbers import Told
 from steppe.isolation.owners import FREE, TYPE, everywhere, on_axis
 from steppe.isolation.pipeline_watch import Leaving, RecordsWatch
 from steppe.isolation.watch import Finding, Owned
-from steppe.randomness import global_generators_kept, seed_global_generators
-from steppe.records import form_of, generators
+from steppe.randomness import global_generators_kept, global_state, seed_global_generators
+from steppe.utils.record_form import form_of
 
 Collate = Callable[[list[Any]], Any]
 Way = frozenset[tuple[Any, ...]]
@@ -108,7 +108,7 @@ def _follow(
 
     given = [_replaced(record, own, i) for i, record in enumerate(records)]
     seed_global_generators(0)
-    before, whole = generators(), True
+    before, whole = global_state(), True
     batch: Any = None
     with warnings.catch_warnings(), quiet():
         warnings.simplefilter("ignore")
@@ -118,7 +118,7 @@ def _follow(
         except Exception:  # whatever user code says of fake tensors, which it will not see
             whole = False
     _require_apart(watch)
-    drawn = watch.coins or generators() != before
+    drawn = watch.coins or global_state() != before
     if not whole or watch.stopped:
         return None
     rows_known = _require_own_rows(watch, batch, len(records), equal)

@@ -12,8 +12,6 @@ from steppe.probing.cache import proven_again as proven_again
 from steppe.probing.cache import state_of as state_of
 from steppe.probing.fixer import fix as fix
 from steppe.probing.observed_pass import ProbedModel as ProbedModel
-from steppe.probing.observed_pass import require_steady as require_steady
-from steppe.probing.observed_pass import unchanged as unchanged
 from steppe.probing.placeholder_loss import squared_outputs as squared_outputs
 from steppe.probing.probe import ISOLATION as ISOLATION
 from steppe.probing.probe import inspect as inspect

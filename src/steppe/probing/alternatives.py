@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steppe.gradients import VMAP, EachRecord
-from steppe.probing.observed_pass import ProbedModel, unchanged
+from steppe.gradients import VMAP, EachRecord, unchanged
+from steppe.probing.observed_pass import ProbedModel
 from steppe.probing.synthetic import synthetic
 from steppe.randomness import global_generators_kept
 from steppe.utils.formatting import first_line

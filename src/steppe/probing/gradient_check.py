@@ -26,11 +26,12 @@ from steppe.gradients import (
     Tracer,
     checkpointed,
     mark,
+    unchanged,
     value_free,
     wide,
     wide_dtype,
 )
-from steppe.probing.observed_pass import ProbedModel, unchanged
+from steppe.probing.observed_pass import ProbedModel
 from steppe.randomness import seed_global_generators
 from steppe.utils.batches import count, each, tensors_in
 from steppe.utils.formatting import first_line

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from steppe.errors import SteppeError, UnsupportedModelError
-from steppe.gradients import ContactLayout, EachRecord, Path
+from steppe.gradients import ContactLayout, EachRecord, Path, require_steady
 from steppe.probing.gradient_check import (
     require_deaf_to_extremes,
     require_right_gradients,
@@ -28,7 +28,6 @@ from steppe.probing.observed_pass import (
     ProbedModel,
     kept_attributes,
     observe,
-    require_steady,
 )
 from steppe.probing.placeholder_loss import require_inputs, squared_outputs
 from steppe.probing.replacement import located
@@ -104,7 +103,7 @@ def probe(
             layouts, paths = proof.layouts, proof.paths
         else:
             layouts = located(subject, example, generator, style, _SEED)
-            require_steady(subject, batch, _SEED)
+            require_steady(model, objective, batch, _SEED)
         reaching = require_right_gradients(subject, batch, layouts, paths, _SEED)
         require_deaf_to_extremes(subject, batch, layouts, paths, _SEED)
     return _report(first, parameters, layouts, reaching, attributes, isolation, paths)

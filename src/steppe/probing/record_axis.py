@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from steppe.errors import IsolationError, UnsupportedModelError
-from steppe.gradients import ContactLayout, RecordLayout, leaf_ids
-from steppe.probing.observed_pass import BEFORE, ObservedPass, differs, same
+from steppe.gradients import ContactLayout, RecordLayout, differs, leaf_ids, same
+from steppe.probing.observed_pass import BEFORE, ObservedPass
 
 
 def require_isolation(

@@ -4,6 +4,7 @@ Imports only `errors` and `utils`.
 """
 
 from steppe.randomness.global_generators import global_generators_kept as global_generators_kept
+from steppe.randomness.global_generators import global_state as global_state
 from steppe.randomness.global_generators import one_at_a_time as one_at_a_time
 from steppe.randomness.global_generators import seed_global_generators as seed_global_generators
 from steppe.randomness.precision import require_noise_dtype as require_noise_dtype

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import threading
 from collections.abc import Iterator
@@ -53,3 +54,9 @@ def _after_fork_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def global_state() -> bytes:
+    """Where the global generators of the CPU are."""
+    states = (random.getstate(), np.random.get_state())
+    return pickle.dumps(states) + torch.default_generator.get_state().numpy().tobytes()

@@ -5,8 +5,6 @@ Imports `isolation`, `randomness`, `utils`, `errors`.
 
 from steppe.records.adapt import as_records as as_records
 from steppe.records.arrays import SubsetRecords as SubsetRecords
-from steppe.records.collate_check import form_of as form_of
-from steppe.records.collate_check import generators as generators
 from steppe.records.labels import check_labels as check_labels
 from steppe.records.labels import labels as labels
 from steppe.records.records import Records as Records

@@ -12,10 +12,11 @@ import torch
 from torch.utils.data import DataLoader, default_collate
 
 from steppe.errors import DataError
-from steppe.randomness import SecretWorker
+from steppe.randomness import SecretWorker, global_state
 from steppe.records.batch_form import Form, require_separate
-from steppe.records.collate_check import Compared, ReadTwice, accepted, form_of, generators
+from steppe.records.collate_check import Compared, ReadTwice, accepted
 from steppe.records.records import Records, bad_data, no_records
+from steppe.utils.record_form import form_of
 
 # What a user's DataLoader says about fetching. How it chooses records is not among them, nor its
 # generator, which would give the workers seeds that others may know.
@@ -142,10 +143,10 @@ class MappedRecords(Records):
                 proven = form_of(found[0])
             # The same reading twice, since reading may be random. Copies, since a collate function
             # may take apart what it is given.
-            before = generators()
+            before = global_state()
             singles = [collate([copy.deepcopy(record)]) for record in found]
             together = collate(copy.deepcopy(found))
-            drawn = generators() != before
+            drawn = global_state() != before
         else:  # a bulk way that gives no list of records: ask it for each alone
             singles = [collate(self._fetch([row])) for row in rows]
             together, drawn = collate(found), False

@@ -34,6 +34,7 @@ from steppe.gradients.one_at_a_time.kept_state import changed, kept_state
 from steppe.gradients.one_at_a_time.own_process import HERE, OwnProcess
 from steppe.gradients.record_gradients import Found
 from steppe.gradients.slots.slot import Materialised
+from steppe.gradients.unchanged_model import require_steady, unchanged
 from steppe.randomness import give_numbers_of, global_generators_kept, seed_global_generators
 from steppe.utils.batches import count, each, rows, tensors_in, version
 from steppe.utils.formatting import first_line
@@ -84,9 +85,6 @@ class EachRecord:
             The way: vmap where it works, gives the gradients of autograd, and every pass finds what
             the one before found.
         """
-        # Late: the probe imports the engine.
-        from steppe.probing import ProbedModel, require_steady, unchanged
-
         require_no_modes()
         _load()
         for _, tensor in _state(self._model):
@@ -105,7 +103,7 @@ class EachRecord:
             steady = _close(one_by_one(_SEED + 1), wanted, 0.0)
             first = each(torch.clone, rows(example, slice(0, 1)))
             # By value: `.data` hides writes from torch's count of them.
-            require_steady(ProbedModel(self._model, self._parameters, objective), first, _SEED)
+            require_steady(self._model, objective, first, _SEED)
             try:
                 found = self._in_passes(objective, by_vmap, example)
             except Exception as error:  # whatever torch or the model says
