@@ -24,8 +24,8 @@ from torch.utils.data import DataLoader, default_collate
 from steppe import Plan, make_private
 from steppe.errors import DataError, IsolationError
 from steppe.isolation.pipelines import follow_collate
+from steppe.randomness import global_state
 from steppe.records import as_records
-from steppe.records.collate_check import generators
 
 Pairs = list[tuple[Tensor, Tensor]]
 Collate = Callable[[list[Any]], Any]
@@ -262,11 +262,11 @@ def test_generators_and_attributes_are_left_as_they_were() -> None:
             return self.last
 
     collate = Counts()
-    before = generators()
+    before = global_state()
     follow_collate(collate, pairs())
     assert collate.seen == []
     assert collate.last is None
-    assert generators() == before
+    assert global_state() == before
 
 
 def test_errors_are_sentences() -> None:

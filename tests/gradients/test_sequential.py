@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_of_torch import OTHERS
+from test_torch_only import OTHERS
 from torch import Tensor, nn
 from torch.nn import functional as F
 

@@ -16,16 +16,11 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from steppe import Plan, make_private
 from steppe.errors import DataError
+from steppe.randomness import global_state
 from steppe.records import Records, as_records
 from steppe.records.batch_form import difference
-from steppe.records.collate_check import (
-    Compared,
-    ReadTwice,
-    Refused,
-    all_of_form,
-    form_of,
-    generators,
-)
+from steppe.records.collate_check import Compared, ReadTwice, Refused
+from steppe.utils.record_form import all_of_form, form_of
 
 N = 64
 SECRET = 7919.0
@@ -267,11 +262,11 @@ def test_the_generators_of_a_private_loop_come_back() -> None:
     plan = Plan(epsilon=8.0, delta=1e-3, population=N, batch_size=9, steps=3)
     loader = DataLoader(Rows(), collate_fn=stacked)
     private = make_private(model, optimizer, loader, plan, objective=squares)
-    before = generators()
+    before = global_state()
     for batch in private:
-        assert generators() == before
+        assert global_state() == before
         private.step(batch)
-    assert generators() == before
+    assert global_state() == before
 
 
 def squares(model: torch.nn.Module, batch: Any) -> Tensor:
