@@ -20,7 +20,6 @@ from steppe.audit import (
     silence,
 )
 from steppe.clipping import ClippedSum
-from steppe.clipping.engine import Buffer
 from steppe.clipping.gep import GEPClipper
 from steppe.clipping.per_layer import PerLayerClipper
 from steppe.clipping.quantile import QuantileClipper
@@ -119,7 +118,7 @@ class _PaddingSpeaks(ClippedSum):
     """Rows that only fill a batch up are clipped and added like records."""
 
     def add_slots_(
-        self, out: Buffer, found: Found, records: int, scale: float = 1.0, padding: int = 0
+        self, out: Tensor, found: Found, records: int, scale: float = 1.0, padding: int = 0
     ) -> Tensor:
         return super().add_slots_(out, found, records, scale)[: records - padding]
 

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steppe.clipping import GEP, Clip, ClippedSum, Flat, Quantile
-from steppe.clipping.physical_batches import physical_batches, require_zeros_taken, with_zeros
+from steppe.clipping.physical_batches import physical_batches, with_zeros
 from steppe.errors import UnsupportedModelError
 from steppe.gradients import Kernels, objective_of
 from steppe.gradients.record_gradients import FlatWeights, RecordGradients
 from steppe.gradients.slots.slot import Materialised, Single
 from steppe.probing.probe import probe
+from steppe.probing.zero_records import require_zeros_taken
 
 ROWS = 20  # of a padded batch, of which a `Case` has 12 records
 DRAWS = (0, 1, 5, 6, 7, 12)

@@ -18,6 +18,7 @@ from torch.utils.data import Dataset, TensorDataset
 from global_generators import states
 from steppe.compat import traced_forward
 from steppe.errors import IsolationError, UnsupportedModelError
+from steppe.probing import ProbeCache, cache
 from steppe.randomness.global_generators import seed_global_generators
 
 RECORDS = 30  # no number of records that a probe makes up
@@ -204,16 +205,16 @@ def test_an_unchanged_module_is_probed_once(monkeypatch: pytest.MonkeyPatch) -> 
         calls.append(args)
         return probe(*args, **options)
 
-    probe = traced_forward.probe
-    monkeypatch.setattr(traced_forward, "probe", counted)
+    probe = cache.probe
+    monkeypatch.setattr(cache, "probe", counted)
     again = []
 
-    def counted_again(*args: Any) -> Any:
-        again.append(args)
-        return proven_again(*args)
+    def counted_again(self: ProbeCache) -> None:
+        again.append(self)
+        look_again(self)
 
-    proven_again = traced_forward.proven_again
-    monkeypatch.setattr(traced_forward, "proven_again", counted_again)
+    look_again = ProbeCache.look_again
+    monkeypatch.setattr(ProbeCache, "look_again", counted_again)
     loop = three_layers()
     loop.run(3)
     assert len(calls) == 1

@@ -73,10 +73,10 @@ def sums(
     engine = ClippedSum(trained, objective, Flat(0.4), l2=l2)
     dtype = next(model.parameters()).dtype
     found = []
-    for row in (engine.row(), None):
+    for row in (engine.sequential(), None):
         found.append(torch.zeros(engine.width, dtype=dtype))
         engine.add_(found[-1], data, row)
-    assert engine.row() is not None
+    assert engine.sequential() is not None
     return found[0], found[1], clipped_sum(objective, trained, data, Flat(0.4), l2)
 
 
@@ -158,7 +158,7 @@ def test_records_without_a_label_and_labels_that_are_none() -> None:
     for wrong in (-1, 3, -99):
         y[3] = wrong
         with pytest.raises(IndexError, match=f"Target {wrong} is out of bounds"):
-            engine.slots((x, y), row=engine.row())
+            engine.slots((x, y), sequential=engine.sequential())
 
 
 def test_a_record_that_is_not_finite_adds_nothing() -> None:
@@ -220,7 +220,7 @@ def test_one_record_more_moves_no_bit_of_the_others(name: str, monkeypatch: Any)
 @pytest.mark.usefixtures("only_rows")
 def test_a_row_is_not_traced() -> None:
     engine = engine_of(perceptron())
-    engine.add_(torch.zeros(engine.width), batch(), engine.row())
+    engine.add_(torch.zeros(engine.width), batch(), engine.sequential())
     with pytest.raises(AssertionError, match="traced"):
         engine.add_(torch.zeros(engine.width), batch())
 
@@ -242,16 +242,16 @@ def weights_after_steps() -> Tensor:
 def test_steps_walk_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """They come to the same weights as traced ones, and without asking for secret numbers."""
     asked: list[Any] = []
-    roll = SecretGenerators.rolled
+    hide = SecretGenerators.hidden
 
     def watched(self: SecretGenerators, *arguments: Any) -> Any:
         asked.append(self)
-        return roll(self, *arguments)
+        return hide(self, *arguments)
 
-    monkeypatch.setattr(SecretGenerators, "rolled", watched)
+    monkeypatch.setattr(SecretGenerators, "hidden", watched)
     by_row = weights_after_steps()
     reading = len(asked)
-    monkeypatch.setattr(ClippedSum, "row", lambda self: None)
+    monkeypatch.setattr(ClippedSum, "sequential", lambda self: None)
     traced = weights_after_steps()
     assert len(asked) == 2 * reading + 3
     torch.testing.assert_close(by_row, traced, rtol=1e-5, atol=1e-6)
@@ -333,7 +333,7 @@ def test_weights_tied_behind_torchs_back_are_clipped_as_one() -> None:
     model, data = tied_unregistered(), (torch.randn(9, 3), torch.randint(3, (9,)))
     engine = engine_of(model)
     out = torch.zeros(engine.width)
-    engine.add_(out, data, engine.row())
+    engine.add_(out, data, engine.sequential())
     wanted = clipped_sum(engine.objective, dict(model.named_parameters()), data, Flat())
     torch.testing.assert_close(out, wanted, rtol=1e-5, atol=1e-6)
 
@@ -416,17 +416,17 @@ def test_a_class_that_was_given_another_forward(monkeypatch: pytest.MonkeyPatch)
 def test_hooks_and_autocast_are_seen_in_every_step() -> None:
     model = perceptron()
     engine = engine_of(model)
-    assert engine.row() is not None
+    assert engine.sequential() is not None
     for register in (
         model[1].register_forward_hook,
         nn.modules.module.register_module_forward_hook,
     ):
         handle = register(lambda *_: None)
-        assert engine.row() is None
+        assert engine.sequential() is None
         handle.remove()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert engine.row() is None
-    assert engine.row() is not None
+        assert engine.sequential() is None
+    assert engine.sequential() is not None
 
 
 class Doubled(Tensor):
@@ -455,7 +455,7 @@ UNUSUAL: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any]]] = {
 @pytest.mark.parametrize("part", [0, 1])
 def test_tensors_with_operations_of_their_own_are_left_to_the_tracer(part: int) -> None:
     torch.manual_seed(10)
-    row = engine_of(perceptron()).row()
+    row = engine_of(perceptron()).sequential()
     data = [torch.randn(9, 6), torch.zeros(9, dtype=torch.long)]
     assert row is not None
     with torch.no_grad():
@@ -469,7 +469,7 @@ def test_rows_that_are_not_records_are_left_to_the_tracer(records: int) -> None:
     """Two rows for each record, or a label for each row."""
     torch.manual_seed(11)
     model = nn.Sequential(nn.Flatten(0, 1), nn.Linear(3, 3))
-    row = engine_of(model).row()
+    row = engine_of(model).sequential()
     assert row is not None
     labels = torch.zeros(18, dtype=torch.long)
     with torch.no_grad():
@@ -484,9 +484,9 @@ def test_unusual_forms_come_out_as_traced(name: str) -> None:
     torch.manual_seed(6)
     model, data = UNUSUAL[name][0](), UNUSUAL[name][1]()
     engine = engine_of(model)
-    assert engine.row() is not None
+    assert engine.sequential() is not None
     found = [torch.zeros(engine.width), torch.zeros(engine.width)]
-    engine.add_(found[0], data, engine.row())
+    engine.add_(found[0], data, engine.sequential())
     engine.add_(found[1], data)
     torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-6)
     assert bool(found[0].any())

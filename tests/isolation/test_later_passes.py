@@ -42,7 +42,7 @@ def gradients(run: Any, batch: Any, seed: int = 0) -> Tensor:
     random.seed(seed)
     with torch.no_grad():
         slots = run.engine.slots(batch)
-        found: Tensor = RecordGradients(slots, len(batch[0]), 1.0, run.engine.packing).written_out(
+        found: Tensor = RecordGradients(slots, len(batch[0]), 1.0, run.engine.weights).written_out(
             torch.float32
         )
     return found

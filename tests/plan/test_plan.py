@@ -74,6 +74,8 @@ class Loose:
 
     bound: Any = 1.0
 
+    constant_noise = True
+
     @property
     def sensitivity(self) -> float:
         return self.bound
@@ -87,6 +89,8 @@ class Tight:
     """The same clip, frozen, with no checks of its own."""
 
     bound: Any = 1.0
+
+    constant_noise = True
 
     @property
     def sensitivity(self) -> float:

@@ -29,7 +29,10 @@ from steppe.errors import (
     SteppeError,
     UnsupportedModelError,
 )
-from steppe.probing.cache import ProbeCache, form_of
+from steppe.points.here import HereRun
+from steppe.private.private import example_for
+from steppe.probing.cache import form_of
+from steppe.records import as_records
 from steppe.step import PrivateStep
 
 N = 200
@@ -563,19 +566,19 @@ def test_a_step_that_fails_leaves_no_gradient_behind(grid: bool) -> None:
     loop.step(next(batches))
     kept = [p.grad for p in loop.model.parameters()]
     copies = [g.clone() for g in kept]
-    add = loop.engine.add_
+    add = loop.engine.add_slots_
 
     def fails(*arguments: Any) -> Tensor:
         add(*arguments)
         raise RuntimeError("out of memory")
 
-    loop.engine.add_ = fails  # type: ignore[method-assign]
+    loop.engine.add_slots_ = fails  # type: ignore[method-assign]
     with pytest.raises(RuntimeError, match="out of memory"):
         loop.step(next(batches))
     assert all(p.grad is None for p in loop.model.parameters())
     assert all(torch.equal(a, b) for a, b in zip(kept, copies, strict=True))
     assert loop.steps_done == 2  # charged before it was taken
-    loop.engine.add_ = add  # type: ignore[method-assign]
+    loop.engine.add_slots_ = add  # type: ignore[method-assign]
     loop.step(next(batches))
 
     def stops(closure: Any = None) -> None:
@@ -632,19 +635,28 @@ def test_a_tiny_learning_rate_is_no_mistake(rate: float) -> None:
     assert all(weight.grad.any() for weight in model.parameters())
 
 
-def test_a_point_may_ask_only_as_often_as_it_says() -> None:
+@pytest.mark.parametrize("queries", [1, 2, 3])
+def test_the_batch_is_asked_as_often_as_the_point_says(queries: int) -> None:
     @dataclass(frozen=True)
-    class Greedy:
-        queries: int = 1
+    class Mean:
+        queries: int
 
         def begin(self, weights: Any) -> Any:
-            return lambda ask: ask() + ask()
+            return MeanRun()
 
-    loop = private(point=Greedy())
-    with pytest.raises(MisuseError, match=r"at most queries=1 times a step"):
-        loop.step(next(iter(loop)))
-    twice = private(point=Greedy(queries=2))
-    twice.step(next(iter(twice)))
+    class MeanRun(HereRun):
+        def gradient(self, answers: Any) -> Tensor:
+            given.append(answers)
+            return torch.stack(answers).mean(0)
+
+    given: list[list[Tensor]] = []
+    loop = private(point=Mean(queries))
+    asked, query = [], loop._step.mechanism.query
+    loop._step.mechanism.query = lambda std: asked.append(std) or query(std)  # type: ignore
+    loop.step(next(iter(loop)))
+    assert len(asked) == len(given[0]) == queries
+    alone = private(noise_multiplier=loop.plan.sigma / queries**0.5)
+    assert loop.epsilon() == pytest.approx(alone.plan.epsilon_spent(1), rel=1e-3)
 
 
 def test_a_premature_step_keeps_the_accumulated_parts() -> None:
@@ -1225,7 +1237,7 @@ def test_a_cropped_batch_is_probed_in_its_own_shape() -> None:
     for x, y in loop.take(1):
         loop.step((x, y))
     assert loop.steps_done == 4
-    assert len(loop._probed._reports) == 2, "once for each shape"
+    assert len(loop._probes._reports) == 2, "once for each shape"
 
 
 def test_a_batch_that_does_not_fit_is_refused_before_the_charge() -> None:
@@ -1332,10 +1344,9 @@ def test_made_up_records_lie_where_the_weights_are() -> None:
     """Data stay on the host, and the loop moves its batches."""
     model = nn.Linear(3, 2, device="meta")
     engine = ClippedSum(dict(model.named_parameters()), lambda batch: model(batch[0]), Flat(1.0))
-    example = (torch.zeros(0, 3), {"y": torch.zeros(0, dtype=torch.long)})
-    probed = ProbeCache(model, engine, example, batch_size=20)
-    assert form_of(probed._example) == form_of(
-        (torch.zeros(0, 3, device="meta"), {"y": torch.zeros(0, dtype=torch.long, device="meta")})
+    rows = as_records([(torch.zeros(3), {"y": torch.tensor(0)})] * 2)
+    assert form_of(example_for(engine, rows)) == form_of(
+        [torch.zeros(0, 3, device="meta"), {"y": torch.zeros(0, dtype=torch.long, device="meta")}]
     )
 
 

@@ -194,7 +194,7 @@ def released(private: Private, padding: bool = True) -> Tensor:
                     "the released vector; take out what happens to it in between."
                 )
         return heard.answer
-    left_out = {} if padding else private._probed.padding_rows()
+    left_out = {} if padding else private.padding_rows
     pieces = [torch.zeros(0, dtype=torch.float64)]
     for name, gradient in seen.items():
         piece = gradient.double()

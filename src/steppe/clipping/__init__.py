@@ -11,9 +11,8 @@ from steppe.clipping.engine import ClippedSum as ClippedSum
 from steppe.clipping.flat import Flat as Flat
 from steppe.clipping.gep import GEP as GEP
 from steppe.clipping.per_layer import PerLayer as PerLayer
-from steppe.clipping.physical_batch import CEILING as CEILING
-from steppe.clipping.physical_batch import fitting_physical_batch as fitting_physical_batch
-from steppe.clipping.physical_batches import require_zeros_taken as require_zeros_taken
+from steppe.clipping.physical_batches import CEILING as CEILING
+from steppe.clipping.physical_batches import with_zeros as with_zeros
 from steppe.clipping.quantile import Quantile as Quantile
 from steppe.gradients.kernel_choice import Kernels as Kernels
 from steppe.gradients.objective import objective_of as objective_of

@@ -52,6 +52,11 @@ class Automatic:
         """The largest l2 change of the clipped sum when one record comes or goes."""
         return self.bound
 
+    @property
+    def constant_noise(self) -> bool:
+        """An answer is the gradient."""
+        return True
+
     def begin(
         self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
     ) -> NormClipper:

@@ -51,6 +51,10 @@ class Clipper(Protocol):
     def writes_out(self) -> bool:
         """Whether `add_` needs memory for every record's whole gradient."""
 
+    @property
+    def releases_gradients(self) -> bool:
+        """Whether an answer is the gradient itself: nothing to prepare, nothing to decode."""
+
     def prepare(self) -> None:
         """Called before every query, at the weights that it asks at."""
 
@@ -83,6 +87,10 @@ class Clip(Protocol):
     def sensitivity(self) -> float:
         """The largest l2 change of the released vector when one record comes or goes."""
 
+    @property
+    def constant_noise(self) -> bool:
+        """Whether a gradient has the noise that the plan says, whatever happened in the run."""
+
     def begin(
         self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
     ) -> Clipper:
@@ -98,6 +106,7 @@ class NormClipper:
     """
 
     writes_out = False
+    releases_gradients = True
 
     def __init__(self, width: int, factors: Callable[[Tensor], Tensor]) -> None:
         self.width = width

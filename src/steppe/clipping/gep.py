@@ -86,6 +86,11 @@ class GEP:
         """The largest l2 change of the released vector when one record comes or goes."""
         return 1.0 if self.biased else math.sqrt(2.0)
 
+    @property
+    def constant_noise(self) -> bool:
+        """The answer is multiplied by the directions in use."""
+        return False
+
     def begin(
         self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
     ) -> GEPClipper:
@@ -121,6 +126,7 @@ class GEPClipper:
     """
 
     writes_out = True
+    releases_gradients = False
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A batch as it goes through the model: in pieces, and filled up where shapes are to stay the same.
+"""Physical batches: their size, and how a batch is split and filled up to them.
 
 The number of records that a step draws is secret. With rows of zeros behind the records every pass
 has as many rows as every other, whoever was drawn.
@@ -7,16 +7,20 @@ has as many rows as every other, whoever was drawn.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from steppe.errors import SteppeError, UnsupportedModelError
-from steppe.randomness import global_generators_kept
 from steppe.utils.batches import count, each, rows
-from steppe.utils.formatting import first_line
+
+# What one physical batch keeps alive should stay near the last-level cache: small networks run
+# faster so than on the whole batch. But every piece also passes over all weights once, which is
+# paid for by this many times their size in activations. More than the ceiling only costs memory.
+_CACHE = 32 * 2**20
+_PASSES = 32
+CEILING = 320 * 2**20
 
 
 class PhysicalBatch(NamedTuple):
@@ -90,21 +94,24 @@ def with_zeros(batch: Any, padding: int) -> Any:
     return each(filled, batch)
 
 
-def require_zeros_taken(objective: Callable[[Any], Tensor], example: Any) -> None:
-    """Refuse a model or loss that stops at the zeros which batches are filled up with.
+def fitting_physical_batch(bytes_per_record: int, bytes_of_weights: int) -> int:
+    """The physical batch for a model, a power of two, from public sizes alone.
+
+    The same for every batch of a run: layers that prepare themselves for a shape do so once.
 
     Args:
-        objective: maps a batch to one loss for each record.
-        example: a batch without records.
+        bytes_per_record: activations and output gradients that one record keeps alive, and
+            whatever else the clip holds for it.
+        bytes_of_weights: size of the trained weights.
+
+    Examples:
+        >>> fitting_physical_batch(500_000, 900_000)  # a small convolutional network
+        64
+        >>> fitting_physical_batch(3_000, 30_000)  # logistic regression: any batch at once
+        8192
+        >>> fitting_physical_batch(10**9, 10**9)
+        1
     """
-    try:
-        with torch.no_grad(), global_generators_kept():
-            objective(with_zeros(example, 1))
-    except SteppeError:
-        raise
-    except Exception as error:  # whatever the model or the loss says
-        raise UnsupportedModelError(
-            "fixed_shapes=True: model and loss must take records of zeros, with which batches are "
-            f"filled up, and said: {first_line(error).rstrip('.')}; let them take these, whatever "
-            "comes out, or leave fixed_shapes out."
-        ) from error
+    budget = min(CEILING, max(_CACHE, _PASSES * bytes_of_weights))
+    records = max(1, budget // max(1, bytes_per_record))
+    return 1 << (int(records).bit_length() - 1)

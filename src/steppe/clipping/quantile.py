@@ -112,6 +112,11 @@ class Quantile:
         return 1 / math.sqrt(1 - self.count_share)
 
     @property
+    def constant_noise(self) -> bool:
+        """The answer is multiplied by the bound, which moves."""
+        return False
+
+    @property
     def count_weight(self) -> float:
         """a, what the count is multiplied by so that one noise covers it and the gradients."""
         return 2 * math.sqrt(self.count_share / (1 - self.count_share))
@@ -130,6 +135,8 @@ class QuantileClipper(NormClipper):
     Attributes:
         bound: C, a public number.
     """
+
+    releases_gradients = False
 
     def __init__(self, clip: Quantile, weights: int) -> None:
         super().__init__(weights + 1, self._factors)

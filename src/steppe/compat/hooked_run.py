@@ -25,6 +25,7 @@ from steppe.compat.loop_isolation.watched import Watched
 from steppe.compat.traced_forward import TracedForward
 from steppe.errors import MisuseError
 from steppe.gradients import Slot
+from steppe.mechanism import Mechanism, Query
 from steppe.noise import Gaussian
 from steppe.private import refuse_coarse_products, require_movement
 from steppe.randomness import SecretGenerators, SecureSource
@@ -86,7 +87,13 @@ class HookedRun:
         self.unstepped: Tensor | None = None
         clip = constants.bounds.clip(parameters, optimizer)
         self._engine = ClippedSum(parameters, stand_in_objective(module, axis), clip)
-        self._noise = Gaussian()
+        self._mechanism = Mechanism(
+            self._engine,
+            Gaussian(),
+            sensitivity=constants.max_grad_norm,
+            divisor=constants.expected_batch_size,
+            source=self.source,
+        )
         self._accountant = accountant
         self.dice = SecretGenerators(self.source, "passes")
         self.watched = Watched(module, constants.averaged, isolation)
@@ -101,8 +108,8 @@ class HookedRun:
         self._model_weights = {id(p) for p in module.parameters()}
         self.trained_parameters = {id(p) for p in parameters.values()}
         self._piece: DrawnPart | None = None
-        self._total: Tensor | None = None
-        self._draw: object = None  # the drawn batch that the parts in `_total` belong to
+        self._query: Query | None = None
+        self._draw: object = None  # the drawn batch that the parts in `_query` belong to
         self._handed_over = GradientInUse(optimizer)
         self._before: dict[str, Tensor] = {}  # the weights before the first step
         first = optimizer.register_step_pre_hook(self._before_step)
@@ -161,7 +168,7 @@ class HookedRun:
 
     def abandon(self) -> None:
         """Forget what was made of a batch so far, of which nothing was released."""
-        self._piece = self._total = self._draw = None
+        self._piece = self._query = self._draw = None
         self._forward.expect(None)
         self.watched.end()
 
@@ -196,15 +203,18 @@ class HookedRun:
         piece, found = self._captured()
         self.watched.require_followed(piece.records)
         self.watched.end()
-        if piece.first or self._total is None:
-            self._total = self._fresh_total()
+        if piece.first or self._query is None:
+            self._query = self._mechanism.query(
+                self.constants.noise_multiplier * self.constants.max_grad_norm
+            )
         scale = piece.records if self.constants.averaged else 1
         # Let go of first: if adding is interrupted, what was added must not be added again.
         self._piece = None
         self._forward.expect(None)
-        self._engine.add_slots_(self._total, found, piece.records, scale)
+        self._query.add_captured(found, piece.records, scale)
         if not piece.last:
-            self._hand_over(None)  # without gradients the optimizer has nothing to move
+            # Without gradients the optimizer has nothing to move.
+            self._mechanism.hand_over(self.optimizer, None)
             return
         if self.steps_done == 0:
             self._before = {n: p.detach().clone() for n, p in self._engine.parameters.items()}
@@ -214,12 +224,8 @@ class HookedRun:
             noise_multiplier=self.constants.noise_multiplier,
             sample_rate=self.constants.sample_rate,
         )
-        total = self._noise.finish_(
-            self._total, self._std, self.constants.max_grad_norm, self.source
-        )
-        self._total = None
-        answer = total.div_(self.constants.expected_batch_size)
-        self._hand_over(self._engine.decode(answer))
+        query, self._query = self._query, None
+        self._mechanism.hand_over(self.optimizer, query.finish())
 
     def _captured(self) -> tuple[DrawnPart, list[tuple[Tensor, Slot]]]:
         """The batch that waits for its step, with its per-record gradients."""
@@ -265,29 +271,3 @@ class HookedRun:
                 f"new weights={unfrozen[:3] or len(strangers)}: must be known when make_private is "
                 "called, later ones get no private gradient; add and unfreeze weights before."
             )
-
-    @property
-    def _std(self) -> float:
-        return self.constants.noise_multiplier * self.constants.max_grad_norm
-
-    def _fresh_total(self) -> Tensor:
-        """The accumulator, which starts as its noise. A new one: `.grad` may be kept by users."""
-        parameters = list(self._engine.parameters.values())
-        double = all(p.dtype == torch.float64 for p in parameters)
-        total = torch.empty(
-            self._engine.width,
-            dtype=torch.float64 if double else torch.float32,
-            device=parameters[0].device,
-        )
-        return self._noise.start_(total, self._std, self.source)
-
-    def _hand_over(self, gradient: Tensor | None) -> None:
-        """Give every weight its piece of the private gradient, and all others none."""
-        for group in self.optimizer.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None
-        if gradient is None:
-            return
-        for parameter, piece in self._engine.packing.split(gradient):
-            if parameter.requires_grad:
-                parameter.grad = piece.to(parameter.dtype)

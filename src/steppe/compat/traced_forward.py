@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from steppe.compat.uncopied_hook import Hook, nothing
 from steppe.errors import MisuseError
 from steppe.gradients import Tracer
 from steppe.private import refuse_modes, warn_of_unused
-from steppe.probing import LOOK_AGAIN, Report, crowd, form_of, probe, proven_again, state_of
+from steppe.probing import LOOK_AGAIN, ProbeCache
 from steppe.randomness import SecretGenerators
 
 
@@ -59,8 +59,14 @@ class TracedForward:
         self._watched = watched
         self._made: Callable[[Any], None] = nothing
         self._records: int | None = None
-        self._crowd = crowd(batch_size)
-        self._reports: dict[object, Report] = {}
+        self._probes = ProbeCache(
+            module,
+            engine,
+            batch_size,
+            watched.report.isolation,
+            most_forms=None,
+            alternatives=False,
+        )
         self._forms: set[object] = set()  # of arguments
         self._warned: set[str] = set()  # weights that noise alone moves, each named once
         self._probing, self._passes = False, 0
@@ -104,7 +110,7 @@ class TracedForward:
         arguments = (args, kwargs)
         self._axis.require(arguments, self._records)
         known, arguments = self._watched.arguments(arguments, self._axis.of)
-        self._expect_layouts(arguments)
+        self._expect(arguments)
         if self._records:
             self._made = self._outputs_of(arguments, known)
         self._running = ExitStack()
@@ -131,11 +137,8 @@ class TracedForward:
         return None
 
     def _outputs_of(self, arguments: Arguments, known: list[Tensor]) -> Callable[[Any], None]:
-        self._probing = True
-        try:
+        with self._unhooked():
             return self._watched.outputs_of(arguments, known, self._axis.of)
-        finally:
-            self._probing = False
 
     def _leave(self) -> None:
         """End what surrounds a traced pass."""
@@ -143,49 +146,32 @@ class TracedForward:
         if running is not None:
             running.close()
 
-    def _expect_layouts(self, arguments: Arguments) -> None:
+    def _expect(self, arguments: Arguments) -> None:
         """Probe the module as it is set now, once for each setting and form of its arguments, and
         now and then again."""
         example = self._axis.swapped(arguments)
-        form = form_of(example)
-        setting = state_of(self._module), form
-        if setting not in self._reports:
-            if self._forms and form not in self._forms:
-                self._watched.require_known_shapes()
-            self._forms.add(form)
+        known = self._probes.knows(example)
+        if not known:
             self._watched.look_again()
-            self._engine.packing.require_sizes()
-            found = self._reports[setting] = self._probe(example)
+        with self._unhooked():
+            found = self._probes.expect([example])
+            if known and self._passes in LOOK_AGAIN:
+                self._probes.look_again()
+        if not known:
             unused, detached = (
                 [name for name in names if name not in self._warned]
                 for names in (found.unused, found.detached)
             )
             self._warned.update(unused, detached)
             warn_of_unused(unused, detached, level=8)  # where the module was called
-        elif self._passes in LOOK_AGAIN and self._reports[setting].isolation == "proven":
-            self._reports[setting] = self._proven_again(self._reports[setting], example)
         self._passes += 1
-        self._engine.passes.layouts = self._reports[setting].layouts
 
-    def _proven_again(self, known: Report, example: Any) -> Report:
+    @contextmanager
+    def _unhooked(self) -> Iterator[None]:
+        """A block in which the module may run without being traced."""
         self._probing = True
         try:
-            return proven_again(known, self._module, self._engine.objective, example, self._crowd)
-        finally:
-            self._probing = False
-
-    def _probe(self, example: Any) -> Report:
-        trained = {n: p for n, p in self._engine.parameters.items() if p.requires_grad}
-        self._probing = True
-        try:
-            return probe(
-                self._module,
-                trained,
-                self._engine.objective,
-                example,
-                company=self._crowd,
-                isolation=self._watched.report.isolation,
-            )
+            yield
         finally:
             self._probing = False
 

@@ -37,39 +37,47 @@ class TracedPasses:
     """Forward passes under a tracer, and backward passes that stop at the activations.
 
     Args:
-        packing: the trained weights.
+        weights: the trained ones.
         kernels: which way each layer shape takes.
         layouts: where the records lie in each operation, as the probe found them; None means
             record axis first everywhere.
 
     Attributes:
+        layouts: as given, or as `expect` was told last.
         paths: the functions that passes call on records, in order, as they were proven; None lets
             any pass.
-        look_again: proves the model as it is now and renews `paths`.
     """
 
     def __init__(
-        self, packing: FlatWeights, kernels: Kernels, layouts: list[ContactLayout] | None = None
+        self, weights: FlatWeights, kernels: Kernels, layouts: list[ContactLayout] | None = None
     ) -> None:
-        self._packing, self._kernels, self._layouts = packing, kernels, layouts
+        self._weights, self._kernels, self.layouts = weights, kernels, layouts
         self._writes_batch: bool | None = None
         self.paths: frozenset[Path] | None = None
-        self.look_again: Callable[[], None] | None = None
+        self._look_again: Callable[[], None] | None = None
 
-    @property
-    def layouts(self) -> list[ContactLayout] | None:
-        """Where the records lie in each operation; new ones come with a new mode of the model."""
-        return self._layouts
+    def expect(
+        self,
+        layouts: list[ContactLayout] | None,
+        paths: frozenset[Path] | None = None,
+        look_again: Callable[[], None] | None = None,
+    ) -> None:
+        """Say what holds for the model as it is now.
 
-    @layouts.setter
-    def layouts(self, layouts: list[ContactLayout] | None) -> None:
-        if layouts is not self._layouts:
-            self._layouts, self._writes_batch = layouts, None
+        Args:
+            layouts: where the records lie in each operation.
+            paths: see `Attributes`.
+            look_again: proves the model once more and calls `expect` with what it finds; asked
+                where a pass takes none of the paths.
+        """
+        if layouts is not self.layouts:
+            self.layouts, self._writes_batch = layouts, None
+        self.paths, self._look_again = paths, look_again
 
     @property
     def convolve(self) -> bool:
         """Whether trained weights meet records in convolutions, as far as the probe has seen."""
-        return any(known.operation.startswith("conv") for known in self._layouts or ())
+        return any(known.operation.startswith("conv") for known in self.layouts or ())
 
     def slots(self, objective: Objective, batch: Any, records: int) -> Found:
         """One slot for each trained weight that a physical batch used."""
@@ -90,14 +98,14 @@ class TracedPasses:
             slot = pairs[0][1] if len(pairs) == 1 else sum_of_uses([s for _, s in pairs])
             (plain if shared.is_leaf else derived).append((shared, slot))
         if derived:
-            trained = (p for p in self._packing.parameters.values() if p.requires_grad)
+            trained = (p for p in self._weights.parameters.values() if p.requires_grad)
             plain = pulled_back(plain, derived, trained)
         self.require_known(plain)
         return plain
 
     def require_known(self, found: Found) -> None:
         """Refuse weights that need a gradient and are not trained."""
-        strangers = [tuple(leaf.shape) for leaf, _ in found if id(leaf) not in self._packing.slices]
+        strangers = [tuple(leaf.shape) for leaf, _ in found if id(leaf) not in self._weights.slices]
         if strangers:
             raise MisuseError(
                 f"weights of shapes={strangers[:3]}: must be among the trained ones, and need a "
@@ -108,7 +116,7 @@ class TracedPasses:
     def tracer(self, records: int) -> Tracer:
         """A tracer for one forward pass of so many records."""
         return Tracer(
-            records, RULES, self.layouts, self._kernels, want_dots=bool(self._packing.pulls)
+            records, RULES, self.layouts, self._kernels, want_dots=bool(self._weights.pulls)
         )
 
     def trace(self, objective: Objective, batch: Any, records: int) -> Tracer:
@@ -136,8 +144,8 @@ class TracedPasses:
         """What runs must be what was proven; code may have changed since, or been told apart."""
         if self.paths is None:
             return
-        if path not in self.paths and self.look_again is not None:
-            self.look_again()
+        if path not in self.paths and self._look_again is not None:
+            self._look_again()
         if path not in self.paths:
             raise _unknown_path(path, self.paths)
 

@@ -148,7 +148,7 @@ class RecordGradients:
         records: how many records they belong to.
         scale: what turns a captured gradient into the record's own: B after a loss that was
             averaged over the B records.
-        packing: where the weights lie in flat vectors.
+        weights: where they lie in flat vectors.
         pulls: the weights that λθ joins; all that have a λ unless given.
         padding: how many of the records, the last ones, are rows that only fill a batch up.
 
@@ -162,12 +162,12 @@ class RecordGradients:
         found: Found,
         records: int,
         scale: float,
-        packing: FlatWeights,
+        weights: FlatWeights,
         pulls: Pulls | None = None,
         padding: int = 0,
     ) -> None:
-        self.found, self.records, self.scale, self.packing = found, records, scale, packing
-        self.pulls = packing.pulls if pulls is None else pulls
+        self.found, self.records, self.scale, self.weights = found, records, scale, weights
+        self.pulls = weights.pulls if pulls is None else pulls
         self.padding = padding
         self._padding_is_finite = False  # until its norms were seen
 
@@ -181,7 +181,7 @@ class RecordGradients:
             layers: how many there are.
         """
         parts = [
-            RecordGradients([], self.records, self.scale, self.packing, [], self.padding)
+            RecordGradients([], self.records, self.scale, self.weights, [], self.padding)
             for _ in range(layers)
         ]
         for leaf, slot in self.found:
@@ -198,7 +198,7 @@ class RecordGradients:
             Not below the true value by more than rounding; not finite where the gradient is not.
         """
         parts = [slot.squared_norms() for _, slot in self.found] or [
-            torch.zeros(self.records, device=self.packing.device)
+            torch.zeros(self.records, device=self.weights.device)
         ]
         # Many small terms: add them in float64. Not in place, since a slot may keep its norms.
         squared = parts[0].double()
@@ -208,7 +208,7 @@ class RecordGradients:
             squared = squared * self.scale**2
         if self.pulls:
             crossed = torch.zeros_like(squared)
-            strength_of = self.packing.strength_of
+            strength_of = self.weights.strength_of
             for leaf, slot in self.found:
                 if strength := strength_of.get(id(leaf)):
                     crossed += (2 * strength * self.scale) * slot.dots(leaf.detach())
@@ -241,7 +241,7 @@ class RecordGradients:
         weights = factors if self.scale == 1.0 else factors * self.scale
         while self.found:
             leaf, slot = self.found.pop()
-            start, end = self.packing.slices[id(leaf)]
+            start, end = self.weights.slices[id(leaf)]
             if out.dtype == wide_dtype(leaf):
                 slot.add_(out[start:end], weights, bad)
             else:  # float64 weights beside float32 ones
@@ -251,7 +251,7 @@ class RecordGradients:
         if self.pulls:
             total = float(factors.sum(dtype=torch.float64))
             for parameter, strength in self.pulls:
-                start, end = self.packing.slices[id(parameter)]
+                start, end = self.weights.slices[id(parameter)]
                 out[start:end].add_(parameter.detach().flatten(), alpha=strength * total)
 
     def _usable_beside_padding(self, factors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -268,15 +268,15 @@ class RecordGradients:
     def written_out(self, dtype: torch.dtype) -> Tensor:
         """All gradients as one `(records, weights)` matrix, for clips that look at directions."""
         matrix = torch.zeros(
-            self.records, self.packing.numel, dtype=dtype, device=self.packing.device
+            self.records, self.weights.numel, dtype=dtype, device=self.weights.device
         )
         for leaf, slot in self.found:
-            start, end = self.packing.slices[id(leaf)]
+            start, end = self.weights.slices[id(leaf)]
             matrix[:, start:end] = matrix_of(wide(slot.written_out()))
         if self.scale != 1.0:
             matrix *= self.scale
         for parameter, strength in self.pulls:
-            start, end = self.packing.slices[id(parameter)]
+            start, end = self.weights.slices[id(parameter)]
             matrix[:, start:end].add_(parameter.detach().flatten(), alpha=strength)
         if self.padding:
             matrix[-self.padding :] = math.inf

@@ -32,7 +32,7 @@ from steppe.records import Records
 from steppe.sampling import Draw
 from steppe.step import PrivateStep
 from steppe.utils import validation
-from steppe.utils.batches import count
+from steppe.utils.batches import count, each
 
 
 class Private:
@@ -43,6 +43,7 @@ class Private:
         plan: the public constants in use.
         engine: the clipped sum.
         groups: the rows of each group of records, where the sampler asks for groups.
+        padding_rows: the row that stands for padding, by the name of its embedding table.
 
     Guarantees:
         Every batch that is drawn must be stepped, empty ones too; a batch can be stepped once; the
@@ -64,15 +65,16 @@ class Private:
         self.groups = groups
         self._not_private_reason = source.not_private_reason
         in_a_step = plan.padded_to or plan.batch_size
-        self._probed = ProbeCache(model, engine, rows.example(), in_a_step, isolation)
+        self._example = example_for(engine, rows)
+        self._probes = ProbeCache(model, engine, in_a_step, isolation)
         self._parts: list[Any] = []
         self._offered = (-1, 0)  # the step of the batch that was handed out last, and its records
-        self._probed.expect(())
+        found = self._probes.expect([self._example])
         refuse_coarse_products(engine)  # of layers that the probe has found
-        found = self._probed.report()
         warn_of_unused(found.unused, found.detached)
         engine.rehearse()
-        self._step = PrivateStep(plan, engine, optimizer, source, self._probed.padding_rows())
+        self.padding_rows = self._probes.padding_rows(found)
+        self._step = PrivateStep(plan, engine, optimizer, source, self.padding_rows)
         self._rows = rows
         self._offers = BatchReader(draw_of(plan, len(rows), groups), rows, source, plan.total_steps)
         self._own_steps = ForeignSteps(engine.parameters)
@@ -154,11 +156,11 @@ class Private:
                 "iterate over the private object and pass on what it yields."
             )
         refuse_modes(self.engine)
-        self._probed.expect(parts)
+        self._probes.expect(parts or [self._example])
         done = self.steps_done
         # Of torch's own code all that could change is compared in every step.
         if done in LOOK_AGAIN and self.engine.runs_users_code:
-            self._probed.look_again()
+            self._probes.look_again()
         before = self._snapshot() if done == 0 else {}
         try:
             self._step.take(parts)
@@ -210,16 +212,21 @@ class Private:
             promised,
             also_read=self._rows.also_read,
             public_records=public,
-            isolation=self._probed.report().isolation,
+            isolation=self.report().isolation,
             collated=self._rows.isolation,
         )
 
     def report(self) -> Report:
         """What the probe found: the layer table, unused weights, memory per record."""
-        return self._probed.report()
+        return self._probes.report(self._example)
 
     def _snapshot(self) -> dict[str, Tensor]:
         return {name: p.detach().clone() for name, p in self.engine.parameters.items()}
+
+
+def example_for(engine: ClippedSum, rows: Records) -> Any:
+    """A batch without records, where the weights are: a loop moves its batches there."""
+    return each(lambda tensor: tensor.to(engine.device), rows.example())
 
 
 def draw_of(plan: Plan, rows: int, groups: Sequence[Any] | None) -> Draw:

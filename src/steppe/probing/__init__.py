@@ -6,9 +6,7 @@ A proof of isolation, a comparison with autograd, and the layer table. Imports `
 
 from steppe.probing.cache import LOOK_AGAIN as LOOK_AGAIN
 from steppe.probing.cache import ProbeCache as ProbeCache
-from steppe.probing.cache import crowd as crowd
 from steppe.probing.cache import form_of as form_of
-from steppe.probing.cache import proven_again as proven_again
 from steppe.probing.cache import state_of as state_of
 from steppe.probing.fixer import fix as fix
 from steppe.probing.observed_pass import ProbedModel as ProbedModel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from types import BuiltinFunctionType, FunctionType, MethodType
@@ -11,17 +11,19 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from steppe.clipping import CEILING, ClippedSum, fitting_physical_batch, require_zeros_taken
+from steppe.clipping import CEILING, ClippedSum
 from steppe.errors import IsolationError, MisuseError
 from steppe.gradients import HOOKS_EVERYWHERE, hooks_of
 from steppe.probing.alternatives import ways_on
 from steppe.probing.observed_pass import ProbedModel
-from steppe.probing.probe import Report, probe
+from steppe.probing.probe import probe
+from steppe.probing.report import Report
+from steppe.probing.zero_records import require_zeros_taken
 from steppe.utils.batches import each, require_tensors
 
 # Forms of a batch that are probed in a run. A probe takes up to seconds; and shapes without end are
 # mostly those of the longest record in the batch, which is private.
-_MOST_FORMS = 16
+MOST_FORMS = 16
 # Among so many records at least one is tried without the others.
 _CROWD = 64
 # Steps before which a model is probed again: ever rarer, since a probe may take seconds.
@@ -34,9 +36,11 @@ class ProbeCache:
     Args:
         model: what is trained.
         engine: told where the records lie, and how many to take at once if nobody said.
-        example: a batch of the data without records.
         batch_size: how many records a step takes on average, those that fill it up included.
         isolation: how it is to be known that records stand alone, see `ISOLATION`.
+        most_forms: of batches that are probed in a run; None for any number.
+        alternatives: whether to try the other kinds of isolation on a model that is refused, and
+            say what they cost.
 
     Guarantees:
         No value of a batch is read: its structure, types and shapes are all that a probe sees.
@@ -46,65 +50,83 @@ class ProbeCache:
         self,
         model: nn.Module,
         engine: ClippedSum,
-        example: Any,
         batch_size: float,
         isolation: str = "proven",
+        *,
+        most_forms: int | None = MOST_FORMS,
+        alternatives: bool = True,
     ) -> None:
         self._model, self._engine, self._isolation = model, engine, isolation
-        many = crowd(batch_size)
+        self._most_forms, self._alternatives = most_forms, alternatives
+        many = max(_CROWD, 2 * math.ceil(batch_size))  # batches are drawn at random
         self._crowd = min(many, engine.physical_batch or many)
-        # Data lie on the host, and a loop moves its batches to where the weights are.
-        self._example = each(lambda tensor: tensor.to(engine.device), example)
-        self._chooses = engine.physical_batch is None
+        self._chooses = alternatives and engine.physical_batch is None
         self._room = CEILING if self._chooses else None
         self._reports: dict[tuple[object, object], Report] = {}
         self._batches: dict[object, Any] = {}  # without records, by form
+        self._expected: list[Report] = []
 
-    def report(self, batch: Any = None) -> Report:
+    def knows(self, batch: Any) -> bool:
+        """Whether batches of this form were probed on the model as it is now."""
+        return (state_of(self._model), form_of(batch)) in self._reports
+
+    def report(self, batch: Any) -> Report:
         """What holds for the model as it is now: modules, modes, hooks, weights.
 
         Args:
-            batch: how it comes to the model, possibly transformed; as the data has it unless given.
+            batch: how it comes to the model; its values are not read.
         """
-        batch = self._example if batch is None else batch
         state, form = state_of(self._model), form_of(batch)
         known = self._reports.get((state, form))
         return self._first_report(state, form, batch) if known is None else known
 
     def _first_report(self, state: object, form: object, batch: Any) -> Report:
-        if len({known for _, known in self._reports} | {form}) > _MOST_FORMS:
+        forms = {known for _, known in self._reports} | {form}
+        if self._most_forms is not None and len(forms) > self._most_forms:
             raise MisuseError(
-                f"batch=another shape: must come in at most {_MOST_FORMS} shapes and types in "
+                f"batch=another shape: must come in at most {self._most_forms} shapes and types in "
                 "a run, each of which is checked once; crop or pad to a few fixed sizes."
             )
         require_tensors(batch)
-        self._engine.packing.require_sizes()
+        self._engine.weights.require_sizes()
         # Without its rows: the probe looks at shapes and types alone.
         self._batches[form] = each(lambda tensor: tensor[:0], batch)
-        self._reports[state, form] = self._probe(self._batches[form], self._crowd)
+        self._reports[state, form] = self._probe(self._batches[form])
         if self._engine.padded_to is not None:
             require_zeros_taken(self._engine.objective, self._batches[form])
         return self._reports[state, form]
 
     def look_again(self) -> None:
-        """Prove again where the model is now, see `proven_again`."""
+        """Prove once more what the model is now: its code may do something else than before.
+
+        Guarantees:
+            Refuses a model in which records meet. Paths that were proven stay known.
+        """
         now = state_of(self._model)
         for form, batch in self._batches.items():
             # Looked up and not compared: weights in other states have other shapes.
             known = self._reports.get((now, form))
             if known is not None and known.isolation == "proven":
-                proof = proven_again(
-                    known,
-                    self._model,
-                    self._engine.objective,
-                    batch,
-                    self._crowd,
-                    self._room,
-                )
-                self._reports[now, form] = proof
-                self._engine.passes.paths = proof.paths
+                proven = self._proven_again(known, batch)
+                self._reports[now, form] = proven
+                self._engine.passes.expect(proven.layouts, proven.paths, self.look_again)
 
-    def _probe(self, batch: Any, crowd: int) -> Report:
+    def _proven_again(self, known: Report, batch: Any) -> Report:
+        from steppe.isolation import prove
+
+        objective = self._engine.objective
+        try:
+            proof = prove(self._model, objective, batch, self._crowd, room=self._room)
+        except IsolationError as error:
+            error.add_note(
+                "Before the first step nothing of this was to be seen; it came during the run, so "
+                "that earlier steps may have said more than they should. Do not publish this model."
+            )
+            raise
+        paths = (known.paths or frozenset()) | proof.paths
+        return replace(known, layouts=proof.layouts, paths=paths)
+
+    def _probe(self, batch: Any) -> Report:
         trained = {n: p for n, p in self._engine.parameters.items() if p.requires_grad}
         if not trained:
             raise MisuseError(
@@ -117,41 +139,46 @@ class ProbeCache:
                 trained,
                 self._engine.objective,
                 batch,
-                company=crowd,
+                company=self._crowd,
                 room=self._room,
                 isolation=self._isolation,
                 each=self._engine.each,
             )
         except IsolationError as error:
-            if self._isolation != "proven":
+            if self._isolation != "proven" or not self._alternatives:
                 raise
             subject = ProbedModel(self._model, trained, self._engine.objective)
             raise IsolationError(f"{error} {ways_on(subject, batch)}") from error
 
-    def expect(self, parts: Sequence[Any]) -> None:
-        """Make the engine ready for parts of a batch, or for the data's own form without any."""
-        engine = self._engine
-        reports = [self.report(part) for part in parts] or [self.report()]
-        engine.passes.layouts = reports[0].layouts
-        engine.passes.paths, engine.passes.look_again = reports[0].paths, self.look_again
-        if any(report.layouts != engine.passes.layouts for report in reports):
+    def expect(self, parts: Sequence[Any]) -> Report:
+        """Make the engine ready for a batch in parts; the report on the first."""
+        reports = [self.report(part) for part in parts]
+        if reports == self._expected:  # the same objects, so nothing in them is compared
+            return reports[0]
+        first = reports[0]
+        if any(report.layouts != first.layouts for report in reports):
             raise MisuseError(
                 "parts=of several forms: must go through the model in the same way, and these "
                 "have different sizes a record in it; give all parts one form."
             )
+        self._engine.passes.expect(first.layouts, first.paths, self.look_again)
         if self._chooses:
             largest = max(report.bytes_per_record for report in reports)
-            bytes_per_record = largest + engine.bytes_written_out
-            weights = sum(p.numel() * p.element_size() for p in engine.parameters.values())
-            engine.physical_batch = fitting_physical_batch(bytes_per_record, weights)
+            self._engine.choose_physical_batch(largest)
+        self._expected = reports
+        return first
 
-    def padding_rows(self) -> dict[str, int]:
-        """Rows of embedding tables that only ever stand for padding, by the table's name."""
+    def padding_rows(self, report: Report) -> dict[str, int]:
+        """Rows of embedding tables that only ever stand for padding, by the table's name.
+
+        Args:
+            report: on batches as the data have them.
+        """
         padded = padding_by_table(self._model)
         # A table that is also used as an output layer learns its padding row there.
         elsewhere = {
             name
-            for row in self.report().rows
+            for row in report.rows
             if row.path not in ("embedding", "embedding bag")
             for name in row.weights
         }
@@ -160,45 +187,6 @@ class ProbeCache:
             for name, weight in self._engine.parameters.items()
             if id(weight) in padded and name not in elsewhere
         }
-
-
-def crowd(batch_size: float) -> int:
-    """Among how many records one is tried: more than the mean, since batches are drawn at random.
-
-    Args:
-        batch_size: how many records a step takes on average.
-    """
-    return max(_CROWD, 2 * math.ceil(batch_size))
-
-
-def proven_again(
-    known: Report,
-    model: nn.Module,
-    objective: Callable[[Any], Tensor],
-    batch: Any,
-    most: int,
-    room: int | None = None,
-) -> Report:
-    """What is proven of a model during a run: its code may do something else than before.
-
-    Args:
-        known: what was found before.
-        model, objective, batch, most, room: as for `prove`.
-
-    Guarantees:
-        Refuses a model in which records meet. Paths that were proven stay known.
-    """
-    from steppe.isolation import prove
-
-    try:
-        proof = prove(model, objective, batch, most, room=room)
-    except IsolationError as error:
-        error.add_note(
-            "Before the first step nothing of this was to be seen; it came during the run, so that "
-            "earlier steps may have said more than they should. Do not publish this model."
-        )
-        raise
-    return replace(known, layouts=proof.layouts, paths=(known.paths or frozenset()) | proof.paths)
 
 
 def padding_by_table(model: nn.Module) -> dict[int, int]:

@@ -169,8 +169,8 @@ def _slots(subject: ProbedModel, batch: Any, layouts: list[ContactLayout], paths
         layouts=layouts,
         kernels=Kernels(measure=False),
     )
-    engine.passes.paths = paths
-    return engine.slots(batch, row=engine.row())
+    engine.passes.expect(layouts, paths)
+    return engine.slots(batch, sequential=engine.sequential())
 
 
 def norms_of(
