@@ -29,7 +29,7 @@ from steppe.isolation.chance import Chance, compared
 from steppe.isolation.numbers import Told, difference
 from steppe.isolation.operators import COPYING
 from steppe.isolation.owners import FREE, TYPE
-from steppe.isolation.sizes import code_seen, named_sizes
+from steppe.isolation.sizes import code_seen, likely_sizes
 from steppe.isolation.trace import Meeting, Signal, Trace, trace
 from steppe.isolation.watch import Asked, NotIsolated
 from steppe.randomness import global_generators_kept, seed_global_generators
@@ -118,7 +118,7 @@ def prove(
         more = max(_MORE, most if room is None else min(most, room // max(1, held)))
         if getattr(objective, "runs_users_code", True):
             # Once more in the same form: what the first pass has kept may be used now.
-            usual, sizes = follow(_RECORDS), named_sizes(codes, model, more)
+            usual, sizes = follow(_RECORDS), likely_sizes(codes, model, _lengths(first), more)
         else:  # torch's own layers keep nothing, and ask for no number of records but one
             usual, sizes = first, [1]
         second = follow(more)
@@ -362,6 +362,11 @@ def _require_gradients_alike(meeting: Meeting, layouts: ContactLayout) -> None:
     for gradient, layout in zip(meeting.gradients, layouts.outputs, strict=False):
         if gradient is not None and not _agrees(gradient, layout, _RECORDS):
             raise refusals.gradients_of_others(meeting.operation, meeting.layer)
+
+
+def _lengths(found: Trace) -> set[int]:
+    """Of the axes of what meets weights: a batch of so many records may be taken for a square."""
+    return {size for meeting in found.meetings for s in meeting.inputs for size in s.shape}
 
 
 def _python_generators() -> bytes:
