@@ -18,6 +18,7 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m benchmarks.clipping; clipping=$$?; \

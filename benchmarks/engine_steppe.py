@@ -12,8 +12,7 @@ from torch import Tensor
 from benchmarks import settings
 from benchmarks.cases import Case
 from steppe import Flat, Gaussian, Plan, SecureSource
-from steppe.clipping import ClippedSum
-from steppe.clipping.physical_batch import fitting_physical_batch
+from steppe.clipping import ClippedSum, fitting_physical_batch
 from steppe.gradients import Kernels, objective_of
 from steppe.gradients.contact import ContactLayout
 from steppe.probing import probe

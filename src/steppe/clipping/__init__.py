@@ -12,8 +12,6 @@ from steppe.clipping.flat import Flat as Flat
 from steppe.clipping.gep import GEP as GEP
 from steppe.clipping.per_layer import PerLayer as PerLayer
 from steppe.clipping.physical_batches import CEILING as CEILING
+from steppe.clipping.physical_batches import fitting_physical_batch as fitting_physical_batch
 from steppe.clipping.physical_batches import with_zeros as with_zeros
 from steppe.clipping.quantile import Quantile as Quantile
-from steppe.gradients.kernel_choice import Kernels as Kernels
-from steppe.gradients.objective import objective_of as objective_of
-from steppe.gradients.objective import per_record as per_record
