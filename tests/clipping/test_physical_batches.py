@@ -15,8 +15,10 @@ from steppe.clipping import GEP, Clip, ClippedSum, Flat, Quantile
 from steppe.clipping.physical_batches import physical_batches, with_zeros
 from steppe.errors import UnsupportedModelError
 from steppe.gradients import Kernels, objective_of
-from steppe.gradients.record_gradients import FlatWeights, RecordGradients
-from steppe.gradients.slots.slot import Materialised, Single
+from steppe.gradients.flat_weights import FlatWeights
+from steppe.gradients.record_gradients import RecordGradients
+from steppe.gradients.slots.outer import Single
+from steppe.gradients.slots.slot import Materialised
 from steppe.probing.probe import probe
 from steppe.probing.zero_records import require_zeros_taken
 

@@ -14,7 +14,11 @@ from steppe.gradients.contact import backward_to as backward_to
 from steppe.gradients.contact import checkpointed as checkpointed
 from steppe.gradients.contact import leaf_ids as leaf_ids
 from steppe.gradients.contact import saved_as_they_are as saved_as_they_are
+from steppe.gradients.flat_weights import FlatWeights as FlatWeights
 from steppe.gradients.kernel_choice import Kernels as Kernels
+from steppe.gradients.l2 import Strengths as Strengths
+from steppe.gradients.l2 import strength as strength
+from steppe.gradients.l2 import strengths as strengths
 from steppe.gradients.layout import RecordLayout as RecordLayout
 from steppe.gradients.objective import RecordLosses as RecordLosses
 from steppe.gradients.objective import objective_of as objective_of
@@ -24,13 +28,9 @@ from steppe.gradients.one_at_a_time.each_record import EachRecord as EachRecord
 from steppe.gradients.passes import Objective as Objective
 from steppe.gradients.passes import TracedPasses as TracedPasses
 from steppe.gradients.passes import check_losses as check_losses
-from steppe.gradients.record_gradients import FlatWeights as FlatWeights
 from steppe.gradients.record_gradients import Found as Found
 from steppe.gradients.record_gradients import RecordGradients as RecordGradients
-from steppe.gradients.record_gradients import Strengths as Strengths
 from steppe.gradients.record_gradients import representable as representable
-from steppe.gradients.record_gradients import strength as strength
-from steppe.gradients.record_gradients import strengths as strengths
 from steppe.gradients.rules import RULES as RULES
 from steppe.gradients.rules.fallback import out_of_place as out_of_place
 from steppe.gradients.sequential import PlainSequential as PlainSequential

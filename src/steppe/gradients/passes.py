@@ -12,9 +12,10 @@ from torch import Tensor
 
 from steppe.errors import IsolationError, MisuseError, UnsupportedModelError
 from steppe.gradients.contact import BACKWARD_LEAF, ContactLayout, ContactOp, backward_to
+from steppe.gradients.flat_weights import FlatWeights
 from steppe.gradients.kernel_choice import Kernels
 from steppe.gradients.pullback import pulled_back, shortened
-from steppe.gradients.record_gradients import FlatWeights, Found
+from steppe.gradients.record_gradients import Found
 from steppe.gradients.rules import RULES
 from steppe.gradients.slots.tied import sum_of_uses
 from steppe.gradients.tracing import (

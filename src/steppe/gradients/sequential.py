@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from steppe.gradients.objective import RecordLosses
 from steppe.gradients.record_gradients import Found
 from steppe.gradients.rules.linear import dots_by_input, product
-from steppe.gradients.slots.slot import Single, Summed
+from steppe.gradients.slots.outer import Single, Summed
 from steppe.gradients.torch_only import hooked, hooked_everywhere
 
 _aten = torch.ops.aten

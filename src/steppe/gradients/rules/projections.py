@@ -9,7 +9,8 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from steppe.gradients.contact import Contact, ContactOp, Gradients, Output
 from steppe.gradients.rules.linear import outer
-from steppe.gradients.slots.slot import Materialised, Slot, Summed
+from steppe.gradients.slots.outer import Summed
+from steppe.gradients.slots.slot import Materialised, Slot
 
 
 def projections(
