@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from steppe.gradients.objective import RecordLosses
 from steppe.gradients.one_at_a_time.each_record import EachRecord
-from steppe.probing.cache import form_of
-from steppe.probing.probe import Report, probe
+from steppe.probing.model_state import form_of
+from steppe.probing.probe import probe
+from steppe.probing.report import Report
 
 
 class ProbedOnce:

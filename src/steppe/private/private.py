@@ -17,9 +17,9 @@ from steppe.clipping import ClippedSum
 from steppe.errors import MisuseError
 from steppe.plan import Plan
 from steppe.private.batch_reader import BatchReader
+from steppe.private.foreign_steps import ForeignSteps
 from steppe.private.setup_checks import warn_of_unused
 from steppe.private.step_checks import (
-    ForeignSteps,
     refuse_coarse_products,
     refuse_modes,
     require_movement,

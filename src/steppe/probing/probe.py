@@ -29,12 +29,8 @@ from steppe.probing.observed_pass import (
     kept_attributes,
     observe,
 )
-from steppe.probing.placeholder_loss import require_inputs, squared_outputs
 from steppe.probing.replacement import located
-from steppe.probing.report import ISOLATION as ISOLATION
-from steppe.probing.report import LayerRow as LayerRow
-from steppe.probing.report import Report as Report
-from steppe.probing.report import row
+from steppe.probing.report import LayerRow, Report, row
 from steppe.probing.synthetic import (
     STYLES,
     Style,
@@ -42,7 +38,6 @@ from steppe.probing.synthetic import (
     with_any_integers,
     with_both_integers,
 )
-from steppe.probing.unsupported_modules import require_uncompiled as require_uncompiled
 from steppe.randomness import global_generators_kept
 from steppe.utils.batches import tensors_in
 from steppe.utils.formatting import first_line
@@ -160,32 +155,6 @@ def _attributes_note(model: nn.Module) -> str | None:
         f"attributes {', '.join(kept[:3])} hold tensors made from records: they are not in "
         "state_dict(), so publish that and not the module object"
     )
-
-
-def inspect(model: nn.Module, *inputs: Tensor) -> Report:
-    """Which path every layer takes, and why; print the result to read it as a table.
-
-    Args:
-        model: any module.
-        inputs: a batch of any number of records as the model takes it; only shapes and types are
-            used.
-
-    Returns:
-        The layer table; an empty one where no weight is trained.
-
-    Examples:
-        >>> print(inspect(nn.Linear(3, 2), torch.zeros(1, 3)))  # doctest: +ELLIPSIS
-        weights       operation  path    size  why
-        weight, bias  linear     linear  8     ...
-        memory: 0.00 MB a record
-        isolation: proven from the operations
-    """
-    require_inputs(inputs)
-    require_uncompiled(model)
-    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    if not parameters:
-        return Report([], [], (), 1)
-    return probe(model, parameters, squared_outputs(lambda batch: model(*batch)), inputs)
 
 
 def _first_finite(

@@ -8,13 +8,9 @@ from typing import Any
 import torch
 
 from steppe.gradients import ContactLayout
+from steppe.probing.mixing import first_mixing, require_isolation, require_repeatable
 from steppe.probing.observed_pass import ProbedModel, observe
-from steppe.probing.record_axis import (
-    Locator,
-    first_mixing,
-    require_isolation,
-    require_repeatable,
-)
+from steppe.probing.record_axis import Locator
 from steppe.probing.synthetic import Style, synthetic, with_other_record
 
 _RECORDS = 3

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from steppe.errors import DataError
-from steppe.records.batch_form import difference, different_alone, each, varies
+from steppe.records.batch_form import difference, different_alone, varies
+from steppe.utils.batches import each
 from steppe.utils.record_form import all_of_form
 
 Collate = Callable[[Any], Any]

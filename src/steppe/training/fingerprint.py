@@ -14,6 +14,7 @@ from steppe.errors import ConfigurationError
 from steppe.records import Records
 from steppe.training.parts import LEVELS
 from steppe.training.publishing import LAST
+from steppe.utils.batches import tensors_in
 from steppe.utils.formatting import finite
 from steppe.utils.validation import fail
 
@@ -55,7 +56,7 @@ def of_function(function: Any) -> str | None:
 def of_data(name: str, population: int | None, rows: Records) -> dict[str, Any]:
     """What may be known about private data: a name, the declared size, the shape of a record."""
     example = rows.example()
-    record = [[_dtype(tensor), list(tensor.shape[1:])] for tensor in _leaves(example)]
+    record = [[_dtype(tensor), list(tensor.shape[1:])] for tensor in tensors_in(example)]
     return {"name": name, "population": population, "record": record}
 
 
@@ -108,17 +109,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Tensor) and value.numel() == 1:
         return float(value)
     return _name(type(value) if not callable(value) else value)
-
-
-def _leaves(batch: Any) -> Iterator[Tensor]:
-    if isinstance(batch, Tensor):
-        yield batch
-    elif isinstance(batch, Mapping):
-        for key in batch:
-            yield from _leaves(batch[key])
-    elif isinstance(batch, list | tuple):
-        for item in batch:
-            yield from _leaves(item)
 
 
 def _dtype(tensor: Tensor) -> str:
