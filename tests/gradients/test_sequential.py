@@ -234,7 +234,7 @@ def weights_after_steps() -> Tensor:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     source = steppe.SeededSource(1)
     private = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy, source=source)
-    for drawn in private.take(3):
+    for drawn in private.batches(3):
         private.step(drawn)
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 

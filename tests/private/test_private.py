@@ -31,7 +31,7 @@ from steppe.errors import (
 )
 from steppe.points.here import HereRun
 from steppe.private.private import example_for
-from steppe.probing.cache import form_of
+from steppe.probing.model_state import form_of
 from steppe.records import as_records
 from steppe.step import PrivateStep
 
@@ -178,7 +178,7 @@ def test_accumulated_parts_are_one_step() -> None:
 def test_take_gives_an_epoch_at_a_time() -> None:
     loop = private()
     for _ in range(3):
-        for batch in loop.take(2):
+        for batch in loop.batches(2):
             loop.step(batch)
         with torch.no_grad():
             loop.model.eval()
@@ -807,7 +807,7 @@ def test_a_loop_that_was_left_is_offered_the_same_draw() -> None:
     left, _ = next(iter(run))
     before = left.clone()
     left.mul_(0.0)
-    ((again, labels),) = run.take(1)
+    ((again, labels),) = run.batches(1)
     assert torch.equal(again, before), "read anew, not as the loop left it"
     run.step((again, labels))
     assert run.steps_done == 2
@@ -815,7 +815,7 @@ def test_a_loop_that_was_left_is_offered_the_same_draw() -> None:
 
 def test_the_state_of_another_plan_is_refused() -> None:
     run = private()
-    for batch in run.take(2):
+    for batch in run.batches(2):
         run.step(batch)
     state = run.state_dict()
     other = private(noise_multiplier=100.0)
@@ -930,7 +930,7 @@ def test_records_that_meet_later_in_a_run_are_noticed() -> None:
         return F.cross_entropy(z, y, reduction="none") + apart
 
     run = steppe.make_private(model, optimizer, data, plan, objective=losses)
-    for batch in run.take(4):
+    for batch in run.batches(4):
         run.step(batch)
     late = True
     batch = next(iter(run))
@@ -1232,9 +1232,9 @@ def sequences() -> steppe.Private:
 
 def test_a_cropped_batch_is_probed_in_its_own_shape() -> None:
     loop = sequences()
-    for x, y in loop.take(3):
+    for x, y in loop.batches(3):
         loop.step((x[:, :5], y))
-    for x, y in loop.take(1):
+    for x, y in loop.batches(1):
         loop.step((x, y))
     assert loop.steps_done == 4
     assert len(loop._probes._reports) == 2, "once for each shape"
@@ -1253,7 +1253,7 @@ def test_a_batch_that_does_not_fit_is_refused_before_the_charge() -> None:
 
 def test_shapes_without_end_are_refused_before_the_charge() -> None:
     loop = sequences()
-    for length, (x, y) in zip(range(25, 40), loop.take(15), strict=True):
+    for length, (x, y) in zip(range(25, 40), loop.batches(15), strict=True):
         loop.step((x[:, :length], y))
     x, y = next(iter(loop))
     with pytest.raises(MisuseError, match="at most 16 shapes and types in a run"):

@@ -115,7 +115,7 @@ class Private:
         """How many batches are left."""
         return self.plan.total_steps - self.steps_done
 
-    def take(self, steps: int) -> Iterator[Any]:
+    def batches(self, steps: int) -> Iterator[Any]:
         """The next `steps` batches: an epoch, say, with an evaluation after it."""
         return itertools.islice(iter(self), validation.positive_integer("steps", steps))
 

@@ -34,7 +34,7 @@ class Records(ABC):
         """Number of records."""
 
     @abstractmethod
-    def take(self, rows: torch.Tensor) -> Any:
+    def batch(self, rows: torch.Tensor) -> Any:
         """The batch of these rows, in this order.
 
         Args:
@@ -47,13 +47,13 @@ class Records(ABC):
 
     def example(self) -> Any:
         """A batch without records: the structure, types and shapes of all others."""
-        return self.take(torch.zeros(0, dtype=torch.long, device="cpu"))
+        return self.batch(torch.zeros(0, dtype=torch.long, device="cpu"))
 
     def stream(self, batches: Iterable[torch.Tensor]) -> Iterator[Any]:
         """The batch of each index tensor, in the order given.
 
         Args:
-            batches: Index tensors as for `take`; may be endless.
+            batches: Index tensors as for `batch`; may be endless.
 
         Returns:
             One batch for each index tensor. After an error this iterator is at its end; call
@@ -65,7 +65,7 @@ class Records(ABC):
         """
         # A generator, in which a stray StopIteration becomes an error; `map` would end.
         for rows in batches:
-            yield self.take(rows)
+            yield self.batch(rows)
 
 
 def bad_data(name: str, value: str, rule: str, remedy: str) -> DataError:

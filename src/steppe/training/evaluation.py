@@ -110,7 +110,7 @@ class Evaluation:
         if self._rows is None:
             return
         for rows in torch.arange(len(self._rows)).split(_AT_ONCE):
-            yield self._rows.take(rows)
+            yield self._rows.batch(rows)
 
     def _require_targets(self, rows: Records) -> None:
         example = rows.example()

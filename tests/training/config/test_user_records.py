@@ -115,7 +115,7 @@ def test_a_record_that_fails_later_is_said_in_words_too(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         list(rows.stream([torch.tensor([4]), torch.tensor([17])]))
     with pytest.raises(DataError, match="rows_of_my_own:test_broken"):
-        config("test_broken").assemble().options["evaluate"].take(torch.arange(10))
+        config("test_broken").assemble().options["evaluate"].batch(torch.arange(10))
     with pytest.raises(DataError, match="rows_of_my_own:test_broken"):
         config("test_broken", public=10).assemble()
 
@@ -134,7 +134,7 @@ def test_public_records_come_from_the_front_of_the_test_part(tmp_path: Path) -> 
     test = loaded.evaluate.given.dataset
     assert torch.equal(inputs, test.x[:10])
     assert len(labels) == 10
-    assert torch.equal(loaded.evaluate.take(torch.arange(50))[0], test.x[10:])
+    assert torch.equal(loaded.evaluate.batch(torch.arange(50))[0], test.x[10:])
     trainer = made.trainer(tmp_path / "run")
     assert trainer.statement.public_records == trainer.settings["public_records"] == 10
     assert trainer.fit().steps == 5

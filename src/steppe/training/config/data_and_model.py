@@ -135,7 +135,7 @@ def _split_off(given: Any, place: str, test: Any) -> tuple[Any, Any]:
     if test is None or count >= len(test):
         rule = "must leave records of the test part for evaluation"
         raise validation.fail("data.public", count, rule, "give fewer, or more test records")
-    public = as_records(own_records(place, test)).take(torch.arange(count, device="cpu"))
+    public = as_records(own_records(place, test)).batch(torch.arange(count, device="cpu"))
     return as_columns(public), Subset(test, range(count, len(test)))
 
 
@@ -260,7 +260,7 @@ def features(model: nn.Module, pairs: Any, progress: bool) -> Any:
     if pairs is None or not isinstance(model, ScatteringLinear):
         return pairs
     rows = as_records(pairs)
-    inputs, targets = getattr(pairs, "tensors", None) or rows.take(torch.arange(len(rows)))
+    inputs, targets = getattr(pairs, "tensors", None) or rows.batch(torch.arange(len(rows)))
     return model.features(inputs, progress=progress), targets
 
 
