@@ -38,8 +38,8 @@ class ProbedOnce:
         objective: Any,
         example: Any,
         *,
-        company: int = 0,
-        room: int | None = None,
+        at_once: int = 0,
+        activation_bytes: int | None = None,
         isolation: str = "proven",
         each: EachRecord | None = None,
     ) -> Report:
@@ -49,8 +49,8 @@ class ProbedOnce:
                 parameters,
                 objective,
                 example,
-                company=company,
-                room=room,
+                at_once=at_once,
+                activation_bytes=activation_bytes,
                 isolation=isolation,
                 each=each,
             )
@@ -62,7 +62,7 @@ class ProbedOnce:
         make: tuple[object, ...] = repr(model), *parameters, losses, isolation, form_of(example)
         if self._same_weights:
             values = (str(value.tolist()) for value in model.state_dict().values())
-            make += (company, *values)
+            make += (at_once, *values)
         if make not in self._found:
             self._found[make] = own, found()
         first, report = self._found[make]

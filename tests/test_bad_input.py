@@ -519,8 +519,11 @@ def test_rows_25_and_26_values_whose_squares_overflow(value: float) -> None:
 @pytest.mark.parametrize(
     ("loss", "words"),
     [
-        (lambda o, t: F.cross_entropy(o, t), ("loss=0 axes", "one number for each", "'none'")),
-        (lambda o, t: o.square(), ("loss=2 axes", "one number for each", "'none'")),
+        (
+            lambda o, t: F.cross_entropy(o, t),
+            ("loss=one number for the whole batch", "one loss for each", "'none'"),
+        ),
+        (lambda o, t: o.square(), ("loss=a tensor of 2 axes", "one loss for each", "'none'")),
         (lambda o, t: torch.zeros(len(t)), ("loss=constant", "computed from the records", "batch")),
     ],
     ids=["mean over the batch", "no mean over outputs", "constant"],

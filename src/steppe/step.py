@@ -135,7 +135,7 @@ class PrivateStep:
             "plan": self._digest,
             "steps_done": self.steps_done,
             "clip": self.engine.clipper.state(),
-            "walk": self._point.state(),
+            "point": self._point.state(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -147,7 +147,7 @@ class PrivateStep:
         """
         require_state(state, self._plan, self.steps_done, self.engine.numel)
         self.engine.clipper.load(dict(state["clip"]))
-        self._point.load(dict(state["walk"]))
+        self._point.load(dict(state["point"]))
         self.steps_done = state["steps_done"]
 
     def _charge(self) -> float:

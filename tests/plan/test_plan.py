@@ -80,7 +80,7 @@ class Loose:
     def sensitivity(self) -> float:
         return self.bound
 
-    def begin(self, parameters: Any, anchors: Any = None) -> Any:
+    def begin(self, parameters: Any, public: Any = None) -> Any:
         return Flat(self.bound).begin(parameters)
 
 
@@ -96,7 +96,7 @@ class Tight:
     def sensitivity(self) -> float:
         return self.bound
 
-    def begin(self, parameters: Any, anchors: Any = None) -> Any:
+    def begin(self, parameters: Any, public: Any = None) -> Any:
         return Flat(self.bound).begin(parameters)
 
 

@@ -496,7 +496,7 @@ def test_loss_or_objective_but_not_both() -> None:
     model, optimizer, data, plan = parts()
     with pytest.raises(ConfigurationError, match="give either loss or objective"):
         steppe.make_private(model, optimizer, data, plan)
-    with pytest.raises(UnsupportedModelError, match="loss=0 axes"):
+    with pytest.raises(UnsupportedModelError, match="loss=one number for the whole batch"):
         steppe.make_private(model, optimizer, data, plan, loss=lambda o, t: o.mean())
 
 
@@ -832,9 +832,9 @@ def test_the_state_of_another_plan_is_refused() -> None:
     [
         (lambda state: None, "state='NoneType': must hold plan, steps_done, clip, walk; load what"),
         (lambda state: {}, "state='without plan, steps_done, clip, walk'"),
-        (lambda state: {**state, "walk": None}, "state='without walk'"),
-        (lambda state: {"plan": state["plan"], "clip": {}, "walk": {}}, "'without steps_done'"),
-        (lambda state: {**state, "walk": {"climb": 5}}, r"\['climb'\]=5: must be a vector"),
+        (lambda state: {**state, "point": None}, "state='without point'"),
+        (lambda state: {"plan": state["plan"], "clip": {}, "point": {}}, "'without steps_done'"),
+        (lambda state: {**state, "point": {"climb": 5}}, r"\['climb'\]=5: must be a vector"),
         (lambda state: {**state, "clip": {}}, "clip state's bound=None: must be a real number"),
     ],
 )
@@ -1016,7 +1016,7 @@ def test_the_memory_of_another_model_is_refused() -> None:
     run = private(point=steppe.SAT(0.1))
     run.step(next(iter(run)))
     state = run.state_dict()
-    state["walk"]["climb"] = state["walk"]["climb"][:-1]
+    state["point"]["climb"] = state["point"]["climb"][:-1]
     other = private(point=steppe.SAT(0.1))
     with pytest.raises(ConfigurationError, match=r"'climb'.*must be a vector of the model's"):
         other.load_state_dict(state)

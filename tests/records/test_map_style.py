@@ -152,8 +152,8 @@ def test_records_that_touch_are_refused_at_once(
 @pytest.mark.parametrize(
     ("collate", "says"),
     [
-        (centred, r"mixes records in aten\.mean\.dim \(test_mapped_records\.py:\d+\): "),
-        (mixed, r"mixes records in aten\.add\.Tensor \(test_mapped_records\.py:\d+\): "),
+        (centred, r"mixes records in aten\.mean\.dim \(test_map_style\.py:\d+\): "),
+        (mixed, r"mixes records in aten\.add\.Tensor \(test_map_style\.py:\d+\): "),
         (shuffled, "gives rows of other records: "),
     ],
 )

@@ -92,9 +92,14 @@ class Clip(Protocol):
         """Whether a gradient has the noise that the plan says, whatever happened in the run."""
 
     def begin(
-        self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
+        self, parameters: Mapping[str, Tensor], public: PublicGradients | None = None
     ) -> Clipper:
-        """Start a run over these weights; `anchors` where public records were given."""
+        """Start a run.
+
+        Args:
+            parameters: the trained weights by name.
+            public: gradients of public records, where some were given.
+        """
 
 
 class NormClipper:
@@ -163,12 +168,12 @@ def count_weights(parameters: Mapping[str, Tensor]) -> int:
     return sum(parameter.numel() for parameter in parameters.values())
 
 
-def refuse_public(anchors: PublicGradients | None) -> None:
+def refuse_public(public: PublicGradients | None) -> None:
     """Public records that a clip does not look at were meant for another one."""
-    if anchors is not None:
+    if public is not None:
         raise validation.fail(
             "public",
-            f"{anchors.records} records",
+            f"{public.records} records",
             "this clip learns nothing from public records",
             "use GEP, or leave `public` out",
         )

@@ -7,7 +7,7 @@ Per-record gradients are written out only where that is the cheapest way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from steppe.clipping.clip import Clip, PublicGradients
 from steppe.clipping.physical_batches import fitting_physical_batch, physical_batches
-from steppe.errors import MisuseError, SteppeError, UnsupportedModelError
+from steppe.errors import ConfigurationError, MisuseError, SteppeError, UnsupportedModelError
 from steppe.gradients import (
     ContactLayout,
     EachRecord,
@@ -31,9 +31,8 @@ from steppe.gradients import (
     TracedPasses,
     plain_sequential,
 )
-from steppe.utils import validation
 from steppe.utils.batches import count
-from steppe.utils.formatting import first_line
+from steppe.utils.formatting import as_said
 
 _AS_IT_IS = nullcontext()
 
@@ -88,10 +87,8 @@ class ClippedSum:
         self.kernels = kernels or Kernels()
         self.passes = TracedPasses(self.weights, self.kernels, layouts)
         self.public_records = 0 if public is None else count(public)
-        anchors = (
-            None if public is None else PublicGradients(self.public_records, self._anchors(public))
-        )
-        self.clipper = clip.begin(self.parameters, anchors)
+        gradients = None if public is None else self._gradients_of(public)
+        self.clipper = clip.begin(self.parameters, gradients)
 
     @property
     def objective(self) -> Objective:
@@ -125,7 +122,7 @@ class ClippedSum:
         return plain_sequential(self._objective)
 
     def part_of(self, flat: Tensor, name: str) -> Tensor:
-        """The piece of a flat vector that belongs to a weight, in its shape."""
+        """The part of a flat vector that belongs to a weight, in its shape."""
         return self.weights.part_of(flat, name)
 
     def prepare(self) -> None:
@@ -143,12 +140,9 @@ class ClippedSum:
         except Exception as error:  # whatever model, loss or tracer say about another form
             if isinstance(error, SteppeError) and not isinstance(error, UnsupportedModelError):
                 raise
-            raise validation.fail(
-                "public",
-                "a batch",
-                "must go through model and loss like a batch of the data, but: "
-                + first_line(error).rstrip("."),
-                "give it the same form",
+            raise ConfigurationError(
+                "public=a batch: must go through model and loss like a batch of the data; give it "
+                f"the same form.\n{as_said(error)}"
             ) from error
         self.clipper.load(before)
 
@@ -254,16 +248,16 @@ class ClippedSum:
             return _AS_IT_IS  # entering autocast takes longer than a small layer
         return torch.autocast(self.device.type, enabled=False)
 
-    def _anchors(self, public: Any) -> Callable[[], Iterator[Tensor]]:
+    def _gradients_of(self, public: Any) -> PublicGradients:
         """Gradients of public records, a physical batch at a time, by the objective given now."""
         objective = self._objective
 
         def gradients() -> Iterator[Tensor]:
-            for piece, size, _ in physical_batches(public, self.physical_batch):
-                found = self._captured(objective, piece, size)
+            for part, size, _ in physical_batches(public, self.physical_batch):
+                found = self._captured(objective, part, size)
                 yield RecordGradients(found, size, 1.0, self.weights).written_out(torch.float32)
 
-        return gradients
+        return PublicGradients(self.public_records, gradients)
 
     def slots(
         self, batch: Any, records: int | None = None, sequential: PlainSequential | None = None

@@ -46,10 +46,10 @@ class Flat:
         return True
 
     def begin(
-        self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
+        self, parameters: Mapping[str, Tensor], public: PublicGradients | None = None
     ) -> NormClipper:
         """Start a run; it remembers nothing from step to step."""
-        refuse_public(anchors)
+        refuse_public(public)
         return NormClipper(count_weights(parameters), self.factors)
 
     def factors(self, norms: Tensor) -> Tensor:

@@ -185,8 +185,8 @@ class Capture(torch.autograd.Function):
     """The seam between autograd and a `ContactOp`."""
 
     @staticmethod
-    def forward(ctx: Any, use: ContactOp, anchor: Tensor, *inputs: Tensor) -> Output:
-        del anchor
+    def forward(ctx: Any, use: ContactOp, leaf: Tensor, *inputs: Tensor) -> Output:
+        del leaf
         output, saved = use.forward(*inputs)
         ctx.use = use
         ctx.save_for_backward(*saved)

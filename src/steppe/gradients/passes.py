@@ -194,14 +194,21 @@ def _unknown_path(path: Path, known: frozenset[Path]) -> IsolationError:
 def check_losses(losses: Any, records: int) -> None:
     """Refuse anything but one loss for each record, made from the records."""
     if not isinstance(losses, Tensor) or losses.shape != (records,):
-        # Without its lengths: how many records were drawn is private.
-        form = f"{losses.ndim} axes" if isinstance(losses, Tensor) else type(losses).__name__
         raise UnsupportedModelError(
-            f"loss={form}: must be one number for each record, a tensor of 1 axis; use "
-            "reduction='none' and average over everything but the records."
+            f"loss={_form(losses)}: must be one loss for each record, a tensor of shape "
+            "(records,); use reduction='none' and average over everything but the records."
         )
     if not is_marked(losses):
         raise UnsupportedModelError(
             "loss=constant: must be computed from the records by torch operations; check that the "
             "objective uses the batch it is given."
         )
+
+
+def _form(losses: Any) -> str:
+    """The form of a loss in words, without its lengths: how many records were drawn is private."""
+    if not isinstance(losses, Tensor):
+        return type(losses).__name__
+    if losses.ndim == 0:
+        return "one number for the whole batch"
+    return "a tensor of another length" if losses.ndim == 1 else f"a tensor of {losses.ndim} axes"

@@ -67,7 +67,7 @@ def prove(
     example: Any,
     most: int = 64,
     *,
-    room: int | None = None,
+    activation_bytes: int | None = None,
 ) -> Proof:
     """Prove that records stand alone, from the operations of a pass on fake tensors.
 
@@ -76,8 +76,8 @@ def prove(
         objective: maps a batch to one loss for each record.
         example: a batch whose shapes and types are copied; its values are not used.
         most: about how many records go through the model at once.
-        room: bytes of activations that the engine gives to those that go through the model at once;
-            None where it takes that many whatever they need.
+        activation_bytes: how much memory the engine gives to the activations of those that go
+            through the model at once; None where it takes that many whatever they need.
 
     Raises:
         IsolationError: it is not proven. The error names the operation, the layer and the line.
@@ -115,7 +115,8 @@ def prove(
         draws = first.coins or _python_generators() != before
         held = sum(s.bytes for m in first.meetings for s in (*m.inputs, *m.outputs)) // _RECORDS
         # Fake tensors take no memory; constants take what they take in a step of so many.
-        more = max(_MORE, most if room is None else min(most, room // max(1, held)))
+        fitting = most if activation_bytes is None else activation_bytes // max(1, held)
+        more = max(_MORE, min(most, fitting))
         if getattr(objective, "runs_users_code", True):
             # Once more in the same form: what the first pass has kept may be used now.
             usual, sizes = follow(_RECORDS), likely_sizes(codes, model, _lengths(first), more)
@@ -126,8 +127,8 @@ def prove(
         _require_same(usual, second)
         paths = {found.path for found in (first, usual, second)}
         if not draws:
-            room = max(_TRIED, _OPERATIONS // max(1, len(first.told)))
-            for size in sizes[:room]:
+            tries = max(_TRIED, _OPERATIONS // max(1, len(first.told)))
+            for size in sizes[:tries]:
                 found = follow(size, back=False)
                 _require_same(usual, found)
                 paths.add(path_of(found.calls, usual.heard))

@@ -7,7 +7,7 @@ from typing import Any
 from steppe.errors import IsolationError, UnsupportedModelError
 from steppe.gradients import checkpointed
 from steppe.isolation.watch import BACKWARD, Asked, Finding
-from steppe.utils.formatting import first_line
+from steppe.utils.formatting import as_said
 
 _READS = {
     "Python reads a value": "must not be read by Python, which may then do something else",
@@ -30,8 +30,8 @@ def failed(error: Exception, records: int) -> UnsupportedModelError:
         return checkpointed()
     return UnsupportedModelError(
         f"records={records}: model and loss must take any number of them, because batches are "
-        f"drawn at random, and said: {first_line(error).rstrip('.')}; take the size of the "
-        "batch from its tensors, and name the axes to squeeze."
+        "drawn at random; take the size of the batch from its tensors, and name the axes to "
+        f"squeeze.\n{as_said(error)}"
     )
 
 

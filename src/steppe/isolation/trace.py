@@ -120,8 +120,8 @@ class _Seam(torch.autograd.Function):
     """Where a contact's outputs leave for the rest of the model, and their gradients come back."""
 
     @staticmethod
-    def forward(ctx: Any, heard: Callable[..., None], anchor: Tensor, *outputs: Tensor) -> Any:
-        del anchor
+    def forward(ctx: Any, heard: Callable[..., None], leaf: Tensor, *outputs: Tensor) -> Any:
+        del leaf
         ctx.heard = heard
         ctx.set_materialize_grads(False)
         # Other tensors over the same memory, which the model may change in place as it may without.

@@ -149,9 +149,9 @@ def _require_real(parameters: dict[str, Tensor]) -> None:
             )
 
 
-def refuse_private_as_public(rows: Records, public: Any) -> None:
+def refuse_private_as_public(records: Records, public: Any) -> None:
     """Refuse private records in the place of public ones, as far as `share_records` can tell."""
-    if public is not None and share_records(rows, public):
+    if public is not None and share_records(records, public):
         raise validation.fail(
             "public",
             _kind(public),

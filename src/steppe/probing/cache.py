@@ -23,7 +23,7 @@ from steppe.utils.batches import each, require_tensors
 # mostly those of the longest record in the batch, which is private.
 MOST_FORMS = 16
 # Among so many records at least one is tried without the others.
-_CROWD = 64
+_FEWEST_AT_ONCE = 64
 # Steps before which a model is probed again: ever rarer, since a probe may take seconds.
 LOOK_AGAIN = frozenset(4**power for power in range(1, 16))
 
@@ -56,10 +56,10 @@ class ProbeCache:
     ) -> None:
         self._model, self._engine, self._isolation = model, engine, isolation
         self._most_forms, self._alternatives = most_forms, alternatives
-        many = max(_CROWD, 2 * math.ceil(batch_size))  # batches are drawn at random
-        self._crowd = min(many, engine.physical_batch or many)
+        many = max(_FEWEST_AT_ONCE, 2 * math.ceil(batch_size))  # batches are drawn at random
+        self._at_once = min(many, engine.physical_batch or many)
         self._chooses = alternatives and engine.physical_batch is None
-        self._room = CEILING if self._chooses else None
+        self._activation_bytes = CEILING if self._chooses else None
         self._reports: dict[tuple[object, object], Report] = {}
         self._batches: dict[object, Any] = {}  # without records, by form
         self._expected: list[Report] = []
@@ -114,7 +114,13 @@ class ProbeCache:
 
         objective = self._engine.objective
         try:
-            proof = prove(self._model, objective, batch, self._crowd, room=self._room)
+            proof = prove(
+                self._model,
+                objective,
+                batch,
+                self._at_once,
+                activation_bytes=self._activation_bytes,
+            )
         except IsolationError as error:
             error.add_note(
                 "Before the first step nothing of this was to be seen; it came during the run, so "
@@ -137,16 +143,16 @@ class ProbeCache:
                 trained,
                 self._engine.objective,
                 batch,
-                company=self._crowd,
-                room=self._room,
+                at_once=self._at_once,
+                activation_bytes=self._activation_bytes,
                 isolation=self._isolation,
                 each=self._engine.each,
             )
         except IsolationError as error:
             if self._isolation != "proven" or not self._alternatives:
                 raise
-            subject = ProbedModel(self._model, trained, self._engine.objective)
-            raise IsolationError(f"{error} {ways_on(subject, batch)}") from error
+            probed = ProbedModel(self._model, trained, self._engine.objective)
+            raise IsolationError(f"{error} {ways_on(probed, batch)}") from error
 
     def expect(self, parts: Sequence[Any]) -> Report:
         """Make the engine ready for a batch in parts; the report on the first."""

@@ -22,6 +22,7 @@ def inspect(model: nn.Module, *inputs: Tensor) -> Report:
         The layer table; an empty one where no weight is trained.
 
     Examples:
+        >>> import torch
         >>> print(inspect(nn.Linear(3, 2), torch.zeros(1, 3)))  # doctest: +ELLIPSIS
         weights       operation  path    size  why
         weight, bias  linear     linear  8     ...

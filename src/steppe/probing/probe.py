@@ -40,11 +40,10 @@ from steppe.probing.synthetic import (
 )
 from steppe.randomness import global_generators_kept
 from steppe.utils.batches import tensors_in
-from steppe.utils.formatting import first_line
+from steppe.utils.formatting import as_said
 
 _RECORDS = 2  # as few as can differ: a large model takes seconds for each
 _MANY = 64  # records that one is followed among, if no more go through the model at once
-_ROOM = 320 * 2**20  # bytes of activations; no physical batch that is chosen here holds more
 _SEED = 20_170
 
 
@@ -54,8 +53,8 @@ def probe(
     objective: Callable[[Any], Tensor],
     example: Any,
     *,
-    company: int = _MANY,
-    room: int | None = None,
+    at_once: int = _MANY,
+    activation_bytes: int | None = None,
     isolation: str = "proven",
     each: EachRecord | None = None,
 ) -> Report:
@@ -66,8 +65,8 @@ def probe(
         parameters: the weights to train, by name.
         objective: maps a batch to one loss for each record.
         example: a batch whose shapes and types are copied; its values are not used.
-        company: about how many records go through the model at once.
-        room: as for `steppe.isolation.prove`.
+        at_once: about how many records go through the model at once.
+        activation_bytes: as for `steppe.isolation.prove`.
         isolation: "proven", from the operations of a pass; "each", where records are taken one at
             a time; or "probed", on values alone.
         each: what takes them one at a time.
@@ -81,10 +80,10 @@ def probe(
     Guarantees:
         Reads no value of `example` and leaves weights, buffers and random state as they were.
     """
-    subject = ProbedModel(model, parameters, objective)
+    probed = ProbedModel(model, parameters, objective)
     generator = torch.Generator().manual_seed(_SEED)
     with global_generators_kept():
-        style, first = _first_finite(subject, example, generator)
+        style, first = _first_finite(probed, example, generator)
         attributes = _attributes_note(model)
         batch = synthetic(example, _RECORDS, generator, style)
         paths = None
@@ -94,18 +93,18 @@ def probe(
         if isolation == "proven":
             from steppe.isolation import prove
 
-            proof = prove(model, objective, example, company, room=room)
+            proof = prove(model, objective, example, at_once, activation_bytes=activation_bytes)
             layouts, paths = proof.layouts, proof.paths
         else:
-            layouts = located(subject, example, generator, style, _SEED)
+            layouts = located(probed, example, generator, style, _SEED)
             require_steady(model, objective, batch, _SEED)
-        reaching = require_right_gradients(subject, batch, layouts, paths, _SEED)
-        require_deaf_to_extremes(subject, batch, layouts, paths, _SEED)
+        reaching = require_right_gradients(probed, batch, layouts, paths, _SEED)
+        require_deaf_to_extremes(probed, batch, layouts, paths, _SEED)
     return _report(first, parameters, layouts, reaching, attributes, isolation, paths)
 
 
 def _report(
-    sight: ObservedPass,
+    observed: ObservedPass,
     parameters: Mapping[str, Tensor],
     layouts: list[ContactLayout],
     reaching: frozenset[str],
@@ -114,13 +113,13 @@ def _report(
     paths: frozenset[Path] | None,
 ) -> Report:
     names = {id(p): name for name, p in parameters.items()}
-    rows = [row(c, path, names) for c, path in zip(sight.contacts, sight.paths, strict=True)]
+    rows = [row(c, path, names) for c, path in zip(observed.contacts, observed.paths, strict=True)]
     used = {name for line in rows for name in line.weights}
     return Report(
         layouts,
         rows,
         tuple(name for name in parameters if name not in used),
-        _bytes_per_record(sight),
+        _bytes_per_record(observed),
         () if note is None else (note,),
         tuple(name for name in parameters if name in used - reaching),
         isolation,
@@ -142,8 +141,10 @@ def _one_at_a_time(
     return Report([], rows, (), held, tuple(n for n in notes if n), (), "isolated")
 
 
-def _bytes_per_record(sight: ObservedPass) -> int:
-    held = sum(t.numel() * t.element_size() for ts in sight.inputs + sight.outputs for t in ts)
+def _bytes_per_record(observed: ObservedPass) -> int:
+    held = sum(
+        t.numel() * t.element_size() for ts in observed.inputs + observed.outputs for t in ts
+    )
     return max(1, held // _RECORDS)
 
 
@@ -158,7 +159,7 @@ def _attributes_note(model: nn.Module) -> str | None:
 
 
 def _first_finite(
-    subject: ProbedModel, example: Any, generator: torch.Generator
+    probed: ProbedModel, example: Any, generator: torch.Generator
 ) -> tuple[Style, ObservedPass]:
     """How to make records up so that the losses are finite: NaN hides what depends on what.
 
@@ -168,19 +169,19 @@ def _first_finite(
     for form, style in itertools.product((with_both_integers, with_any_integers), STYLES):
         batch = form(synthetic(example, _RECORDS, generator, style), style)
         try:
-            sight = observe(subject, batch, _SEED)
+            observed = observe(probed, batch, _SEED)
         except SteppeError:
             raise
         except Exception as error:  # whatever the model or the loss says
             failure = failure or error
             continue
-        if bool(torch.isfinite(sight.losses).all()):
-            return style, sight
+        if bool(torch.isfinite(observed.losses).all()):
+            return style, observed
     if failure is not None:
         raise UnsupportedModelError(
-            f"model and loss={type(failure).__name__}: must run on made-up records, inputs from "
-            f"N(0, 1) or [0, 1) with labels 0 and 1, and said: {first_line(failure)}; let them "
-            "take any record of the data's form, or give the data the form that they take."
+            "The model or its loss failed on made-up records with the shapes and types of the data "
+            "(inputs from N(0, 1) or [0, 1), labels 0 and 1). It must take any such record.\n"
+            + as_said(failure)
         ) from failure
     raise UnsupportedModelError(
         "loss=not finite: must be a finite number on inputs from N(0, 1) or [0, 1) with labels 0 "

@@ -86,9 +86,9 @@ class Locator:
                 for place, a, b in zip(places, before, after, strict=True):
                     place.narrow(a, b, which)
 
-    def knows(self, sight: ObservedPass) -> bool:
+    def knows(self, observed: ObservedPass) -> bool:
         """Whether a run took the path of the first one."""
-        return _path(sight) == self._path
+        return _path(observed) == self._path
 
     @property
     def ambiguous(self) -> bool:
@@ -99,19 +99,19 @@ class Locator:
         places = (place for pair in self._places for places in pair for place in places)
         return any(place.ambiguous for place in places)
 
-    def recount(self, sight: ObservedPass) -> None:
+    def recount(self, observed: ObservedPass) -> None:
         """Take note of the forms in a run with another number of records.
 
         The axis that grew with it is the one that holds the records.
         """
-        self._require_path(sight)
+        self._require_path(observed)
         for position, sides in enumerate(self._places):
             for side, places in zip(("inputs", "outputs"), sides, strict=True):
-                for place, tensor in zip(places, getattr(sight, side)[position], strict=True):
-                    place.recount(tuple(tensor.shape), len(sight.losses))
+                for place, tensor in zip(places, getattr(observed, side)[position], strict=True):
+                    place.recount(tuple(tensor.shape), len(observed.losses))
 
-    def _require_path(self, *sights: ObservedPass) -> None:
-        if not all(map(self.knows, sights)):
+    def _require_path(self, *passes: ObservedPass) -> None:
+        if not all(map(self.knows, passes)):
             raise UnsupportedModelError(
                 "forward pass=varies: must use the same weights in the same order for all records "
                 "and random numbers; take out layers that are skipped or chosen at run time."
@@ -153,5 +153,5 @@ class Locator:
         return place.possible[0]
 
 
-def _path(sight: ObservedPass) -> list[tuple[str, tuple[int | None, ...]]]:
-    return [(contact.name, leaf_ids(contact.shared)) for contact in sight.contacts]
+def _path(observed: ObservedPass) -> list[tuple[str, tuple[int | None, ...]]]:
+    return [(contact.name, leaf_ids(contact.shared)) for contact in observed.contacts]

@@ -272,7 +272,8 @@ def _received(sent: Sent | None) -> Tensor | None:
 
 def _one_loss(losses: Any) -> Tensor:
     if not isinstance(losses, Tensor) or losses.shape not in ((1,), ()):
-        form = f"{losses.ndim} axes" if isinstance(losses, Tensor) else type(losses).__name__
+        many = isinstance(losses, Tensor)
+        form = "more than one number" if many else type(losses).__name__
         raise UnsupportedModelError(
             f"loss={form}: must be one number where the batch is one record; use reduction='none' "
             "and average over everything but the records."
