@@ -126,7 +126,7 @@ class TracedPasses:
         alias = self._for_model(batch, tracer.number)
         tensors = list(tensors_in(alias))
         before = [version(tensor) for tensor in tensors]
-        heard: list[Any] = []
+        backward_calls: list[Any] = []
         with torch.enable_grad():
             with tracer, value_free():
                 losses = objective(alias)
@@ -136,9 +136,9 @@ class TracedPasses:
             if tracer.uses:
                 for use in tracer.uses:
                     use.slots = []  # left by a gradient that the objective took inside
-                with BackwardCalls(heard, tracer.number), value_free():
+                with BackwardCalls(backward_calls, tracer.number), value_free():
                     backward_to(BACKWARD_LEAF, losses)  # and so to every contact
-            self._require_known_path(path_of(tracer.calls, heard))
+            self._require_known_path(path_of(tracer.calls, backward_calls))
         return tracer
 
     def _require_known_path(self, path: Path) -> None:
@@ -178,12 +178,12 @@ class TracedPasses:
 
 
 def _unknown_path(path: Path, known: frozenset[Path]) -> IsolationError:
-    calls, heard = path
+    calls, backward_calls = path
     other, others = min(known, key=lambda one: abs(len(one[0]) - len(calls)))
     pairs = itertools.zip_longest(calls, other)
     found = next((pair[0] or pair[1] for pair in pairs if pair[0] != pair[1]), None)
     if found is None:
-        found = next(iter(heard ^ others), None)
+        found = next(iter(backward_calls ^ others), None)
     return IsolationError(
         f"forward pass=other operations than proven, from {name_of(found)!r} on: must call the "
         "same functions of torch for all records and all batches; take out what looks at values, "

@@ -267,9 +267,9 @@ Path = tuple[tuple[Any, ...], frozenset[Any]]
 """The calls of a forward pass in order, and those of its backward pass."""
 
 
-def path_of(calls: list[Any], heard: list[Any]) -> Path:
+def path_of(calls: list[Any], backward_calls: list[Any]) -> Path:
     """One pass; how often hooks of saved tensors are asked on the way back is ours."""
-    return tuple(calls), frozenset(heard)
+    return tuple(calls), frozenset(backward_calls)
 
 
 class BackwardCalls(TorchFunctionMode):

@@ -4,6 +4,7 @@ Imports `gradients` and what lies below it. Imported late by others: what it nee
 a while to load.
 """
 
+from steppe.isolation.kept_attributes import attributes_kept as attributes_kept
 from steppe.isolation.owners import FREE as FREE
 from steppe.isolation.owners import MIXED as MIXED
 from steppe.isolation.owners import everywhere as everywhere
@@ -12,7 +13,6 @@ from steppe.isolation.owners import joined_over as joined_over
 from steppe.isolation.owners import on_axis as on_axis
 from steppe.isolation.pipelines import follow_collate as follow_collate
 from steppe.isolation.proof import Proof as Proof
-from steppe.isolation.proof import attributes_kept as attributes_kept
 from steppe.isolation.proof import prove as prove
 from steppe.isolation.rules import rule_of as rule_of
 from steppe.isolation.rules.arguments import aligned as aligned

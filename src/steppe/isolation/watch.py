@@ -23,12 +23,19 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from steppe.gradients import ANY_PASS, is_marked, made_in_another
-from steppe.isolation.chance import Chance, Draw, filled
-from steppe.isolation.forms import at_once
-from steppe.isolation.numbers import INDICES, Constant, Told, kept, numbers_in, shape_of
+from steppe.isolation.forms import fake_result
+from steppe.isolation.operation_notes import (
+    INDICES,
+    Constant,
+    OperationNote,
+    kept,
+    numbers_in,
+    shape_of,
+)
 from steppe.isolation.operators import EMPTY, LIKE, MOVING, OVER, QUESTIONS
 from steppe.isolation.owners import FREE, MIXED, TYPE, everywhere, squeezed
 from steppe.isolation.places import along, even, holds_records, same_for_all
+from steppe.isolation.random_owners import Draw, RandomOwners, filled
 from steppe.isolation.where import line_of_user
 
 OWNED = "_steppe_owned"
@@ -68,7 +75,7 @@ class Asked:
     """What of a pass to say the place of.
 
     Attributes:
-        kind: "told" or "calls", see `Trace`.
+        kind: "operations" or "calls", see `Trace`.
         number: which of those.
         records: of the pass.
     """
@@ -140,11 +147,11 @@ class Call:
         return not isinstance(value, Tensor) or not hasattr(value, OWNED)
 
     def is_known(self, index: Tensor) -> bool:
-        """Whether numbers of rows come from no record and from no chance."""
+        """Whether numbers of rows come from no record and are not random."""
         return self.is_free(index) and not hasattr(index, RANDOM)
 
     def is_settled(self, index: Tensor) -> bool:
-        """Whether it is known that an index comes from no record, and from no record's chance."""
+        """Whether an index is known to come from no record, and from no record's random numbers."""
         return self.is_free(index) and self.watch.is_settled(index)
 
     def tensors(self) -> Iterator[Tensor]:
@@ -182,16 +189,16 @@ class Watch(TorchDispatchMode):
         fake: runs what is made from records; None computes it for real.
         layer: which module is running.
         seed: of random numbers.
-        chance: whose they are, where that is known.
+        random_owners: whose random numbers are drawn, where that is known.
 
     Attributes:
         findings: what keeps the pass from being proven; mixed tensors that nobody uses do not.
-        told: the operations on records, and those on random numbers, in order, with what they were
-            told: it must not depend on how many records there are.
-        coins: whether Python read a random number.
+        operations: those on records and those on random numbers, in order, with the numbers that
+            they were given, which must not depend on how many records there are.
+        reads_random: whether Python read a random number.
         marks: the number of the tracer that marks what is made from records.
         draws: the operations that drew random numbers, in order.
-        asked: which of `told` to say the place of; None, since looking for it takes a while.
+        asked: which of `operations` to say the place of; None for none, as that takes a while.
         answer: that place, in words.
     """
 
@@ -205,22 +212,22 @@ class Watch(TorchDispatchMode):
         fake: FakeTensorMode | None,
         layer: Callable[[], str | None],
         seed: int = 0,
-        chance: Chance | None = None,
+        random_owners: RandomOwners | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         Watch.passes += 1
         self.number = Watch.passes
         self.records = records
         self.findings: list[Finding] = []
-        self.told: list[Told] = []
+        self.operations: list[OperationNote] = []
         self.reads: list[Finding] = []
         self.asked: int | None = None
         self.answer: str | None = None
         self._before: list[tuple[Tensor, Tensor]] = []
-        self.coins = False
+        self.reads_random = False
         self.marks = ANY_PASS
         self._rules, self._fake, self._layer = rules, fake, layer
-        self._seed, self._chance = seed, chance
+        self._seed, self._random_owners = seed, random_owners
         self.draws: list[Draw] = []
         # Storages that were made in this pass, with all tensors that look at each.
         self._born: dict[int, tuple[Any, list[weakref.ref[Tensor]]]] = {}
@@ -285,7 +292,7 @@ class Watch(TorchDispatchMode):
 
     def is_settled(self, value: Tensor) -> bool:
         """Whether it is known of random numbers that they belong to no record."""
-        return not hasattr(value, RANDOM) or self._chance is not None
+        return not hasattr(value, RANDOM) or self._random_owners is not None
 
     # Running
 
@@ -337,15 +344,15 @@ class Watch(TorchDispatchMode):
             if torch.Tag.nondeterministic_seeded in func.tags:
                 owners = self._drawn(func, tensors, outputs, owners)
             self._assign(call, owners, None)
-        self.told.append(self._told(func, given, outputs, constants))
+        self.operations.append(self._note_of(func, given, outputs, constants))
         return outputs
 
     def _run_like(
         self, func: Any, given: dict[str, Any], tensors: Sequence[Tensor], args: Any, kwargs: Any
     ) -> Any:
         """Of a tensor only the form counts, and what is drawn lies as its records do."""
-        told = {name: value for name, value in given.items() if not isinstance(value, Tensor)}
-        made = self._run_free(func, told, (), *self._without_records(args, kwargs))
+        without = {name: value for name, value in given.items() if not isinstance(value, Tensor)}
+        made = self._run_free(func, without, (), *self._without_records(args, kwargs))
         if hasattr(made, OWNED) and hasattr(tensors[0], OWNED):
             whose = self.owners(tensors[0])
             known = not bool(((whose == MIXED) | (whose == FREE)).any())
@@ -364,11 +371,11 @@ class Watch(TorchDispatchMode):
             torch.manual_seed(1_000_003 * self._seed + len(self.draws) + 1)
         random = draws or shaken
         if random and torch.Tag.data_dependent_output in func.tags:
-            self.coins = True
+            self.reads_random = True
         written = written_by(func)
         large = random and written and tensors[0].numel() > _LARGE
         # Large masks are filled in vain: nothing looks at random numbers but one by one.
-        large = large and self._chance is None
+        large = large and self._random_owners is None
         for name in written:
             if isinstance(given.get(name), Tensor):
                 self._require_own(func, given[name], "")
@@ -389,7 +396,7 @@ class Watch(TorchDispatchMode):
                 origin = self.note("mixes", func) if bool((owners == MIXED).any()) else None
                 self._write(tensor, owners, origin) if written else self.own(tensor, owners, origin)
         if random:
-            self.told.append(self._told(func, given, outputs, constants))
+            self.operations.append(self._note_of(func, given, outputs, constants))
         return outputs
 
     def _drawn(
@@ -407,11 +414,11 @@ class Watch(TorchDispatchMode):
                 free,
             )
         )
-        if self._chance is None:
+        if self._random_owners is None:
             return whose
         found: list[Tensor | None] = []
         for place, (tensor, of) in enumerate(zip(made, whose, strict=True)):
-            drawn = self._chance.owners(number, place, tensor.ndim, self.records)
+            drawn = self._random_owners.owners(number, place, tensor.ndim, self.records)
             found.append(drawn if of is None else filled(of, drawn))
         return found
 
@@ -431,7 +438,7 @@ class Watch(TorchDispatchMode):
             return value
 
         given, named = fake(args), {key: fake(value) for key, value in kwargs.items()}
-        made = at_once(self._fake, func, given, named)
+        made = fake_result(self._fake, func, given, named)
         if made is None:
             made = func(*given, **named)
 
@@ -639,7 +646,7 @@ class Watch(TorchDispatchMode):
                 if hasattr(tensor, OWNED) or not tensor.numel():
                     continue
                 random = hasattr(tensor, RANDOM)
-                value = None if random and self._chance is None else tensor
+                value = None if random and self._random_owners is None else tensor
                 if value is not None and storage_of(tensor)._cdata in self._born:
                     value = kept(tensor)
                 found.append(
@@ -671,17 +678,17 @@ class Watch(TorchDispatchMode):
         owners = self.owners(target) if hasattr(target, OWNED) else None
         return holds_records(target, owners, axis % target.ndim)
 
-    def _told(
+    def _note_of(
         self, func: Any, given: dict[str, Any], outputs: Any, constants: tuple[Constant, ...]
-    ) -> Told:
-        """What an operation was told, and the form of what came out."""
-        if self.asked == len(self.told):
+    ) -> OperationNote:
+        """The numbers that an operation was given, and the form of what came out."""
+        if self.asked == len(self.operations):
             self.answer = self.place()
         shapes = tuple(
             shape_of(tensor, getattr(getattr(tensor, OWNED, None), "owners", None))
             for tensor in tensors_among((outputs,))
         )
-        return Told(func.overloadpacket, tuple(numbers_in(given)), constants, shapes)
+        return OperationNote(func.overloadpacket, tuple(numbers_in(given)), constants, shapes)
 
 
 def _place(tensor: Tensor) -> tuple[Any, Any, int]:
@@ -739,22 +746,5 @@ def written_by(func: Any) -> tuple[str, ...]:
     return names
 
 
-# Methods of a tensor by which numbers leave torch, or come back as those of another tensor.
-LEAVING = frozenset(
-    (
-        "numpy",
-        "tolist",
-        "data_ptr",
-        "storage",
-        "untyped_storage",
-        "_typed_storage",
-        "__array__",
-        "__deepcopy__",
-        "__dlpack__",
-        "__reduce_ex__",
-        "__repr__",
-        "__format__",
-    )
-)
 # What users call it.
 _SAID = {"aten._local_scalar_dense": "item(), bool() or float()", "tensor": "a tensor"}

@@ -134,13 +134,6 @@ def observe(probed: ProbedModel, batch: Any, seed: int, modules: bool = False) -
     return observed
 
 
-def losses_of(probed: ProbedModel, batch: Any, seed: int) -> Tensor:
-    """The losses alone, which takes a fraction of a look; `unchanged` is up to the caller."""
-    seed_global_generators(seed)
-    with torch.enable_grad():
-        return probed.objective(each(torch.clone, batch)).detach().float()
-
-
 def kept_attributes(model: nn.Module) -> list[str]:
     """Plain attributes of modules that hold something made from records."""
     return [
