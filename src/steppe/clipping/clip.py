@@ -7,6 +7,7 @@ it learns on the way, it learns from released vectors only.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -100,6 +101,37 @@ class Clip(Protocol):
             parameters: the trained weights by name.
             public: gradients of public records, where some were given.
         """
+
+
+class NormClip(ABC):
+    """A clip that scales gradients to one bound: an answer is the gradient.
+
+    Attributes:
+        bound: how long a record's part can be.
+    """
+
+    bound: float
+
+    @property
+    def sensitivity(self) -> float:
+        """The largest l2 change of the clipped sum when one record comes or goes."""
+        return self.bound
+
+    @property
+    def constant_noise(self) -> bool:
+        """An answer is the gradient."""
+        return True
+
+    def begin(
+        self, parameters: Mapping[str, Tensor], public: PublicGradients | None = None
+    ) -> NormClipper:
+        """Start a run; it remembers nothing from step to step."""
+        refuse_public(public)
+        return NormClipper(count_weights(parameters), self.factors)
+
+    @abstractmethod
+    def factors(self, norms: Tensor) -> Tensor:
+        """What each record's gradient is multiplied by, from its norm; NaN where that is NaN."""
 
 
 class NormClipper:
