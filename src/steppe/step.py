@@ -92,11 +92,13 @@ class PrivateStep:
         Args:
             parts: batches of records that together are the drawn batch, each record once.
         """
-        noise_std, answers = self._charge(), list[Tensor]()  # 1 sample: `parts`
+        noise_std = self._charge()  # 1 sample: who takes part is in `parts`
+        answers: list[Tensor] = []
         with self.mechanism.undone_on_error():
             for _ in range(self._plan.point.queries):
                 with self._weights.moved(self._point.offset(answers)):  # 2 point
-                    query, sequential = self.mechanism.query(noise_std), self.engine.sequential()
+                    query = self.mechanism.query(noise_std)
+                    sequential = self.engine.sequential()
                     with self._hidden_generators(sequential):
                         for part in parts:
                             query.add(part, sequential)  # 3 objective, 4 clip
@@ -104,7 +106,7 @@ class PrivateStep:
             gradient = self._point.gradient(answers)
         try:
             self.mechanism.hand_over(self.optimizer, gradient)
-            self.optimizer.step()  # 6 update
+            self.optimizer.step()  # 6 update; 7 keep is up to the caller
         except BaseException:
             self.mechanism.hand_over(self.optimizer, None)
             raise
@@ -151,7 +153,11 @@ class PrivateStep:
         self.steps_done = state["steps_done"]
 
     def _charge(self) -> float:
-        """Count the step before it is taken; the standard deviation of its noise."""
+        """Count the step before it is taken.
+
+        Returns:
+            The standard deviation of its noise.
+        """
         if self.steps_done >= self._plan.total_steps:
             raise BudgetExhausted(
                 f"steps={self.steps_done + 1}: the plan pays for {self._plan.total_steps} steps; "
@@ -160,14 +166,17 @@ class PrivateStep:
         noise_std = self._plan.noise_std_at(self.steps_done)
         self._update.at_step(self.steps_done, noise_std / self._plan.divisor)
         self.steps_done += 1
-        # Nothing half made is used, and nothing that others put where the private gradient belongs.
+        # No gradient of a step that fails half way is left, and none that others have put there.
         self.mechanism.hand_over(self.optimizer, None)
         return noise_std
 
     def _hidden_generators(
         self, sequential: PlainSequential | None
     ) -> AbstractContextManager[None]:
-        """Where model and loss may draw random numbers, those are secret."""
+        """A block in which what model and loss draw from the global generators is secret.
+
+        Plain layers draw nothing, and hiding the generators takes longer than a small step.
+        """
         if sequential is not None:
             return AS_THEY_ARE
         return self._generators.hidden(self.engine.runs_users_code)
