@@ -35,7 +35,6 @@ from steppe.probing.synthetic import (
     STYLES,
     Style,
     synthetic,
-    with_any_integers,
     with_both_integers,
 )
 from steppe.randomness import global_generators_kept
@@ -166,8 +165,10 @@ def _first_finite(
     If possible also for records whose integers are all alike, which may be lengths of nothing.
     """
     failure: Exception | None = None
-    for form, style in itertools.product((with_both_integers, with_any_integers), STYLES):
-        batch = form(synthetic(example, _RECORDS, generator, style), style)
+    for alike, style in itertools.product((True, False), STYLES):
+        batch = synthetic(example, _RECORDS, generator, style)
+        if alike:
+            batch = with_both_integers(batch, style)
         try:
             observed = observe(probed, batch, _SEED)
         except SteppeError:
