@@ -1,18 +1,18 @@
 """One private step: the seven places in order.
 
-1 sample     who takes part?             drawn by the plan's sampler, given as `parts`
-2 point      at which weights?           plan.point
-3 objective  what does a record say?     engine.objective, λθ included
-4 clip       how much may it say?        engine.clip
-5 noise      what hides it?              plan.noise, added by the mechanism
-6 update     how do the weights move?    any torch optimizer
-7 keep       which model is published?   averaging: after the step, at no cost
+1 sample     who takes part?                      the plan's sampler draws `parts`
+2 point      at which weights is the gradient?    plan.point
+3 objective  what does a record's gradient hold?  engine.objective, and λθ
+4 clip       how long may it be?                  engine.clip
+5 noise      what hides it?                       plan.noise, added by the mechanism
+6 update     how do the weights move?             any torch optimizer
+7 keep       which model is published?            steppe.averaging, after the step and at no cost
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch import Tensor
@@ -24,7 +24,7 @@ from steppe.gradients import PlainSequential
 from steppe.mechanism import Mechanism
 from steppe.plan import Plan
 from steppe.points import MovableWeights
-from steppe.randomness import AS_THEY_ARE, SecretGenerators, Source, require_noise_std
+from steppe.randomness import SecretGenerators, Source, require_noise_std
 from steppe.step_state import require_state
 from steppe.updates import update_of
 from steppe.utils import validation
@@ -178,5 +178,5 @@ class PrivateStep:
         Plain layers draw nothing, and hiding the generators takes longer than a small step.
         """
         if sequential is not None:
-            return AS_THEY_ARE
+            return nullcontext()
         return self._generators.hidden(self.engine.runs_users_code)

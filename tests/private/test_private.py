@@ -1267,7 +1267,7 @@ def test_parts_must_go_through_the_model_alike() -> None:
     loop = sequences()
     x, y = next(iter(loop))
     loop.accumulate((x[:5], y[:5]))
-    with pytest.raises(MisuseError, match="parts=of several forms"):
+    with pytest.raises(MisuseError, match="parts=of several shapes"):
         loop.step((x[5:, :10], y[5:]))
     assert loop.steps_done == 0
 

@@ -77,7 +77,7 @@ class Clipper(Protocol):
 
 @runtime_checkable
 class Clip(Protocol):
-    """How much a record may say: the public constants.
+    """A clip: how long a record's part of the released vector may be. Public constants alone.
 
     Guarantees:
         Adding or removing one record moves the vector that a query releases by at most

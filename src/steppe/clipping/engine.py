@@ -1,8 +1,8 @@
 """The clipped sum: Σᵢ clip(gᵢ + λθ) at nearly the price of Σᵢ gᵢ.
 
 One forward pass and one backward pass that stops at the activations give, for every weight, what
-each record's gradient is made of. Norms follow from that, then one weighted sum for each weight.
-Per-record gradients are written out only where that is the cheapest way.
+each per-example gradient is made of. Norms follow from that, then one weighted sum for each weight.
+Per-example gradients are written out only where that is the cheapest way.
 """
 
 from __future__ import annotations
@@ -34,16 +34,14 @@ from steppe.gradients import (
 from steppe.utils.batches import count
 from steppe.utils.formatting import as_said
 
-_AS_IT_IS = nullcontext()
-
 
 class ClippedSum:
-    """Adds what a batch's records may say to one flat buffer, and reads the noised answer.
+    """Adds a batch's clipped per-example gradients to a flat buffer, and decodes the noised answer.
 
     Args:
         parameters: the weights to train, by name; their order is the order in the buffer.
         objective: maps a batch to one loss for each record.
-        clip: how much a record may say.
+        clip: how long a per-example gradient may be.
         l2: λ of the term λθ that joins every record's gradient before the clip; a mapping from name
             prefixes gives parts of the model their own.
         physical_batch: how many records go through the model at once; None takes all.
@@ -92,11 +90,11 @@ class ClippedSum:
 
     @property
     def objective(self) -> Objective:
-        """What each record says. A run was probed with it, so another takes another run."""
+        """Maps a batch to its losses. A run was probed with it, so another takes another run."""
         return self._objective
 
     def exchange_objective_(self, objective: Objective) -> None:
-        """Ask something else from now on, which no probe has seen: for measurements of a run."""
+        """Use another objective from now on, which no probe has seen: for measurements of a run."""
         self._objective = objective
 
     @property
@@ -245,7 +243,7 @@ class ClippedSum:
     def _own_precision(self) -> AbstractContextManager[Any]:
         """Where mixed precision around a step ends: its products are too coarse to clip by."""
         if not self.in_mixed_precision:
-            return _AS_IT_IS  # entering autocast takes longer than a small layer
+            return nullcontext()  # entering autocast takes longer than a small layer
         return torch.autocast(self.device.type, enabled=False)
 
     def _gradients_of(self, public: Any) -> PublicGradients:

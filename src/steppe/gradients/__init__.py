@@ -1,7 +1,7 @@
-"""Place 3, what a record says: its gradient, and how its norm is known without writing it out.
+"""Place 3, the objective: per-example gradients, and their norms without writing them out.
 
 `tracing` sees every operation in which a weight meets a record (a *contact*), `rules` compute it,
-`slots` hold what it says about every record's gradient, `passes` takes a physical batch there and
+`slots` hold the per-example gradients of each weight, `passes` takes a physical batch there and
 back. Imports `randomness`, `utils`, `errors`.
 """
 

@@ -109,9 +109,9 @@ class TracedPasses:
         strangers = [tuple(leaf.shape) for leaf, _ in found if id(leaf) not in self._weights.slices]
         if strangers:
             raise MisuseError(
-                f"weights of shapes={strangers[:3]}: must be among the trained ones, and need a "
-                "gradient that nobody asked for; freeze them with requires_grad_(False), or make "
-                "the loop private after the model has its final weights."
+                f"weights of shapes={strangers[:3]}: must be among the trained ones, since they "
+                "require a gradient; freeze them with requires_grad_(False), or make the loop "
+                "private after the model has its final weights."
             )
 
     def tracer(self, records: int) -> Tracer:

@@ -1,4 +1,4 @@
-"""The per-record gradients of one physical batch, λθ included, without writing them out.
+"""The per-example gradients of one physical batch, λθ included, without writing them out.
 
 What a clip works on: it asks for norms, chooses factors and has the weighted sum added to a flat
 buffer.

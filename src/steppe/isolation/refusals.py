@@ -158,9 +158,9 @@ def number_decides(what: str, asked: Asked | None = None) -> NumberDecides:
 
 
 def too_many_paths() -> IsolationError:
-    """Coins that lead to ever new paths."""
+    """Random numbers that lead to ever new paths."""
     return IsolationError(
-        "control flow=by chance, on too many paths: must take few paths, since each is followed "
+        "control flow=random, on too many paths: must take few paths, since each is followed "
         "once; let torch.where choose by random numbers in place of Python."
     )
 

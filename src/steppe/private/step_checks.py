@@ -27,7 +27,7 @@ _CONVOLUTIONS = {"cuda": (("cuda", "conv"),)}
 
 
 def refuse_modes(engine: ClippedSum) -> None:
-    """Modes of torch in which a step would fail half way, or tell of a record by failing."""
+    """Refuse modes of torch in which a step would fail half way, or reveal a record by failing."""
     if engine.in_mixed_precision:  # layers would work in types the probe has not seen
         raise MisuseError(
             "autocast=on: must be off around make_private and its steps; leave the block, and for "
@@ -48,7 +48,7 @@ def refuse_modes(engine: ClippedSum) -> None:
 
 
 def refuse_coarse_products(engine: ClippedSum) -> None:
-    """Settings of torch with which float32 is rounded on its way into a product."""
+    """Refuse settings of torch with which torch rounds float32 numbers before it multiplies."""
     device = engine.device.type
     products = _PRODUCTS.get(device, ())
     if device in _CONVOLUTIONS and engine.passes.convolve:
@@ -76,7 +76,7 @@ def require_whole(plan: Plan, name: str, given: Any) -> None:
 
 
 def require_untouched(model: nn.Module) -> None:
-    """Nothing made from records may be left in the model; the probe saw to it beforehand."""
+    """Refuse a model in which something made from records is left, as the probe did beforehand."""
     kept = itertools.chain(model.named_buffers(), model.named_parameters())
     left = [name for name, tensor in kept if is_marked(tensor)]
     if left:
@@ -89,7 +89,7 @@ def require_untouched(model: nn.Module) -> None:
 def require_movement(
     before: Mapping[str, Tensor], parameters: Mapping[str, Tensor], optimizer: Optimizer
 ) -> None:
-    """Noise moves every weight, so one that stood still is not being trained."""
+    """Refuse weights that the first step did not move: noise moves all that are trained."""
     rates = {id(p): g.get("lr") for g in optimizer.param_groups for p in g["params"]}
     still = []
     for name, old in before.items():

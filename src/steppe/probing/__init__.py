@@ -1,7 +1,7 @@
-"""What is checked of a user's model before and during a run.
+"""Checks of a user's model before and during a run.
 
-A proof of isolation, a comparison with autograd, and the layer table. Imports `clipping`,
-`isolation` and what lies below them.
+The proof of isolation, a comparison of per-example gradients with autograd's, and the layer table.
+Imports `clipping`, `isolation` and what lies below them.
 """
 
 from steppe.probing.cache import LOOK_AGAIN as LOOK_AGAIN

@@ -1,4 +1,4 @@
-"""What can be done with a model that is not proven: how much slower would one at a time be?"""
+"""The other two kinds of isolation, for a model that is not proven, and what one of them costs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from steppe.utils.formatting import first_line
 _RECORDS, _TIMES = 8, 5
 
 
-def ways_on(probed: ProbedModel, example: Any) -> str:
-    """A sentence about the two other kinds of isolation, with the measured cost of one.
+def other_isolation(probed: ProbedModel, example: Any) -> str:
+    """A sentence about them for the error message.
 
     Args:
         probed: a model that was refused.

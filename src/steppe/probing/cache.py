@@ -11,7 +11,7 @@ from torch import nn
 
 from steppe.clipping import CEILING, ClippedSum
 from steppe.errors import IsolationError, MisuseError
-from steppe.probing.alternatives import ways_on
+from steppe.probing.alternatives import other_isolation
 from steppe.probing.model_state import form_of, state_of
 from steppe.probing.observed_pass import ProbedModel
 from steppe.probing.probe import probe
@@ -123,8 +123,8 @@ class ProbeCache:
             )
         except IsolationError as error:
             error.add_note(
-                "Before the first step nothing of this was to be seen; it came during the run, so "
-                "that earlier steps may have said more than they should. Do not publish this model."
+                "The model passed this check before the first step and changed during the run, so "
+                "earlier steps may have released more than the account says. Do not publish it."
             )
             raise
         paths = (known.paths or frozenset()) | proof.paths
@@ -152,7 +152,7 @@ class ProbeCache:
             if self._isolation != "proven" or not self._alternatives:
                 raise
             probed = ProbedModel(self._model, trained, self._engine.objective)
-            raise IsolationError(f"{error} {ways_on(probed, batch)}") from error
+            raise IsolationError(f"{error} {other_isolation(probed, batch)}") from error
 
     def expect(self, parts: Sequence[Any]) -> Report:
         """Make the engine ready for a batch in parts; the report on the first."""
@@ -162,8 +162,8 @@ class ProbeCache:
         first = reports[0]
         if any(report.layouts != first.layouts for report in reports):
             raise MisuseError(
-                "parts=of several forms: must go through the model in the same way, and these "
-                "have different sizes a record in it; give all parts one form."
+                "parts=of several shapes: must have the same sizes for every record, because they "
+                "go through the model as one batch; give all parts one shape."
             )
         self._engine.passes.expect(first.layouts, first.paths, self.look_again)
         if self._chooses:

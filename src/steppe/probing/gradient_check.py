@@ -1,7 +1,7 @@
 """Are the engine's gradients autograd's, and does each belong to its record alone?
 
-Losses may stand alone while gradients do not: a hook or a detached factor can carry one record into
-another's gradient.
+Losses may be isolated while gradients are not: a hook or a detached factor can carry one record
+into another's gradient.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def require_right_gradients(
     return reaching
 
 
-def require_deaf_to_extremes(
+def require_extremes_apart(
     probed: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths, seed: int
 ) -> None:
     """A record of infinities, NaN or the largest numbers must leave the others' gradients alone.

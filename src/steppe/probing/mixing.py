@@ -1,4 +1,4 @@
-"""Does replacing one record move what belongs to another? The words for it, by layer."""
+"""Refuse a model in which replacing one record moves what belongs to another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from steppe.probing.record_axis import RecordPlace
 def require_isolation(
     base: ObservedPass, replaced: ObservedPass, which: int, culprit: Callable[[], str | None]
 ) -> None:
-    """Nothing that belongs to one record may move when another is replaced.
+    """Refuse a pass in which something of one record moved when another was replaced.
 
     Args:
         base: the run as it is.
@@ -60,7 +60,7 @@ def _mixing(layer: str | None) -> IsolationError:
 
 
 def require_repeatable(base: ObservedPass, again: ObservedPass) -> None:
-    """The same records and the same seeds must give the same losses, or nothing can be told."""
+    """Refuse losses that differ for the same records and seeds, as they cannot be compared."""
     if not same(again.losses, base.losses):
         raise IsolationError(
             "losses=not repeatable: must be the same for the same records and seeds; keep nothing "

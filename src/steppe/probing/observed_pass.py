@@ -1,4 +1,4 @@
-"""One run of the objective, with everything written down that passes."""
+"""One forward pass, with all that went in and out of its contacts."""
 
 from __future__ import annotations
 

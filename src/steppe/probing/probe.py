@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from steppe.errors import SteppeError, UnsupportedModelError
 from steppe.gradients import ContactLayout, EachRecord, Path, require_steady
 from steppe.probing.gradient_check import (
-    require_deaf_to_extremes,
+    require_extremes_apart,
     require_right_gradients,
 )
 from steppe.probing.observed_pass import (
@@ -98,7 +98,7 @@ def probe(
             layouts = located(probed, example, generator, style, _SEED)
             require_steady(model, objective, batch, _SEED)
         reaching = require_right_gradients(probed, batch, layouts, paths, _SEED)
-        require_deaf_to_extremes(probed, batch, layouts, paths, _SEED)
+        require_extremes_apart(probed, batch, layouts, paths, _SEED)
     return _report(first, parameters, layouts, reaching, attributes, isolation, paths)
 
 

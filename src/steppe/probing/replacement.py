@@ -1,4 +1,4 @@
-"""Where a proof can not be had: replace one made-up record at a time, and look at what moves."""
+"""isolation="probed": replace one made-up record at a time, and look at what moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a data set must be for sampling: numbered records that can be taken in any order."""
+"""The protocol of a data set for sampling: numbered records that can be read in any order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from steppe.errors import DataError
 
 
 class Records(ABC):
-    """A data set as the sampler sees it; `records` makes one from what a user has.
+    """A data set as the sampler sees it; `as_records` makes one from what a user has.
 
     Attributes:
         also_read: what was read off the records beforehand, for the privacy statement.
@@ -96,7 +96,7 @@ def require_numbered(data: Any) -> None:
         raise bad_data(
             "data",
             kind,
-            "must give any record by its number, every record tosses its own coin in every step",
+            "must return any record by its index, since each is sampled on its own in every step",
             "give a map-style data set with __len__ and __getitem__",
         )
     if not hasattr(data, "__len__"):

@@ -1,6 +1,6 @@
-"""What one use of a weight says about every record's gradient.
+"""Slots: the per-example gradients of one weight, in whatever form is cheapest.
 
-A *slot* stands for the per-record gradients G₁ … G_B of one shared tensor without holding them,
+A *slot* stands for the per-example gradients G₁ … G_B of one shared tensor without holding them,
 unless holding them is the cheapest way. It can do four things: give the squared norms, add
 Σᵢ cᵢGᵢ to a buffer, give the inner products with the weight itself, and, where nothing else will
 do, write the gradients out.
