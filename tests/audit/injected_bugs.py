@@ -56,8 +56,8 @@ def place(**choices: Any) -> Sabotage:
         plan = private.plan
         private._step.mechanism.noise = plan.noise
         draw = plan.sampling.begin(records, plan.population, plan.batch_size, private.groups)
-        private._offers = BatchReader(
-            draw, private._rows, private._step.mechanism.source, plan.total_steps
+        private._reader = BatchReader(
+            draw, private._records, private._step.mechanism.source, plan.total_steps
         )
 
     return apply
@@ -375,9 +375,9 @@ class _SizesTwice(steppe.Poisson):
 class _EmptyLeftOut(Private):
     def __iter__(self) -> Iterator[Any]:
         for step in range(self.plan.total_steps):
-            batch = self._offers.read(step)
+            batch = self._reader.read(step)
             if (size := count(batch)) > 0:
-                self._offered = (self.steps_done, size)
+                self._handed_out = (self.steps_done, size)
                 yield batch
 
 
