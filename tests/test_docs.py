@@ -26,6 +26,8 @@ PAGES = [
 ] + sorted((ROOT / "docs").rglob("*.md"))
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.M | re.S)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+ANCHOR = re.compile(r"\]\((?!https?:)([^)#]*)#([^)]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.M)
 # What `make bench` writes is not there before it has run.
 PATH = re.compile(r"`((?:src|tests|docs|examples|benchmarks(?!/results)|\.ci)/[\w./-]+)`")
 # A path inside the package, also without `src/`: `src/steppe/step.py`, `steppe/step.py`.
@@ -120,6 +122,24 @@ def test_every_module_and_name_exists(page: Path) -> None:
 def test_a_name_that_is_gone_is_found() -> None:
     text = "`src/steppe/plan.py`, `steppe.noise.Gaussian` and `steppe.clipping.inspect(model)`"
     assert [*unknown(text)] == ["steppe/plan.py", "steppe.clipping.inspect"]
+
+
+def anchors(page: Path) -> set[str]:
+    """What links may point to: headings in lower case, without punctuation, joined by hyphens."""
+    return {
+        re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+        for heading in HEADING.findall(page.read_text())
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_linked_heading_exists(page: Path) -> None:
+    missing = [
+        f"{other}#{anchor}"
+        for other, anchor in ANCHOR.findall(page.read_text())
+        if anchor not in anchors(page.parent / other if other else page)
+    ]
+    assert not missing
 
 
 def test_the_figure_of_layers_is_the_contract() -> None:
