@@ -62,6 +62,7 @@ class Run:
     Attributes:
         watched: follows the loop.
         unstepped: the rows of the batch that was handed out last, until its step is charged.
+        again: whether the physical batch that was handed out last must come again.
 
     Guarantees:
         `.grad` is only ever set to (clipped sum + noise of std σC) / expected batch. During a
@@ -84,6 +85,7 @@ class Run:
         self.source = SecureSource()
         self.steps_done = 0
         self.unstepped: Tensor | None = None
+        self.again = False
         clip = constants.bounds.clip(parameters, optimizer)
         self._engine = ClippedSum(parameters, stand_in_objective(module, axis), clip)
         self._noise = Gaussian()
@@ -147,6 +149,7 @@ class Run:
         if piece.first:
             self.unstepped = piece.rows
         self._piece, self._draw = piece, piece.draw
+        self.again = False
         self._handed_over.forget()
         self._forward.expect(piece.records)
 
@@ -162,6 +165,7 @@ class Run:
     def abandon(self) -> None:
         """Forget what was made of a batch so far, of which nothing was released."""
         self._piece = self._total = self._draw = None
+        self.again = False
         self._forward.expect(None)
         self.watched.end()
 
@@ -194,8 +198,13 @@ class Run:
         self._require_unchanged()
         refuse_coarse_products(self._engine)
         piece, found = self._captured()
-        self.watched.require_followed(piece.records)
+        self.again = not self.watched.accepts(piece.records)
         self.watched.end()
+        if self.again:  # what was captured is forgotten, before anything was added or charged
+            self._piece = None
+            self._forward.expect(None)
+            self._hand_over(None)
+            return
         if piece.first or self._total is None:
             self._total = self._fresh_total()
         scale = piece.records if self.constants.averaged else 1

@@ -15,7 +15,8 @@ LEAF = "_steppe_leaf"
 TOTAL = "_steppe_total"
 KEPT = "_steppe_kept"
 FOLLOW = "_steppe_follow"
-ALL = (_OWNED, _RANDOM, LEAF, TOTAL, KEPT, FOLLOW)
+ROUTE = "_steppe_route"
+ALL = (_OWNED, _RANDOM, LEAF, TOTAL, KEPT, FOLLOW, ROUTE)
 
 Path = tuple[Any, ...]
 Guard = tuple[Path, int]
