@@ -103,8 +103,9 @@ class TracedForward:
             )
         refuse_modes(self._engine)
         arguments = (args, kwargs)
-        self._axis.require(arguments, self._records)
-        known, arguments = self._watched.arguments(arguments, self._axis.of)
+        with torch._C.DisableTorchFunctionSubclass():  # these questions are no part of the loop
+            self._axis.require(arguments, self._records)
+            known, arguments = self._watched.arguments(arguments, self._axis.of)
         self._expect_layouts(arguments)
         if self._records:
             self._made = self._outputs_of(arguments, known)

@@ -72,7 +72,6 @@ class Route:
         self._told: dict[int, tuple[Number, ...]] = {}  # numbers by hash
         self._read_in: set[int] = set()  # hashes of what a read number has a part in
         self._written: dict[int, tuple[Any, int]] = {}  # by memory: that memory, and the hash
-        self._added: dict[int, Any] = {}  # by hash of a sum: what was added last
 
     @property
     def key(self) -> int:
@@ -198,13 +197,7 @@ class Route:
         was_read = self._collect(args, parts, sources, numbers, kind.whole)
         if kwargs:
             was_read |= self._collect(kwargs, parts, sources, numbers, kind.whole)
-        if kind.adds and len(sources) == 2:
-            # A loop over records adds as often as there are some: the same again adds nothing.
-            last = (kind.name, sources[1])
-            way = sources[0] if self._added.get(sources[0]) == last else hash(tuple(parts))
-            self._added[way] = last
-        else:
-            way = hash(tuple(parts))
+        way = hash(tuple(parts))
         self._inherit(way, sources, numbers)
         if was_read:
             self._read_in.add(way)
@@ -303,7 +296,6 @@ class _Kind(NamedTuple):
         copies: gives back what is not followed.
         back: is `backward()`.
         parts: gives parts of a tensor.
-        adds: is a sum of two.
         cuts: gives a tensor of a size that values may decide.
         other: the name, if it changes gradients without an operation.
     """
@@ -315,7 +307,6 @@ class _Kind(NamedTuple):
     copies: bool
     back: bool
     parts: bool
-    adds: bool
     cuts: bool
     other: str
 
@@ -336,9 +327,7 @@ def _kind_of(func: Any) -> _Kind:
     if name in ("__get__", "__set__"):
         said = f"{name}{getattr(own, '__name__', '')}"
         other = "grad_fn" if said == "__get__grad_fn" else ""
-        return _Kind(
-            said, _SAYS, said == "__set__data", False, False, False, False, False, False, other
-        )
+        return _Kind(said, _SAYS, said == "__set__data", *(False,) * 5, other)
     bare = name.strip("_")
     plain = bare[1:] if name[:3] in ("__r", "__i") and bare[1:] in _ARITHMETIC else bare
     whole = _NUMBER if plain in _ARITHMETIC else _SAYS
@@ -354,7 +343,6 @@ def _kind_of(func: Any) -> _Kind:
         copies=func in COPIES,
         back=func in BACK,
         parts=bare in ("unbind", "split", "chunk", "tensor_split", "split_with_sizes"),
-        adds=plain == "add",
         cuts=bare == "getitem" or bare in _CUTTING,
         other=name if func in HOOKS or func is torch.autograd.grad else "",
     )

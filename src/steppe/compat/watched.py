@@ -161,7 +161,7 @@ class Watched:
                 "The loop computes its loss in another way than before; this batch comes again to "
                 "be followed, and no step is taken or charged until then. Further ones come again "
                 "without a warning.",
-                stacklevel=6,  # where step() was called
+                stacklevel=7,  # where step() was called
             )
 
     @staticmethod
@@ -202,16 +202,15 @@ class Watched:
         route, follow = self._route, self._follow
         if route is None:
             return [], arguments
-        with torch._C.DisableTorchFunctionSubclass():
-            known = list(tensors_in(arguments))
-            if follow is not None:
-                for tensor in known:
-                    follow.require_rows(tensor, axis_of(tensor))
-                follow.require_no_numbers(arguments)
-            route.enter(arguments)
-            if route.read:
-                self._read_before = route.read
-            return known, each(_plain, arguments)
+        known = list(tensors_in(arguments))
+        if follow is not None:
+            for tensor in known:
+                follow.require_rows(tensor, axis_of(tensor))
+            follow.require_no_numbers(arguments)
+        route.enter(arguments)
+        if route.read:
+            self._read_before = route.read
+        return known, each(_plain, arguments)
 
     def require_known_shapes(self) -> None:
         """Refuse arguments in a new form, where it may have been read from records."""
