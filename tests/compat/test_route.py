@@ -309,7 +309,7 @@ def sizes_asked(loop: Loop, x: Tensor, y: Tensor, step: int) -> Tensor:
     [logged, smoothed, annealed, accumulated, by_record, evaluated, sizes_asked],
 )
 def test_honest_loops_go_on_without_a_word(step: Step) -> None:
-    loop = start(data=vectors(60), batch_size=12, sigma=1.0)
+    loop = start(data=vectors(60), batch_size=30, sigma=1.0)
     assert silently(loop, step, 15) == 15
     assert loop.engine.isolation[0].watched <= 4
 
@@ -317,7 +317,7 @@ def test_honest_loops_go_on_without_a_word(step: Step) -> None:
 @pytest.mark.parametrize("name", DO_NOT)
 def test_loops_that_do_not_mix_come_the_same_way(name: str) -> None:
     case = DO_NOT[name]
-    loop = start(data=vectors(40), batch_size=16, sigma=1.0, loss_reduction=case.reduction)
+    loop = start(data=vectors(40), batch_size=24, sigma=1.0, loss_reduction=case.reduction)
     assert silently(loop, lambda loop, x, y, step: case.loss(loop.model, x, y), 9) == 9
 
 

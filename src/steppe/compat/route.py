@@ -67,6 +67,7 @@ class Route:
         self.numbers: tuple[Number, ...] = ()
         self._losses: list[Any] = []
         self._given: list[Any] = []  # to the module
+        self._inside: list[Any] = []  # tensors that are plain while the module runs
         self._others: set[str] = set()  # what has a part in the loss and is no operation
         self._known: list[weakref.ref[Tensor]] = []
         self._told: dict[int, tuple[Number, ...]] = {}  # numbers by hash
@@ -97,8 +98,17 @@ class Route:
             raise holds_read_number("argument")
         self._given.append(way)
 
+    def let_in(self, arguments: Sequence[Tensor]) -> None:
+        """Make plain tensors of these until `leave`: what the module does is no part of a loop."""
+        for tensor in arguments:
+            if type(tensor) is Followed:
+                tensor.__class__ = Tensor  # type: ignore[assignment]
+                self._inside.append(tensor)
+
     def leave(self, outputs: Sequence[Tensor]) -> None:
         """The module has made this of its arguments."""
+        while self._inside:
+            self._inside.pop().__class__ = Followed
         for place, tensor in enumerate(outputs):
             if type(tensor) in (Tensor, Followed):
                 way = hash((place, self._given[-1]))
@@ -107,7 +117,7 @@ class Route:
 
     def release(self) -> list[weakref.ref[Tensor]]:
         """Make plain tensors of all again; those that somebody still has."""
-        known, self._known = self._known, []
+        known, self._known, self._inside = self._known, [], []
         alive = []
         for ref in known:
             tensor = ref()
@@ -231,8 +241,12 @@ class Route:
                 way = self._at(value)
                 parts.append(way)
                 sources.append(way)
-            elif kind is int and whole != _SAYS:
-                if whole == _NUMBER:
+            elif kind in _SAYING:
+                parts.append(value)
+            elif kind is int:
+                if whole == _SAYS:
+                    parts.append(value)
+                elif whole == _NUMBER:
                     numbers.append((float(value), bool(self.read)))
             elif kind is float:
                 numbers.append((value, bool(self.read)))
@@ -240,8 +254,6 @@ class Route:
                 if self.read and value.numel() == 1 and not value.is_complex():
                     numbers.append((float(value), True))
                 parts.append(kind)
-            elif kind in _SAYING:
-                parts.append(value)
             elif kind in (tuple, list, dict):
                 inner: list[Any] = []
                 was_read |= self._collect(value, inner, sources, numbers, whole)
@@ -387,7 +399,6 @@ _CUTTING = (
 _SAYS, _SIZE, _NUMBER = range(3)  # what whole numbers are: axes and modes, sizes, or numbers
 _SAYING = frozenset(
     (
-        int,
         bool,
         str,
         type(None),

@@ -210,7 +210,10 @@ class Watched:
         route.enter(arguments)
         if route.read:
             self._read_before = route.read
-        return known, each(_plain, arguments)
+        if follow is not None:
+            return known, each(_plain, arguments)
+        route.let_in(known)
+        return known, arguments
 
     def require_known_shapes(self) -> None:
         """Refuse arguments in a new form, where it may have been read from records."""
