@@ -34,19 +34,16 @@ class Followed(Tensor):
         cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         del types
+        kwargs = kwargs or {}
         with torch._C.DisableTorchFunctionSubclass():
             route: Route | None = None
-            for value in args:  # nearly always the first
-                if type(value) is Followed:
-                    route = value.__dict__.get(FOLLOW)
-                    break
+            if args and type(args[0]) is Followed:  # as nearly always
+                route = args[0].__dict__.get(FOLLOW)
             if route is None:
-                for tensor in tensors_in((*args, *(kwargs or {}).values())):
+                for tensor in tensors_in((*args, *kwargs.values())):
                     if type(tensor) is Followed and (route := tensor.__dict__.get(FOLLOW)):
                         break
-            if route is None:
-                return func(*args, **(kwargs or {}))
-            return route.call(func, args, kwargs or {})
+            return func(*args, **kwargs) if route is None else route.call(func, args, kwargs)
 
 
 class Route:
@@ -136,19 +133,15 @@ class Route:
         kind = _KINDS.get(func)
         if kind is None:
             kind = _KINDS[func] = _kind_of(func)
-        if kind.reads:
+        if kind.reads or (kind.cuts and _decides_size(func, args)):
             self.read = self.read or line_of_user() or "torch"
         elif kind.other:
             self._others.add(kind.other)
         elif kind.back:
             self._go_back(args, kwargs)
-        if kind.cuts and _decides_size(func, args):
-            self.read = self.read or line_of_user() or "torch"
         made = self.run(func, args, kwargs)
-        if func is _ITEM:
-            return read(made)
         if kind.copies or kind.reads:
-            return made
+            return read(made) if func is _ITEM else made
         found = type(made)
         if found is Tensor or found is Followed:
             way = self._way_of(kind, func, args, kwargs)
@@ -208,7 +201,8 @@ class Route:
         if kwargs:
             was_read |= self._collect(kwargs, parts, sources, numbers, kind.whole)
         way = hash(tuple(parts))
-        self._inherit(way, sources, numbers)
+        if numbers or self._told or self._read_in:
+            self._inherit(way, sources, numbers)
         if was_read:
             self._read_in.add(way)
         return way

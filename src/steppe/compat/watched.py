@@ -39,13 +39,13 @@ class LoopReport:
         watched: batches, or parts of one, on whose way through the loop every operation was
             followed.
         steps: how many there were in all.
-        reads: lines of the loop that read values made from records, for logs. That the loop does
-            not decide by them is not proven.
+        reads: lines of the loop that read values made from records, for logs. What the loop
+            decides by them is seen in the batch itself, and not in later ones.
 
     Examples:
         >>> print(LoopReport("proven", watched=2, steps=10, reads=["train.py:7"]))
         isolation: proven; the loop was followed on 2 of 10 batches; values are read at train.py:7,
-        and that the loop decides nothing by them is not proven
+        and that the loop decides nothing by them in later batches is not proven
     """
 
     isolation: str
@@ -61,8 +61,8 @@ class LoopReport:
             return text
         lines = ", ".join(self.reads[:3])
         return (
-            f"{text}; values are read at {lines},\nand that the loop decides nothing by them is "
-            "not proven"
+            f"{text}; values are read at {lines},\nand that the loop decides nothing by them in "
+            "later batches is not proven"
         )
 
 
@@ -135,7 +135,8 @@ class Watched:
         route, follow = self._route, self._follow
         if route is None:
             return True
-        known = self._routes.get(route.key)
+        key = route.key
+        known = self._routes.get(key)
         if self._routes and known is None and route.read_before:
             raise goes_by_values(route.read_before)
         if follow is not None:
@@ -145,9 +146,9 @@ class Watched:
             return False
         else:
             self._came_again = 0
-        if known is not None:
+        if known is not None and route.read_before:
             self._require_undecided(route, records, *known)
-        self._routes[route.key] = records, route.numbers
+        self._routes[key] = records, route.numbers
         return True
 
     def _call_again(self) -> None:
