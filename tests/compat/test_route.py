@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import math
 import random
 import warnings
@@ -291,9 +293,24 @@ def sizes_asked(loop: Loop, x: Tensor, y: Tensor, step: int) -> Tensor:
     return (each(loop, x, y) * weights).sum() / len(x)
 
 
+def shifted(loop: Loop, x: Tensor, y: Tensor, step: int) -> Tensor:
+    return F.cross_entropy(
+        loop.model(x.roll(step % 7 - 3, 1)[:, : 5 - step % 2].sum(1, True) + x), y
+    )
+
+
+def saved(loop: Loop, x: Tensor, y: Tensor, step: int) -> Tensor:
+    file = io.BytesIO()
+    torch.save({"x": x}, file)
+    file.seek(0)
+    assert type(torch.load(file, weights_only=True)["x"]) is Tensor
+    assert type(copy.deepcopy(x)) is Tensor
+    return F.cross_entropy(loop.model(x), y)
+
+
 @pytest.mark.parametrize(
     "step",
-    [logged, smoothed, annealed, accumulated, by_record, evaluated, sizes_asked],
+    [logged, smoothed, annealed, accumulated, by_record, evaluated, sizes_asked, shifted, saved],
 )
 def test_honest_loops_go_on_without_a_word(step: Step) -> None:
     loop = start(data=vectors(60), batch_size=30, sigma=1.0)

@@ -18,10 +18,11 @@ from torch import Tensor, nn
 
 from steppe.clipping.batches import tensors_in
 from steppe.clipping.contact import Capture
+from steppe.compat.kinds import BACK, COPIES, EXPORTS, HOOKS, TEXTS
 from steppe.compat.loop_refusals import decides, holds_read_number, meets, mixes_before
 from steppe.compat.loop_watch import EXPORTED, LoopWatch
 from steppe.compat.nests import leaves, numbers_in, objects_in
-from steppe.compat.route import BACK, COPIES, EXPORTS, HOOKS, TEXTS, Followed, Route, as_plain
+from steppe.compat.route import Followed, Route, as_plain
 from steppe.compat.totals import FOLLOW, LEAF, TOTAL, Path, Total
 from steppe.errors import IsolationError
 from steppe.isolation import refusals

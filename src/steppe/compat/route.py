@@ -10,13 +10,26 @@ accuracy for logs, has no part in it.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from steppe.clipping.batches import tensors_in
+from steppe.compat.kinds import (
+    COPIES,
+    ITEM,
+    KNOWN,
+    NUMBER,
+    SAYING,
+    SAYS,
+    SIZE,
+    Kind,
+    decides_size,
+    kind_of,
+    writes_by,
+)
 from steppe.compat.loop_refusals import holds_read_number
 from steppe.compat.reads import READ, read
 from steppe.compat.totals import ALL, FOLLOW, ROUTE
@@ -87,7 +100,7 @@ class Route:
         parts: list[Any] = []
         sources: list[int] = []
         numbers: list[Number] = []
-        if self._collect(arguments, parts, sources, numbers, _SIZE):
+        if self._collect(arguments, parts, sources, numbers, SIZE):
             raise holds_read_number("argument")
         way = hash(tuple(parts))
         self._inherit(way, sources, numbers)
@@ -130,10 +143,8 @@ class Route:
 
     def call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """One call of torch with a tensor of this route."""
-        kind = _KINDS.get(func)
-        if kind is None:
-            kind = _KINDS[func] = _kind_of(func)
-        if kind.reads or (kind.cuts and _decides_size(func, args)):
+        kind = KNOWN.get(func) or kind_of(func)
+        if kind.reads or (kind.cuts and decides_size(func, args)):
             self.read = self.read or line_of_user() or "torch"
         elif kind.other:
             self._others.add(kind.other)
@@ -141,11 +152,11 @@ class Route:
             self._go_back(args, kwargs)
         made = self.run(func, args, kwargs)
         if kind.copies or kind.reads:
-            return read(made) if func is _ITEM else made
+            return read(made) if func is ITEM else made
         found = type(made)
         if found is Tensor or found is Followed:
             way = self._way_of(kind, func, args, kwargs)
-            if kind.writes or (kwargs and _writes(kwargs)):
+            if kind.writes or (kwargs and writes_by(kwargs)):
                 self._write(made, way)
             else:
                 self._lead(made, way)
@@ -169,7 +180,7 @@ class Route:
             self._known.append(weakref.ref(tensor))
         tensor.__class__ = Followed
 
-    def _lead_all(self, made: Any, way: int, kind: _Kind) -> None:
+    def _lead_all(self, made: Any, way: int, kind: Kind) -> None:
         for place, tensor in enumerate(tensors_in(made)):
             if type(tensor) in (Tensor, Followed):
                 # Parts of one tensor may be as many as records: all of them are alike.
@@ -193,7 +204,7 @@ class Route:
                 self._inherit(way, (before, written[1]), ())
         return way
 
-    def _way_of(self, kind: _Kind, func: Any, args: Any, kwargs: dict[str, Any]) -> int:
+    def _way_of(self, kind: Kind, func: Any, args: Any, kwargs: dict[str, Any]) -> int:
         parts: list[Any] = [kind.name]
         sources: list[int] = []
         numbers: list[Number] = []
@@ -235,12 +246,12 @@ class Route:
                 way = self._at(value)
                 parts.append(way)
                 sources.append(way)
-            elif kind in _SAYING:
+            elif kind in SAYING:
                 parts.append(value)
             elif kind is int:
-                if whole == _SAYS:
-                    parts.append(value)
-                elif whole == _NUMBER:
+                if whole == SAYS:  # no axis has a large number
+                    parts.append(value if -8 <= value < 8 else kind)
+                elif whole == NUMBER:
                     numbers.append((float(value), bool(self.read)))
             elif kind is float:
                 numbers.append((value, bool(self.read)))
@@ -289,173 +300,3 @@ def as_plain(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     finally:
         tensor.__class__ = Followed
         vars(tensor).update(kept)
-
-
-class _Kind(NamedTuple):
-    """What is known of a function of torch.
-
-    Attributes:
-        name: of it, or the function itself.
-        whole: what its whole numbers are.
-        writes: to its first argument.
-        reads: gives values to Python.
-        copies: gives back what is not followed.
-        back: is `backward()`.
-        parts: gives parts of a tensor.
-        cuts: gives a tensor of a size that values may decide.
-        other: the name, if it changes gradients without an operation.
-    """
-
-    name: Any
-    whole: int
-    writes: bool
-    reads: bool
-    copies: bool
-    back: bool
-    parts: bool
-    cuts: bool
-    other: str
-
-
-def _writes(kwargs: dict[str, Any]) -> bool:
-    return kwargs.get("out") is not None or bool(kwargs.get("inplace"))
-
-
-def _decides_size(func: Any, args: Any) -> bool:
-    if func is not Tensor.__getitem__:
-        return True
-    return any(t.dtype in (torch.bool, torch.uint8) for t in tensors_in(args[1:]))
-
-
-def _kind_of(func: Any) -> _Kind:
-    name = getattr(func, "__name__", "")
-    own = getattr(func, "__self__", None)
-    if name in ("__get__", "__set__"):
-        said = f"{name}{getattr(own, '__name__', '')}"
-        other = "grad_fn" if said == "__get__grad_fn" else ""
-        return _Kind(said, _SAYS, said == "__set__data", *(False,) * 5, other)
-    bare = name.strip("_")
-    plain = bare[1:] if name[:3] in ("__r", "__i") and bare[1:] in _ARITHMETIC else bare
-    whole = _NUMBER if plain in _ARITHMETIC else _SAYS
-    if bare in _SIZED or bare.startswith("new_"):
-        whole = _SIZE
-    return _Kind(
-        name=func,
-        whole=whole,
-        writes=name == "__setitem__"
-        or (name.endswith("_") and not name.endswith("__"))
-        or (name.startswith("__i") and (plain != bare or bare in _IN_PLACE)),
-        reads=name in READS,
-        copies=func in COPIES,
-        back=func in BACK,
-        parts=bare in ("unbind", "split", "chunk", "tensor_split", "split_with_sizes"),
-        cuts=bare == "getitem" or bare in _CUTTING,
-        other=name if func in HOOKS or func is torch.autograd.grad else "",
-    )
-
-
-_KINDS: dict[Callable[..., Any], _Kind] = {}
-_ITEM = Tensor.item
-
-BACK = frozenset((Tensor.backward, torch.autograd.backward))
-HOOKS = frozenset((Tensor.register_hook, Tensor.register_post_accumulate_grad_hook))
-TEXTS = frozenset((Tensor.__format__, Tensor.__repr__))
-COPIES = TEXTS | {Tensor.__reduce_ex__, Tensor.__deepcopy__}
-EXPORTS = frozenset(
-    ("numpy", "tolist", "__array__", "__dlpack__", "data_ptr", "equal", "allclose", "share_memory_")
-)
-READS = EXPORTS | frozenset(
-    (
-        "item",
-        "is_nonzero",
-        "__bool__",
-        "__int__",
-        "__float__",
-        "__index__",
-        "__complex__",
-        "__contains__",
-        "__format__",
-        "__repr__",
-    )
-)
-
-_IN_PLACE = ("iand", "ior", "ixor", "ilshift", "irshift")
-_CUTTING = (
-    "argwhere",
-    "bincount",
-    "masked_select",
-    "nonzero",
-    "repeat_interleave",
-    "unique",
-    "unique_consecutive",
-)
-
-_SAYS, _SIZE, _NUMBER = range(3)  # what whole numbers are: axes and modes, sizes, or numbers
-_SAYING = frozenset(
-    (
-        bool,
-        str,
-        type(None),
-        type(...),
-        torch.dtype,
-        torch.device,
-        torch.layout,
-        torch.memory_format,
-    )
-)
-_SIZED = frozenset(
-    (
-        "broadcast_to",
-        "chunk",
-        "expand",
-        "full_like",
-        "getitem",
-        "narrow",
-        "repeat",
-        "repeat_interleave",
-        "reshape",
-        "setitem",
-        "split",
-        "split_with_sizes",
-        "tensor_split",
-        "tile",
-        "unflatten",
-        "view",
-    )
-)
-_ARITHMETIC = frozenset(
-    (
-        "add",
-        "addcdiv",
-        "addcmul",
-        "clamp",
-        "clamp_max",
-        "clamp_min",
-        "clip",
-        "div",
-        "divide",
-        "eq",
-        "fill",
-        "floor_divide",
-        "floordiv",
-        "fmod",
-        "ge",
-        "gt",
-        "le",
-        "lerp",
-        "lt",
-        "masked_fill",
-        "mod",
-        "mul",
-        "multiply",
-        "ne",
-        "pow",
-        "remainder",
-        "rsub",
-        "sub",
-        "subtract",
-        "true_divide",
-        "truediv",
-        "where",
-    )
-)
