@@ -263,7 +263,8 @@ class Route:
                 inner: list[Any] = []
                 was_read |= self._collect(value, inner, sources, numbers, whole)
                 # A list may have an entry for each record.
-                inner = [one for i, one in enumerate(inner) if not i or one != inner[i - 1]]
+                if len(inner) > 1:
+                    inner = [one for i, one in enumerate(inner) if not i or one != inner[i - 1]]
                 parts.append(tuple(inner))
             elif kind is slice:
                 ends = (value.start, value.stop, value.step)
@@ -283,7 +284,7 @@ class Route:
                     raise holds_read_number("loss")
                 self._losses.append(way)
                 self.numbers += self._told.get(way, ())
-        if any(True for _ in tensors_in((args[1:2], kwargs.get("gradient")))):
+        if len(args) > 1 or any(kwargs.get(name) is not None for name in _WEIGHTS):
             self._others.add("gradient")
         self.read_before = self.read
 
@@ -300,3 +301,6 @@ def as_plain(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     finally:
         tensor.__class__ = Followed
         vars(tensor).update(kept)
+
+
+_WEIGHTS = ("gradient", "grad_tensors")  # what `backward()` may be given beside a loss
