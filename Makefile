@@ -18,6 +18,7 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m benchmarks.clipping; clipping=$$?; \
@@ -27,7 +28,7 @@ bench: $(VENV)/dev.stamp
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-KERNELS := $(wildcard src/steppe/*/_*.c src/steppe/*/_*.h)
+KERNELS := $(wildcard src/steppe/*/_*.c src/steppe/*/*/_*.c src/steppe/*/*/_*.h)
 
 $(VENV)/core.stamp: $(VENV)/bin/python pyproject.toml constraints.txt $(KERNELS)
 	$(PIP) install -q -c constraints.txt torch==2.13.0

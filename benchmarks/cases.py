@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks import models
-from steppe._validate import fail
+from steppe.utils.validation import fail
 
 SEQUENCE_LENGTH = 20
 

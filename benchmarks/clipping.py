@@ -21,7 +21,7 @@ from benchmarks import engines, memory, settings, timing
 from benchmarks.bars import Bar, Row, evaluate
 from benchmarks.cases import CASES, Case, select
 from benchmarks.report import Physical, Remark, Report, bar_table, row_table, today
-from steppe._validate import positive_integer
+from steppe.utils.validation import positive_integer
 
 RESULTS = Path(__file__).parent / "results" / "clipping.json"
 DEFAULT_CHUNK = 32

@@ -25,7 +25,7 @@ from steppe import models
 from steppe.averaging import Averages
 from steppe.data import load
 from steppe.papers import pictures
-from steppe.papers.experiment import Column, Experiment, Run
+from steppe.papers.experiment import Column, Experiment, ExperimentRun
 from steppe.papers.summary import aligned
 from steppe.training import recipes
 
@@ -155,7 +155,7 @@ def scattered(name: str) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     return (front.features(x), y), (front.features(x_test), y_test)
 
 
-def table(runs: Sequence[Run]) -> str:
+def table(runs: Sequence[ExperimentRun]) -> str:
     """Accuracy in % as mean ± standard deviation over seeds: a row a data set and ε."""
     rows = [["data", "ε", *RECIPES]]
     for data in DATA:
@@ -165,7 +165,7 @@ def table(runs: Sequence[Run]) -> str:
     return aligned(rows)
 
 
-def cell(runs: Sequence[Run], data: str, epsilon: float, recipe: str) -> str:
+def cell(runs: Sequence[ExperimentRun], data: str, epsilon: float, recipe: str) -> str:
     """One entry of the table, with the number of seeds where they are not five."""
     found = [
         100 * run.measured["accuracy"]
@@ -180,13 +180,13 @@ def cell(runs: Sequence[Run], data: str, epsilon: float, recipe: str) -> str:
     return f"{statistics.fmean(found):.2f}{spread}{seeds}"
 
 
-def draw(runs: Sequence[Run], out: Path) -> None:
+def draw(runs: Sequence[ExperimentRun], out: Path) -> None:
     """The README's picture of the stored runs."""
-    from steppe.report.picture import Measured
+    from steppe.report.picture import AccuracyDot
     from steppe.report.picture import draw as drawn
 
     dots = [
-        Measured(
+        AccuracyDot(
             data=run.constants["data"],
             recipe=run.constants["recipe"],
             epsilon=run.constants["epsilon"],

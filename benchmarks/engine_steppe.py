@@ -12,9 +12,10 @@ from torch import Tensor
 from benchmarks import settings
 from benchmarks.cases import Case
 from steppe import Flat, Gaussian, Plan, SecureSource
-from steppe.clipping import ClippedSum, Kernels, objective_of, probe
-from steppe.clipping.contact import Layouts
-from steppe.clipping.physical import fitting_physical_batch
+from steppe.clipping import ClippedSum, fitting_physical_batch
+from steppe.gradients import Kernels, objective_of
+from steppe.gradients.contact import ContactLayout
+from steppe.probing import probe
 from steppe.step import PrivateStep
 
 Pinned = Mapping[str, str] | None
@@ -73,9 +74,9 @@ class Found:
     """
 
     bytes_per_record: int
-    layouts: tuple[Layouts, ...]
+    layouts: tuple[ContactLayout, ...]
 
-    def of(self, parameters: Mapping[str, Tensor]) -> list[Layouts]:
+    def of(self, parameters: Mapping[str, Tensor]) -> list[ContactLayout]:
         """The layouts for a copy of the model with these weights."""
         return _renamed(self.layouts, [id(weight) for weight in parameters.values()])
 
@@ -99,7 +100,9 @@ def remember(case: Case, found: Found) -> None:
     _known[case.model] = found
 
 
-def _renamed(layouts: Iterable[Layouts], names: Mapping[int, int] | Sequence[int]) -> list[Layouts]:
+def _renamed(
+    layouts: Iterable[ContactLayout], names: Mapping[int, int] | Sequence[int]
+) -> list[ContactLayout]:
     def own(weight: int | None) -> int | None:
         return None if weight is None else names[weight]
 

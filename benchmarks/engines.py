@@ -17,7 +17,7 @@ from torch.func import functional_call, grad, vmap
 
 from benchmarks import engine_steppe, settings
 from benchmarks.cases import Case, record_losses
-from steppe._validate import fail
+from steppe.utils.validation import fail
 
 Batch = tuple[Tensor, Tensor]
 Step = Callable[[], None]

@@ -21,7 +21,8 @@ from benchmarks.cases import CASES
 from benchmarks.engines import plain
 from benchmarks.report import machine, today
 from benchmarks.timing import seconds_per_step
-from steppe.noise import SecureSource, _pairs
+from steppe.noise import SecureSource
+from steppe.randomness import box_muller
 
 RESULTS = Path(__file__).parent / "results" / "noise_and_average.json"
 MAXIMUM = 0.05
@@ -31,11 +32,11 @@ REPEATS = 10
 def without_kernel() -> SecureSource:
     """A source that makes noise by passes of torch."""
     source = SecureSource()
-    compiled, _pairs.COMPILED = _pairs.COMPILED, False
+    compiled, box_muller.COMPILED = box_muller.COMPILED, False
     try:
         source.fill_normal_(torch.empty(1), 1.0)  # it chooses its way when it is first asked
     finally:
-        _pairs.COMPILED = compiled
+        box_muller.COMPILED = compiled
     return source
 
 

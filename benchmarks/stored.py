@@ -45,7 +45,7 @@ def run(
     arguments = parser.parse_args(typed)
     torch.set_num_threads(arguments.threads)
     results = Results(experiment, place.results)
-    choice = runner.Choice(arguments.seeds, arguments.settings, arguments.minutes)
+    choice = runner.RunFilter(arguments.seeds, arguments.settings, arguments.minutes)
     command = shlex.join(["python", "-m", f"benchmarks.{module}", *typed])
     left = runner.run(results, choice, command, lambda text: print(text, flush=True))
     return results, left

@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from steppe._probed import form_of
-from steppe.clipping.each_record import EachRecord
-from steppe.clipping.objective import RecordLosses
-from steppe.clipping.probing import Report, probe
+from steppe.gradients.objective import RecordLosses
+from steppe.gradients.one_at_a_time.each_record import EachRecord
+from steppe.probing.cache import form_of
+from steppe.probing.probe import Report, probe
 
 
 class ProbedOnce:

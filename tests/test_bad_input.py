@@ -610,7 +610,7 @@ def test_row_42_noise_is_never_drawn_in_half_precision() -> None:
     )
     x, y = inputs()
     run = private(nn.Linear(6, 3).bfloat16(), data=(x.bfloat16(), y))
-    assert run._step._buffer().dtype == torch.float32
+    assert run._step.mechanism.dtype == torch.float32
     for batch in run:
         run.step(batch)
     assert run.steps_done == 4

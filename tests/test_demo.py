@@ -15,7 +15,7 @@ MADE_UP = demo.Task("A test.", {"place": "steppe.demo:pictures", "classes": 10},
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> demo.Result:
+def result(tmp_path_factory: pytest.TempPathFactory) -> demo.DemoResult:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "_RECORDS", 2_000)
         patch.setattr(demo, "_HELD_OUT", 300)
@@ -23,18 +23,18 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> demo.Result:
         return demo.run(MADE_UP, folder=folder, progress=False)
 
 
-def test_every_average_is_scored(result: demo.Result) -> None:
+def test_every_average_is_scored(result: demo.DemoResult) -> None:
     rows = result.rows()
     assert [row["name"] for row in rows] == list(demo.ORDER)
     assert min(row["accuracy"] for row in rows) > 0.2  # a guess is right in a tenth
 
 
-def test_the_budget_is_kept_and_spent(result: demo.Result) -> None:
+def test_the_budget_is_kept_and_spent(result: demo.DemoResult) -> None:
     assert 1.99 < result.outcome.epsilon <= 2.0
     assert result.outcome.statement.not_private_reason is None
 
 
-def test_the_run_and_its_report_are_there(result: demo.Result) -> None:
+def test_the_run_and_its_report_are_there(result: demo.DemoResult) -> None:
     assert result.report == result.outcome.run / "report.html"
     assert "<html" in result.report.read_text()
     assert (result.outcome.run / "run.toml").exists()
@@ -62,7 +62,7 @@ def test_without_mnist_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> N
     assert "SYNTHETIC DATA instead: 20,000 made-up 16×16 pictures" in task.about
 
 
-def test_a_folder_that_is_there_already_is_left_alone(result: demo.Result) -> None:
+def test_a_folder_that_is_there_already_is_left_alone(result: demo.DemoResult) -> None:
     before = sorted(path.name for path in Path(result.outcome.run).iterdir())
     with pytest.raises(ConfigurationError, match="is there already; name a folder that is not"):
         demo.run(MADE_UP, folder=result.outcome.run, progress=False)

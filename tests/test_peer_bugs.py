@@ -25,7 +25,7 @@ from torch.nn import functional as F
 import steppe
 from steppe import accounting
 from steppe.accounting import Segment
-from steppe.audit import Subject, sensitivity
+from steppe.audit import AuditedRun, sensitivity
 from steppe.clipping.reference import clipped_sum
 from steppe.errors import ConfigurationError, MisuseError
 
@@ -86,14 +86,14 @@ def same_as_one_by_one(run: steppe.Private, batch: Any) -> None:
         assert torch.allclose(found, truth, rtol=1e-4, atol=1e-5 * min(1.0, float(truth.norm())))
 
 
-def subject(model: nn.Module, data: Any, **options: Any) -> Subject:
+def subject(model: nn.Module, data: Any, **options: Any) -> AuditedRun:
     def build(chosen: steppe.Plan, records: Any, source: Any) -> steppe.Private:
         fresh = copy.deepcopy(model)
         optimizer = torch.optim.SGD(fresh.parameters(), lr=0.1)
         more = {"loss": F.cross_entropy} | options
         return steppe.make_private(fresh, optimizer, records, chosen, source=source, **more)
 
-    return Subject(build, plan(), data)
+    return AuditedRun(build, plan(), data)
 
 
 # --- a: fixed in its history -----------------------------------------------------------------

@@ -23,13 +23,10 @@ if TYPE_CHECKING:
     from steppe.clipping import GEP as GEP
     from steppe.clipping import Automatic as Automatic
     from steppe.clipping import Flat as Flat
-    from steppe.clipping import Kernels as Kernels
     from steppe.clipping import PerLayer as PerLayer
     from steppe.clipping import Quantile as Quantile
-    from steppe.clipping import fix as fix
-    from steppe.clipping import inspect as inspect
+    from steppe.gradients import Kernels as Kernels
     from steppe.ledger import Ledger as Ledger
-    from steppe.make import make_private as make_private
     from steppe.noise import ExponentialSchedule as ExponentialSchedule
     from steppe.noise import Gaussian as Gaussian
     from steppe.noise import PolynomialSchedule as PolynomialSchedule
@@ -43,6 +40,9 @@ if TYPE_CHECKING:
     from steppe.points import Here as Here
     from steppe.points import SATMomentum as SATMomentum
     from steppe.private import Private as Private
+    from steppe.private import make_private as make_private
+    from steppe.probing import fix as fix
+    from steppe.probing import inspect as inspect
     from steppe.sampling import CappedPoisson as CappedPoisson
     from steppe.sampling import Periodic as Periodic
     from steppe.sampling import Poisson as Poisson
@@ -64,11 +64,11 @@ _HOMES = {
     "GEP": "steppe.clipping",
     "Automatic": "steppe.clipping",
     "Flat": "steppe.clipping",
-    "Kernels": "steppe.clipping",
+    "Kernels": "steppe.gradients",
     "PerLayer": "steppe.clipping",
     "Quantile": "steppe.clipping",
-    "fix": "steppe.clipping",
-    "inspect": "steppe.clipping",
+    "fix": "steppe.probing",
+    "inspect": "steppe.probing",
     "Ledger": "steppe.ledger",
     "ExponentialSchedule": "steppe.noise",
     "Gaussian": "steppe.noise",
@@ -83,7 +83,7 @@ _HOMES = {
     "Here": "steppe.points",
     "SATMomentum": "steppe.points",
     "Private": "steppe.private",
-    "make_private": "steppe.make",
+    "make_private": "steppe.private",
     "CappedPoisson": "steppe.sampling",
     "Periodic": "steppe.sampling",
     "Poisson": "steppe.sampling",

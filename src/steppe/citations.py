@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from steppe import _validate
 from steppe.plan import Plan
+from steppe.utils import validation
 
 # Whatever the choices: the mechanism and the way its cost is computed.
 _ALWAYS = ("abadi2016deep", "koskela2020computing", "doroshenko2022connect")
@@ -228,7 +228,7 @@ def bibtex_of(methods: Iterable[str]) -> str:
     keys = list(_ALWAYS)
     for name in methods:
         listed = tuple(_BY_CLASS)
-        keys += _BY_CLASS[_validate.one_of("methods", name, listed, "spell it as the class")]
+        keys += _BY_CLASS[validation.one_of("methods", name, listed, "spell it as the class")]
     return "\n\n".join(_ENTRIES[key] for key in dict.fromkeys(keys))
 
 

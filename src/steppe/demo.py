@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from steppe._validate import fail
 from steppe.data import load
 from steppe.errors import DataError
 from steppe.training import Config, Outcome, Trainer
+from steppe.utils.validation import fail
 
 DELTA = 1e-5
 # In the order in which the papers came.
@@ -45,7 +45,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Result:
+class DemoResult:
     """What the demo found.
 
     Attributes:
@@ -74,7 +74,7 @@ class Result:
 
 def run(
     task: Task, epsilon: float = 2.0, folder: Path | None = None, *, progress: bool = True
-) -> Result:
+) -> DemoResult:
     """Train privately by rule, score every average, write the report.
 
     Args:
@@ -96,7 +96,7 @@ def run(
     preparation = time.perf_counter() - begun
     outcome = trainer.fit()
     page = write([outcome.run], outcome.run / "report.html")
-    return Result(trainer, outcome, page, preparation)
+    return DemoResult(trainer, outcome, page, preparation)
 
 
 def digits() -> Task:

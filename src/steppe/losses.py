@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional as F
 
-from steppe import _validate
+from steppe.utils import validation
 
 
 def per_record_token_mean(
@@ -37,7 +37,7 @@ def per_record_token_mean(
         tensor([1.3863, 1.3863])
     """
     if logits.ndim != 3 or labels.shape != logits.shape[:2]:
-        raise _validate.fail(
+        raise validation.fail(
             "logits, labels",
             f"{logits.ndim} and {labels.ndim} axes",
             "must have shapes (records, tokens, classes) and (records, tokens)",

@@ -4,31 +4,30 @@
 2 point      at which weights?           plan.point
 3 objective  what does a record say?     engine.objective, λθ included
 4 clip       how much may it say?        engine.clip
-5 noise      what hides it?              plan.noise
+5 noise      what hides it?              plan.noise, added by the mechanism
 6 update     how do the weights move?    any torch optimizer
 7 keep       which model is published?   averaging: after the step, at no cost
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from steppe import _validate
-from steppe._dice import AS_THEY_ARE, Dice
 from steppe.clipping import ClippedSum
-from steppe.clipping.row import Row
 from steppe.errors import BudgetExhausted, MisuseError
-from steppe.noise import Source
-from steppe.noise.limits import require_noise_std
+from steppe.gradients import PlainSequential
+from steppe.mechanism import Mechanism
 from steppe.plan import Plan
-from steppe.points import Point, Remembering, Weights
-from steppe.updates import DPAdam
+from steppe.points import MovableWeights
+from steppe.randomness import AS_THEY_ARE, SecretGenerators, Source, require_noise_std
+from steppe.step_state import require_state
+from steppe.updates import update_of
+from steppe.utils import validation
 
 
 class PrivateStep:
@@ -39,11 +38,11 @@ class PrivateStep:
         engine: sums clipped gradients; its clip is the plan's.
         optimizer: moves the weights along the private gradient.
         source: where the noise comes from.
-        padding: weight name -> row that stands for padding. It has no gradient whatever the data
-            says, so it needs no noise and stays as it is.
+        padding: weight name -> row that stands for padding; see `Mechanism`.
 
     Attributes:
         steps_done: steps charged so far, including one that failed half way.
+        mechanism: makes the private gradients.
 
     Guarantees:
         A step releases (sum of the records' clipped parts + noise of the planned size) / expected
@@ -66,25 +65,49 @@ class PrivateStep:
             found, planned = getattr(engine, name), getattr(plan, name)
             if found != planned:
                 rule = f"must be the plan's {planned}"
-                raise _validate.fail(f"engine.{name}", found, rule, "make it from the plan")
-        if isinstance(optimizer, DPAdam):
-            optimizer.require_noise_of(plan)
-        self._plan, self.engine, self.optimizer = plan, engine, optimizer
+                raise validation.fail(f"engine.{name}", found, rule, "make it from the plan")
+        self._plan, self._digest = plan, plan.digest()
+        self.engine, self.optimizer = engine, optimizer
+        self.mechanism = Mechanism(
+            engine,
+            plan.noise,
+            sensitivity=plan.sensitivity,
+            divisor=plan.divisor,
+            source=source,
+            padding=padding,
+        )
         self.steps_done = 0
-        self._source, self._dice = source, Dice(source, "steps")
-        self._parameters = list(engine.parameters.values())
-        self._padding = dict(padding or {})
-        # The grid needs float64, in which the clipped sum itself is exact enough.
-        double = plan.noise.grid or all(p.dtype == torch.float64 for p in self._parameters)
-        self._dtype = torch.float64 if double else torch.float32
-        # As a tensor of its type: torch would make one of a Python float in every step.
-        self._divisor = torch.tensor(plan.divisor, dtype=self._dtype, device="cpu")
-        self._walk = plan.point.begin(Weights(self._parameters))
+        self._update = update_of(optimizer, plan)
+        self._generators = SecretGenerators(source, "steps")
+        self._weights = MovableWeights(list(engine.parameters.values()))
+        self._point = plan.point.begin(self._weights)
         start = 0
         for steps, _ in plan.noise.relative(plan.total_steps):  # calibrates and refuses beforehand
-            require_noise_std(plan.noise_std_at(start), self._dtype)
+            require_noise_std(plan.noise_std_at(start), self.mechanism.dtype)
             start += steps
-        self._digest = plan.digest()
+
+    def take(self, parts: Sequence[Any]) -> None:
+        """Take one step on a drawn batch.
+
+        Args:
+            parts: batches of records that together are the drawn batch, each record once.
+        """
+        noise_std, answers = self._charge(), list[Tensor]()  # 1 sample: `parts`
+        with self.mechanism.undone_on_error():
+            for _ in range(self._plan.point.queries):
+                with self._weights.moved(self._point.offset(answers)):  # 2 point
+                    query, sequential = self.mechanism.query(noise_std), self.engine.sequential()
+                    with self._hidden_generators(sequential):
+                        for part in parts:
+                            query.add(part, sequential)  # 3 objective, 4 clip
+                    answers.append(query.finish())  # 5 noise
+            gradient = self._point.gradient(answers)
+        try:
+            self.mechanism.hand_over(self.optimizer, gradient)
+            self.optimizer.step()  # 6 update
+        except BaseException:
+            self.mechanism.hand_over(self.optimizer, None)
+            raise
 
     @property
     def plan(self) -> Plan:
@@ -92,11 +115,7 @@ class PrivateStep:
         return self._plan
 
     def settled_plan(self) -> Plan:
-        """The plan, if its constants are those that the run began with.
-
-        A frozen plan can be written to by `object.__setattr__`. Steps would go by some of the new
-        numbers, and sampler and clip by the old ones, so that no account holds for both.
-        """
+        """The plan, refused where `object.__setattr__` wrote to it: no account would hold then."""
         if self._plan.digest() != self._digest:
             raise MisuseError(
                 "plan=changed since the loop was made private: must stay as it was, what is spent "
@@ -105,41 +124,6 @@ class PrivateStep:
             )
         return self._plan
 
-    def take(self, parts: Sequence[Any]) -> None:
-        """Take one step on a drawn batch, given whole or in parts.
-
-        Args:
-            parts: batches of records that together are the drawn batch, each record once.
-        """
-        std = self._charge()
-        plan, noise, source, engine = self.plan, self.plan.noise, self._source, self.engine
-        questions = iter(range(plan.point.queries))
-
-        def ask() -> Tensor:
-            if next(questions, None) is None:
-                raise _too_many_questions(plan.point)
-            engine.prepare()
-            total = _Sum(lambda: noise.start_(self._buffer(), std, source))  # 5
-            row = engine.row()
-            with self._secret_numbers(row):  # dropout and random views
-                for part in parts:
-                    engine.add_(total, part, row)  # 3 and 4
-            answer = noise.finish_(total(), std, plan.sensitivity, source).div_(self._divisor)
-            return self._without_padding(engine.decode(answer))
-
-        before = engine.clipper.state()
-        try:
-            gradient = self._walk(ask)  # 2
-        except BaseException:
-            engine.clipper.load(before)
-            raise
-        try:
-            self._hand_over(gradient)
-            self.optimizer.step()  # 6
-        except BaseException:
-            self._clear()
-            raise
-
     def state_dict(self) -> dict[str, Any]:
         """What the next step depends on besides model and optimizer: numbers, text and tensors.
 
@@ -147,12 +131,11 @@ class PrivateStep:
             All of it is public, made from what earlier steps released.
         """
         self.settled_plan()
-        memory = _memory(self._walk)
         return {
             "plan": self._digest,
             "steps_done": self.steps_done,
             "clip": self.engine.clipper.state(),
-            "walk": {} if memory is None else memory.state(),
+            "walk": self._point.state(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -162,112 +145,29 @@ class PrivateStep:
             Steps that were charged stay charged: a state from before them is refused, and so is
             that of another plan, whose steps cost something else.
         """
-        _require_form(state)
-        if state.get("plan") != self.plan.digest():
-            raise _validate.fail(
-                "state['plan']",
-                state.get("plan"),
-                f"must be {self.plan.digest()}, the digest of this run's plan",
-                "load it into a run of the plan that made it",
-            )
-        done = state["steps_done"]
-        if type(done) is not int or not self.steps_done <= done <= self.plan.total_steps:
-            raise _validate.fail(
-                "steps_done",
-                done,
-                f"must be a number of steps from {self.steps_done}, which are spent, to "
-                f"{self.plan.total_steps}, which are paid for",
-                "load the newest state of a run of this plan",
-            )
-        for name, vector in state["walk"].items():
-            if not isinstance(vector, Tensor) or vector.shape != (self.engine.numel,):
-                raise _validate.fail(
-                    f"state['walk'][{name!r}]",
-                    tuple(vector.shape) if isinstance(vector, Tensor) else vector,
-                    f"must be a vector of the model's {self.engine.numel} trained weights",
-                    "load it into a run with the same model",
-                )
+        require_state(state, self._plan, self.steps_done, self.engine.numel)
         self.engine.clipper.load(dict(state["clip"]))
-        if (memory := _memory(self._walk)) is not None:
-            memory.load(dict(state["walk"]))
-        self.steps_done = done
+        self._point.load(dict(state["walk"]))
+        self.steps_done = state["steps_done"]
 
     def _charge(self) -> float:
         """Count the step before it is taken; the standard deviation of its noise."""
-        if self.steps_done >= self.plan.total_steps:
+        if self.steps_done >= self._plan.total_steps:
             raise BudgetExhausted(
-                f"steps={self.steps_done + 1}: the plan pays for {self.plan.total_steps} steps; "
+                f"steps={self.steps_done + 1}: the plan pays for {self._plan.total_steps} steps; "
                 "publish the model, or make a new plan with more steps before training."
             )
-        std = self.plan.noise_std_at(self.steps_done)
-        if isinstance(self.optimizer, DPAdam):
-            self.optimizer.stand_at(self.steps_done, std / self.plan.divisor)
+        noise_std = self._plan.noise_std_at(self.steps_done)
+        self._update.at_step(self.steps_done, noise_std / self._plan.divisor)
         self.steps_done += 1
-        self._clear()
-        return std
+        # Nothing half made is used, and nothing that others put where the private gradient belongs.
+        self.mechanism.hand_over(self.optimizer, None)
+        return noise_std
 
-    def _secret_numbers(self, row: Row | None) -> AbstractContextManager[None]:
+    def _hidden_generators(
+        self, sequential: PlainSequential | None
+    ) -> AbstractContextManager[None]:
         """Where model and loss may draw random numbers, those are secret."""
-        if row is not None:
+        if sequential is not None:
             return AS_THEY_ARE
-        return self._dice.rolled(self.engine.runs_users_code)
-
-    def _clear(self) -> None:
-        """Leave nothing half made to be used, and nothing that others put where noise belongs."""
-        for group in self.optimizer.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None
-
-    def _buffer(self) -> Tensor:
-        """Fresh memory: earlier answers and gradients stay what they were."""
-        device = self._parameters[0].device
-        return torch.empty(self.engine.width, dtype=self._dtype, device=device)
-
-    def _without_padding(self, gradient: Tensor) -> Tensor:
-        for name, row in self._padding.items():
-            self.engine.part_of(gradient, name)[row] = 0.0
-        return gradient
-
-    def _hand_over(self, gradient: Tensor) -> None:
-        """Give every weight its piece of the private gradient."""
-        for parameter, piece in self.engine.packing.split(gradient):
-            parameter.grad = piece.to(parameter.dtype) if parameter.requires_grad else None
-
-
-def _require_form(state: Any) -> None:
-    """Refuse anything but what `state_dict` returns."""
-    parts: dict[str, type] = {"plan": str, "steps_done": int, "clip": Mapping, "walk": Mapping}
-    if not isinstance(state, Mapping):
-        shown = type(state).__name__
-    else:
-        wrong = [name for name, kind in parts.items() if not isinstance(state.get(name), kind)]
-        if not wrong:
-            return
-        shown = f"without {', '.join(wrong)}"
-    rule = f"must hold {', '.join(parts)}"
-    raise _validate.fail("state", shown, rule, "load what state_dict() returned")
-
-
-class _Sum:
-    """The sum, which starts as its noise when the first part has gone through the model."""
-
-    def __init__(self, start: Callable[[], Tensor]) -> None:
-        self._start = start
-        self._made: Tensor | None = None
-
-    def __call__(self) -> Tensor:
-        if self._made is None:
-            self._made = self._start()
-        return self._made
-
-
-def _memory(walk: object) -> Remembering | None:
-    """The walk, if it remembers something from step to step."""
-    return walk if isinstance(walk, Remembering) else None
-
-
-def _too_many_questions(point: Point) -> MisuseError:
-    return MisuseError(
-        f"point={point}: must ask the batch at most queries={point.queries} times a step, which is "
-        "what the account pays for; correct its `queries`."
-    )
+        return self._generators.hidden(self.engine.runs_users_code)

@@ -3,8 +3,8 @@
 import json
 from dataclasses import replace
 
-from steppe._text import rounded_up
 from steppe.accounting import Segment, Statement
+from steppe.utils.formatting import rounded_up
 
 
 def test_json_round_trip(statement: Statement) -> None:

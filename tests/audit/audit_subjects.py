@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
 import steppe
-from steppe.audit import Subject
+from steppe.audit import AuditedRun
 from steppe.private import Private
 
 CLIP = 0.5
@@ -25,7 +25,7 @@ def subject_of(
     objective: Callable[[nn.Module, Any], Tensor] | None = None,
     sabotage: Callable[[Private, int], None] | None = None,
     **constants: Any,
-) -> Subject:
+) -> AuditedRun:
     """A subject that starts every run from a copy of the same model."""
     kernels, public = constants.pop("kernels", None), constants.pop("public", None)
     settings: dict[str, Any] = {
@@ -55,7 +55,7 @@ def subject_of(
             sabotage(private, len(records))
         return private
 
-    return Subject(build, steppe.Plan(**(settings | constants)), data)
+    return AuditedRun(build, steppe.Plan(**(settings | constants)), data)
 
 
 def images(channels: int = 3, size: int = 8) -> tuple[Tensor, Tensor]:
@@ -153,13 +153,13 @@ class Alternating(nn.Module):
         return self.head((self.lift(x) * signs[:, None]).mean(1))
 
 
-def mlp(**more: Any) -> Subject:
+def mlp(**more: Any) -> AuditedRun:
     torch.manual_seed(5)
     model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 10), nn.Tanh())
     return subject_of(nn.Sequential(model, nn.Linear(10, 4)), vectors(), **more)
 
 
-def cnn(**more: Any) -> Subject:
+def cnn(**more: Any) -> AuditedRun:
     torch.manual_seed(6)
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3, stride=2, padding=1),
@@ -172,85 +172,85 @@ def cnn(**more: Any) -> Subject:
     return subject_of(model, images(), **more)
 
 
-def lstm(**more: Any) -> Subject:
+def lstm(**more: Any) -> AuditedRun:
     torch.manual_seed(7)
     return subject_of(Recurrent(), tokens(), **more)
 
 
-def gru(**more: Any) -> Subject:
+def gru(**more: Any) -> AuditedRun:
     torch.manual_seed(11)
     return subject_of(LastState(nn.GRU), sequences(), **more)
 
 
-def rnn(**more: Any) -> Subject:
+def rnn(**more: Any) -> AuditedRun:
     torch.manual_seed(12)
     return subject_of(LastState(nn.RNN), sequences(), **more)
 
 
-def instance_norm(**more: Any) -> Subject:
+def instance_norm(**more: Any) -> AuditedRun:
     torch.manual_seed(13)
     norm = nn.InstanceNorm2d(4, affine=True)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), norm, nn.ReLU(), nn.Flatten(), nn.Linear(144, 4))
     return subject_of(model, images(), **more)
 
 
-def rms_norm(**more: Any) -> Subject:
+def rms_norm(**more: Any) -> AuditedRun:
     torch.manual_seed(14)
     model = nn.Sequential(nn.Linear(20, 12), nn.RMSNorm(12), nn.Tanh(), nn.Linear(12, 4))
     return subject_of(model, vectors(), **more)
 
 
-def embedding_bag(**more: Any) -> Subject:
+def embedding_bag(**more: Any) -> AuditedRun:
     torch.manual_seed(15)
     return subject_of(nn.Sequential(nn.EmbeddingBag(11, 8), nn.Linear(8, 4)), tokens(), **more)
 
 
-def parametrised(**more: Any) -> Subject:
+def parametrised(**more: Any) -> AuditedRun:
     torch.manual_seed(16)
     first = nn.Linear(20, 12)
     parametrize.register_parametrization(first, "weight", Halved())
     return subject_of(nn.Sequential(first, nn.Tanh(), nn.Linear(12, 4)), vectors(), **more)
 
 
-def transformer(**more: Any) -> Subject:
+def transformer(**more: Any) -> AuditedRun:
     torch.manual_seed(8)
     return subject_of(Pooled(), sequences(), **more)
 
 
-def bare(**more: Any) -> Subject:
+def bare(**more: Any) -> AuditedRun:
     torch.manual_seed(9)
     return subject_of(Bare(), sequences(), **more)
 
 
-def alternating(**more: Any) -> Subject:
+def alternating(**more: Any) -> AuditedRun:
     torch.manual_seed(10)
     kernels = steppe.Kernels(pinned={"linear 8->16 T=6": "gram"})
     return subject_of(Alternating(), sequences(), kernels=kernels, **more)
 
 
-def decayed(**more: Any) -> Subject:
+def decayed(**more: Any) -> AuditedRun:
     return mlp(l2=0.05, **more)
 
 
-def decayed_by_part(**more: Any) -> Subject:
+def decayed_by_part(**more: Any) -> AuditedRun:
     return cnn(l2={"0": 0.05, "5.weight": 0.5}, **more)
 
 
-def quantile(**more: Any) -> Subject:
+def quantile(**more: Any) -> AuditedRun:
     """A bound above the start of most gradients, and a large part of the budget for the count."""
     clip = steppe.Quantile(start=2.0, count_share=0.3)
     return mlp(**({"clip": clip} | more))
 
 
-def automatic(**more: Any) -> Subject:
+def automatic(**more: Any) -> AuditedRun:
     return cnn(clip=steppe.Automatic(CLIP), **more)
 
 
-def per_layer(**more: Any) -> Subject:
+def per_layer(**more: Any) -> AuditedRun:
     return mlp(**({"clip": steppe.PerLayer(CLIP, "size")} | more))
 
 
-def gep(**more: Any) -> Subject:
+def gep(**more: Any) -> AuditedRun:
     clip = steppe.GEP(12, embedding_bound=0.5, residual_bound=0.2)
     return cnn(**({"clip": clip, "public": images()} | more))
 

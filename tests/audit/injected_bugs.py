@@ -16,8 +16,8 @@ from torch import Tensor
 
 import steppe
 from steppe.audit import (
+    AuditedRun,
     Result,
-    Subject,
     control_flow,
     micro_batches,
     noise_independence,
@@ -28,13 +28,11 @@ from steppe.audit import (
     silence,
 )
 from steppe.clipping import ClippedSum
-from steppe.clipping.batches import count, rows
-from steppe.clipping.engine import Buffer, in_hand
-from steppe.clipping.slots import Slot
+from steppe.gradients import Found
 from steppe.noise import Source
-from steppe.private import Private
-from steppe.sampling import Offers
+from steppe.private import BatchReader, Private
 from steppe.step import PrivateStep
+from steppe.utils.batches import count
 
 Sabotage = Callable[[Private, int], None]
 NOBODY = torch.zeros(0, dtype=torch.long)
@@ -56,8 +54,11 @@ def place(**choices: Any) -> Sabotage:
         for name, choice in choices.items():
             object.__setattr__(private.plan, name, choice)
         plan = private.plan
+        private._step.mechanism.noise = plan.noise
         draw = plan.sampling.begin(records, plan.population, plan.batch_size, private.groups)
-        private._offers = Offers(draw, private._rows, private._step._source, plan.total_steps)
+        private._offers = BatchReader(
+            draw, private._rows, private._step.mechanism.source, plan.total_steps
+        )
 
     return apply
 
@@ -86,16 +87,10 @@ def iteration(kind: type[Private]) -> Sabotage:
 class _OwnFactors(ClippedSum):
     """An engine whose norms and factors can be spoiled one by one."""
 
-    def add_(self, out: Buffer, batch: Any) -> Tensor:
-        out = in_hand(out)
-        step = self.physical_batch or max(1, count(batch))
-        starts = range(0, count(batch), step)
-        pieces = [self.piece(out, rows(batch, slice(start, start + step))) for start in starts]
-        return torch.cat(pieces) if pieces else torch.zeros(0)
-
     @torch.no_grad()
-    def piece(self, out: Tensor, batch: Any) -> Tensor:
-        found = self.slots(batch)
+    def add_slots_(
+        self, out: Tensor, found: Found, records: int, *rest: Any, **more: Any
+    ) -> Tensor:
         norms = self.norms(found)
         factors, bad = self.factors(norms)
         for leaf, slot in found:
@@ -103,14 +98,10 @@ class _OwnFactors(ClippedSum):
         return norms
 
     def of(self, out: Tensor, leaf: Tensor) -> Tensor:
-        start = 0
-        for parameter in self.parameters.values():
-            if parameter is leaf:
-                return out[start : start + leaf.numel()]
-            start += parameter.numel()
-        raise LookupError
+        start, end = self.weights.slices[id(leaf)]
+        return out[start:end]
 
-    def norms(self, found: list[tuple[Tensor, Slot]]) -> Tensor:
+    def norms(self, found: Found) -> Tensor:
         return torch.stack([slot.squared_norms().float() for _, slot in found]).sum(0).sqrt()
 
     def factors(self, norms: Tensor) -> tuple[Tensor, Tensor]:
@@ -118,10 +109,11 @@ class _OwnFactors(ClippedSum):
 
 
 class _MeanClipped(_OwnFactors):
-    def add_(self, out: Buffer, batch: Any) -> Tensor:
-        out = in_hand(out)
-        total, records = torch.zeros_like(out), max(1, count(batch))
-        norms = super().add_(total, batch)
+    def add_slots_(
+        self, out: Tensor, found: Found, records: int, *rest: Any, **more: Any
+    ) -> Tensor:
+        total = torch.zeros_like(out)
+        norms = super().add_slots_(total, found, records)
         out += total * self.clip.factors((total / records).norm())
         return norms
 
@@ -131,28 +123,29 @@ class _MeanClipped(_OwnFactors):
 
 
 class _LayerSkipped(_OwnFactors):
-    def norms(self, found: list[tuple[Tensor, Slot]]) -> Tensor:
+    def norms(self, found: Found) -> Tensor:
         return super().norms(found[2:])
 
 
 class _BiasSkipped(_OwnFactors):
-    def norms(self, found: list[tuple[Tensor, Slot]]) -> Tensor:
+    def norms(self, found: Found) -> Tensor:
         return super().norms([pair for pair in found if pair[0].ndim > 1])
 
 
 class _PerLayer(_OwnFactors):
     @torch.no_grad()
-    def piece(self, out: Tensor, batch: Any) -> Tensor:
-        found = self.slots(batch)
+    def add_slots_(
+        self, out: Tensor, found: Found, records: int, *rest: Any, **more: Any
+    ) -> Tensor:
         for leaf, slot in found:
             slot.add_(self.of(out, leaf), *self.factors(self.norms([(leaf, slot)])))
         return self.norms(found)
 
 
 class _ViewsClippedApart(ClippedSum):
-    def add_(self, out: Buffer, batch: Any) -> Tensor:
-        super().add_(out, batch)
-        return super().add_(out, batch)
+    def captured(self, batch: Any, sequential: Any = None) -> Iterator[Any]:
+        yield from super().captured(batch, sequential)
+        yield from super().captured(batch, sequential)
 
 
 class _NanPasses(_OwnFactors):
@@ -166,24 +159,24 @@ class _ZeroTimesNan(_OwnFactors):
 
 
 class _NanStops(ClippedSum):
-    def add_(self, out: Buffer, batch: Any) -> Tensor:
-        norms = super().add_(out, batch)
+    def add_slots_(self, *arguments: Any, **more: Any) -> Tensor:
+        norms = super().add_slots_(*arguments, **more)
         if not torch.isfinite(norms).all():
             raise FloatingPointError
         return norms
 
 
 class _LastPieceOnly(ClippedSum):
-    def add_(self, out: Buffer, batch: Any) -> Tensor:
-        last = (count(batch) - 1) // (self.physical_batch or count(batch) or 1)
-        start = max(0, last) * (self.physical_batch or 0)
-        return super().add_(out, rows(batch, slice(start, None)))
+    def captured(self, batch: Any, sequential: Any = None) -> Iterator[Any]:
+        yield from list(super().captured(batch, sequential))[-1:]
 
 
 class _ClipsPieces(_OwnFactors):
-    def piece(self, out: Tensor, batch: Any) -> Tensor:
+    def add_slots_(
+        self, out: Tensor, found: Found, records: int, *rest: Any, **more: Any
+    ) -> Tensor:
         total = torch.zeros_like(out)
-        norms = super().piece(total, batch)
+        norms = super().add_slots_(total, found, records)
         out += total * self.clip.factors(total.norm())
         return norms
 
@@ -245,7 +238,7 @@ class _KeepsKeyAfterFork(steppe.SecureSource):
 
 
 def _shared_key(private: Private, records: int) -> None:
-    private._step._source.__class__ = _KeepsKeyAfterFork
+    private._step.mechanism.source.__class__ = _KeepsKeyAfterFork
 
 
 # --- the division ----------------------------------------------------------------------------
@@ -253,22 +246,13 @@ def _shared_key(private: Private, records: int) -> None:
 
 class _OverActualBatch(PrivateStep):
     def take(self, parts: Any) -> None:
-        self.actual = max(1, sum(count(part) for part in parts))
+        self.mechanism.divisor.fill_(max(1, sum(count(part) for part in parts)))
         super().take(parts)
-
-    def _hand_over(self, gradient: Tensor) -> None:
-        super()._hand_over(gradient * (self.plan.divisor / self.actual))
 
 
 def _over_data_size(private: Private, records: int) -> None:
     """int(rate · len(data)), as a well-known library divides."""
-
-    class OverDataSize(PrivateStep):
-        def _hand_over(self, gradient: Tensor) -> None:
-            expected = max(1, int(self.plan.rate * records))
-            super()._hand_over(gradient * (self.plan.divisor / expected))
-
-    private._step.__class__ = OverDataSize
+    private._step.mechanism.divisor.fill_(max(1, int(private.plan.rate * records)))
 
 
 class _EmptySkipsNoise(PrivateStep):
@@ -277,16 +261,18 @@ class _EmptySkipsNoise(PrivateStep):
             super().take(parts)
         else:
             self._charge()
-            self._hand_over(torch.zeros_like(self._buffer()))
+            self.mechanism.hand_over(self.optimizer, torch.zeros(self.engine.width))
 
 
 class _SumOverNoise(ClippedSum):
     """The sum of several records takes the place of the noise it should be added to."""
 
-    def add_(self, out: Buffer, batch: Any, row: Any = None) -> Tensor:
-        if count(batch) > 1:
-            in_hand(out).zero_()
-        return super().add_(out, batch, row)
+    def add_slots_(
+        self, out: Tensor, found: Found, records: int, *rest: Any, **more: Any
+    ) -> Tensor:
+        if records > 1:
+            out.zero_()
+        return super().add_slots_(out, found, records, *rest, **more)
 
 
 # --- place 1: the sample ---------------------------------------------------------------------
@@ -395,7 +381,7 @@ class _EmptyLeftOut(Private):
                 yield batch
 
 
-Check = Callable[[Subject], Result | list[Result]]
+Check = Callable[[AuditedRun], Result | list[Result]]
 SUM: list[Check] = [sensitivity, release]
 NAN: list[Check] = [sensitivity, silence, control_flow, release]
 NOISE: list[Check] = [functools.partial(noise_law, draws=60_000)]

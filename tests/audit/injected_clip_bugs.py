@@ -11,8 +11,8 @@ from torch import Tensor
 
 import steppe
 from steppe.audit import (
+    AuditedRun,
     Result,
-    Subject,
     control_flow,
     micro_batches,
     release,
@@ -20,11 +20,10 @@ from steppe.audit import (
     silence,
 )
 from steppe.clipping import ClippedSum
-from steppe.clipping.captured import Captured, Found
-from steppe.clipping.engine import Buffer
-from steppe.clipping.gep import Projected
-from steppe.clipping.per_layer import Layered
-from steppe.clipping.quantile import Following
+from steppe.clipping.gep import GEPClipper
+from steppe.clipping.per_layer import PerLayerClipper
+from steppe.clipping.quantile import QuantileClipper
+from steppe.gradients.record_gradients import Found, RecordGradients
 from steppe.private import Private
 
 SHARE = 0.3
@@ -39,26 +38,26 @@ def clipper(kind: type) -> Callable[[Private, int], None]:
     return apply
 
 
-class _NotCentred(Following):
+class _NotCentred(QuantileClipper):
     """1 for a norm below the bound and 0 above: a record can move the count twice as far."""
 
     def _counted(self, norms: Tensor) -> Tensor:
         return self.clip.count_weight * (norms <= self.bound).double()
 
 
-class _CountsSilentRecords(Following):
+class _CountsSilentRecords(QuantileClipper):
     """A record without a finite gradient is counted as one with a long gradient."""
 
     def _counted(self, norms: Tensor) -> Tensor:
         return self.clip.count_weight * torch.where(norms <= self.bound, 0.5, -0.5)
 
 
-class _OverActualBatch(Following):
+class _OverActualBatch(QuantileClipper):
     """The count is divided by the records that took part, as a well-known library does."""
 
     actual = 1
 
-    def add_(self, out: Tensor, gradients: Captured) -> Tensor:
+    def add_(self, out: Tensor, gradients: RecordGradients) -> Tensor:
         self.actual = gradients.records
         return super().add_(out, gradients)
 
@@ -67,10 +66,10 @@ class _OverActualBatch(Following):
         return super().decode(answer)
 
 
-class _BoundFromRecords(Following):
+class _BoundFromRecords(QuantileClipper):
     """The bound moves while the batch is read, by the exact count of each piece."""
 
-    def add_(self, out: Tensor, gradients: Captured) -> Tensor:
+    def add_(self, out: Tensor, gradients: RecordGradients) -> Tensor:
         norms = super().add_(out, gradients)
         below = float((norms <= self.bound).double().mean())
         self.bound *= float(torch.tensor(-0.2 * (below - 0.5)).exp())
@@ -83,14 +82,14 @@ class _NoiseNotSplit(steppe.Quantile):
     sensitivity = 1.0  # type: ignore[assignment]
 
 
-class _OneLayerFree(Layered):
+class _OneLayerFree(PerLayerClipper):
     def _factors(self, norms: Tensor) -> Tensor:
         factors = super()._factors(norms)
         factors[0] = (factors[0] > 0).double()
         return factors
 
 
-class _SilentLayerOnly(Layered):
+class _SilentLayerOnly(PerLayerClipper):
     """A record that is not finite in one layer still speaks in the others."""
 
     def _factors(self, norms: Tensor) -> Tensor:
@@ -108,7 +107,7 @@ class _BothPartsForOne(steppe.GEP):
     sensitivity = 1.0  # type: ignore[assignment]
 
 
-class _ResidualNotClipped(Projected):
+class _ResidualNotClipped(GEPClipper):
     def _factors(self, part: Tensor, bound: float) -> Tensor:
         if part.shape[1] == self._weights:
             return torch.full((len(part),), 1 / bound, dtype=part.dtype)
@@ -119,15 +118,15 @@ class _PaddingSpeaks(ClippedSum):
     """Rows that only fill a batch up are clipped and added like records."""
 
     def add_slots_(
-        self, out: Buffer, found: Found, records: int, scale: float = 1.0, padding: int = 0
+        self, out: Tensor, found: Found, records: int, scale: float = 1.0, padding: int = 0
     ) -> Tensor:
         return super().add_slots_(out, found, records, scale)[: records - padding]
 
 
-class _PaddingCounts(Following):
+class _PaddingCounts(QuantileClipper):
     """What adds no gradient is still counted as a record with a long one."""
 
-    def add_(self, out: Tensor, gradients: Captured) -> Tensor:
+    def add_(self, out: Tensor, gradients: RecordGradients) -> Tensor:
         out[-1] -= gradients.padding * self.clip.count_weight / 2
         return super().add_(out, gradients)
 
@@ -142,9 +141,9 @@ FIXED: dict[str, Any] = {
     "adjacency": "zero-out",
 }
 
-Check = Callable[[Subject], Result | list[Result]]
+Check = Callable[[AuditedRun], Result | list[Result]]
 
-CLIP_BUGS: dict[str, tuple[Callable[[], Subject], list[Check]]] = {
+CLIP_BUGS: dict[str, tuple[Callable[[], AuditedRun], list[Check]]] = {
     "the count is not centred": (
         lambda: quantile(sabotage=clipper(_NotCentred)),
         [sensitivity, release],

@@ -12,11 +12,9 @@ from torch import nn
 
 import steppe
 from probed_once import ProbedOnce
-from steppe import _probed
-from steppe._modes import without_dropout
 from steppe.audit import (
+    AuditedRun,
     Result,
-    Subject,
     battery,
     control_flow,
     noise_independence,
@@ -25,11 +23,13 @@ from steppe.audit import (
     sensitivity,
     silence,
 )
+from steppe.audit.adversarial_records import INPUT_SCALES, LOSS_SCALES, hostile
 from steppe.audit.battery import checked
-from steppe.audit.hostile import INPUT_SCALES, LOSS_SCALES, hostile
 from steppe.audit.result import surprise
 from steppe.audit.subject import released
 from steppe.errors import ConfigurationError, MisuseError, UnsupportedModelError
+from steppe.probing import cache
+from steppe.utils.module_modes import without_dropout
 
 
 def failures(results: list[Result]) -> list[str]:
@@ -39,7 +39,7 @@ def failures(results: list[Result]) -> list[str]:
 @pytest.fixture
 def probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every run starts from the same weights, where one probe finds what the others would."""
-    monkeypatch.setattr(_probed, "probe", ProbedOnce(same_weights=True))
+    monkeypatch.setattr(cache, "probe", ProbedOnce(same_weights=True))
 
 
 @pytest.mark.usefixtures("probed_once")
@@ -154,13 +154,13 @@ def test_subject_needs_a_declared_population() -> None:
     with pytest.raises(
         ConfigurationError, match=r"plan.population=None: must be declared.*declare"
     ):
-        Subject(subject.build, undeclared, subject.data)
+        AuditedRun(subject.build, undeclared, subject.data)
 
 
 def test_subject_fixes_the_noise_once() -> None:
     subject = mlp()
     asked = replace(subject.plan, noise_multiplier=None, epsilon=4.0)
-    found = Subject(subject.build, asked, subject.data).plan
+    found = AuditedRun(subject.build, asked, subject.data).plan
     assert found.epsilon is None
     assert found.sigma == asked.sigma
 

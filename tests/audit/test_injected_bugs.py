@@ -9,10 +9,10 @@ from injected_bugs import BUGS
 from injected_clip_bugs import CLIP_BUGS
 
 from probed_once import ProbedOnce
-from steppe import _probed
 from steppe.audit import Result, battery, sensitivity
 from steppe.audit.battery import checked
-from steppe.clipping import slots
+from steppe.gradients.slots import slot
+from steppe.probing import cache
 
 probed_once = ProbedOnce()  # bugs are injected after it, and it is itself in `test_battery`
 
@@ -36,7 +36,7 @@ def test_a_breakdown_is_not_taken_for_a_notice() -> None:
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_every_check_that_should_notice_does(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_probed, "probe", probed_once)
+    monkeypatch.setattr(cache, "probe", probed_once)
     sabotage, checks = BUGS[bug]
     subject = mlp(sabotage=sabotage)
     for check in checks:
@@ -46,7 +46,7 @@ def test_every_check_that_should_notice_does(bug: str, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("bug", CLIP_BUGS)
 def test_every_check_notices_the_bugs_of_clips(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_probed, "probe", probed_once)
+    monkeypatch.setattr(cache, "probe", probed_once)
     build, checks = CLIP_BUGS[bug]
     for check in checks:
         require_noticed(checked("check", lambda check=check: check(build())))
@@ -59,8 +59,8 @@ def test_a_gram_norm_that_cancels_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
         pairs = torch.bmm(x, x.mT) * torch.bmm(g, g.mT)
         return pairs.sum((1, 2)).clamp(min=0.0), g.sum(1)
 
-    monkeypatch.setattr(slots, "paired_rows_and_sums", in_float32)
-    monkeypatch.setattr(slots, "paired_rows", lambda x, g: in_float32(x, g)[0])
+    monkeypatch.setattr(slot, "paired_rows_and_sums", in_float32)
+    monkeypatch.setattr(slot, "paired_rows", lambda x, g: in_float32(x, g)[0])
     result = sensitivity(alternating(), trials=4)
     assert not result.passed
     assert "large common offset" in result.text
@@ -68,7 +68,7 @@ def test_a_gram_norm_that_cancels_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.slow
 def test_no_false_alarm_in_twenty_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_probed, "probe", probed_once)
+    monkeypatch.setattr(cache, "probe", probed_once)
     for _ in range(20):
         results = battery(mlp(), trials=2, draws=40_000, steps=60)
         assert [str(result) for result in results if not result.passed] == []

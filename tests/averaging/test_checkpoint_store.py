@@ -18,10 +18,10 @@ from averaging_cases import Tied, bits, same_bits, walk
 from safetensors import safe_open
 from torch import nn
 
-from steppe import _files as files_module
-from steppe._files import single_writer
-from steppe.averaging import CheckpointStore, Combined, Keep
+from steppe.averaging import CheckpointAverage, CheckpointStore, Keep
 from steppe.errors import ConfigurationError, DataError, MisuseError, StorageError
+from steppe.utils import files as files_module
+from steppe.utils.files import single_writer
 
 
 def filled(folder: Path, steps: range, keep: Keep | None = None) -> CheckpointStore:
@@ -104,7 +104,7 @@ def test_the_mean_of_stored_checkpoints(tmp_path: Path) -> None:
     store = filled(tmp_path, range(1, 6))
     model = Tied()
     expected = torch.stack([c["embed.weight"] for c in store.last(3)]).double().mean(0).float()
-    found = Combined(model, store.last(3))
+    found = CheckpointAverage(model, store.last(3))
     torch.testing.assert_close(found.weights()["embed.weight"], expected)
     assert found.covers == 3
     assert found.weights()["seen"] == 5

@@ -10,7 +10,7 @@ import torch
 from averaging_cases import bits, same_bits, walk
 from torch import Tensor, nn
 
-from steppe.averaging import EMA, OMV, OPA, SWA, Average, Combined, Window
+from steppe.averaging import EMA, OMV, OPA, SWA, Average, CheckpointAverage, Window
 from steppe.averaging.layout import write_checkpoint
 from steppe.errors import ConfigurationError
 
@@ -159,7 +159,7 @@ def test_an_average_of_other_shapes_is_refused_where_torch_would_broadcast() -> 
     wide, narrow = {"weight": torch.ones(2, 3)}, {"weight": torch.ones(1, 3)}
     for checkpoints in ([wide, narrow], [narrow]):
         with pytest.raises(ConfigurationError, match=r"'weight': has shape \(1, 3\) in a check"):
-            Combined(model, checkpoints)
+            CheckpointAverage(model, checkpoints)
 
 
 def test_frozen_weights_and_tables_that_are_not_stored_may_be_missing() -> None:
@@ -172,7 +172,7 @@ def test_frozen_weights_and_tables_that_are_not_stored_may_be_missing() -> None:
         write_checkpoint(model, average.weights())
     assert same_bits(bits(model), before)
     own = [average.weights() for average in averages]
-    assert torch.equal(Combined(model, [before]).weights()["1.weight"], before["1.weight"])
+    assert torch.equal(CheckpointAverage(model, [before]).weights()["1.weight"], before["1.weight"])
     assert OPA(model, own).outputs(torch.ones(2, 3)).count == 3
     with pytest.raises(ConfigurationError, match=r"average_buffers='1\.table': is no buffer that"):
         SWA(model, average_buffers=["1.table"])

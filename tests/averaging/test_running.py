@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from steppe.averaging import EMA, SWA, Averages, PolynomialDecay, Window
-from steppe.averaging.layout import Layout
-from steppe.averaging.running import Rows
+from steppe.averaging.layout import ModelTensors
+from steppe.averaging.running import Accumulators
 from steppe.errors import SteppeError
 
 
@@ -37,8 +37,8 @@ def _same(one: EMA | SWA | PolynomialDecay, other: EMA | SWA | PolynomialDecay) 
 
 def test_rows_move_by_the_formula_in_every_dtype() -> None:
     model = _model()
-    layout = Layout.of(model)
-    rows = Rows(layout, 3)
+    layout = ModelTensors.of(model)
+    rows = Accumulators(layout, 3)
     rows.move(layout.now(model).averaged, [1.0, 1.0, 1.0])
     before = [[tensor.clone() for tensor in rows.row(index)] for index in range(3)]
     _train(model)
@@ -54,8 +54,8 @@ def test_rows_move_by_the_formula_in_every_dtype() -> None:
 
 def test_a_row_that_rests_never_sees_what_is_not_finite() -> None:
     model = nn.Linear(1, 1, bias=False)
-    layout = Layout.of(model)
-    rows = Rows(layout, 2)
+    layout = ModelTensors.of(model)
+    rows = Accumulators(layout, 2)
     rows.move([torch.tensor([[1.0]])], [1.0, 1.0])
     rows.move([torch.tensor([[math.inf]])], [None, 1.0])
     assert [rows.row(index)[0].item() for index in (0, 1)] == [1.0, math.inf]

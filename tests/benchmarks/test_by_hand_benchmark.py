@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from benchmarks import by_hand
 from steppe import Flat, SeededSource
-from steppe.clipping import ClippedSum, objective_of
+from steppe.clipping import ClippedSum
+from steppe.gradients import objective_of
 
 
 class NoNoise(SeededSource):

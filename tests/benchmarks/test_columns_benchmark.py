@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import columns
 from steppe import data
-from steppe.training.recipes import kinds
+from steppe.training.recipes import model_kinds
 
 
 def test_every_task_has_every_clip() -> None:
@@ -26,7 +26,7 @@ def test_a_small_run_learns_within_its_budget(monkeypatch: pytest.MonkeyPatch, m
     split = data.Split(x[:600], y[:600]), data.Split(x[600:], y[600:])
     found = data.Dataset("adult", *split, 2, "made up", "")
     monkeypatch.setattr(columns, "load", lambda name: found)
-    monkeypatch.setattr(kinds, "COLUMNS", replace(kinds.COLUMNS, steps=40))
+    monkeypatch.setattr(model_kinds, "COLUMNS", replace(model_kinds.COLUMNS, steps=40))
     setting = {"model": model, "records": 500, "epsilon": 8.0, "clip": 1.0}
     measured = columns.measure(setting, seed=0)
     assert measured["accuracy"] > 0.6

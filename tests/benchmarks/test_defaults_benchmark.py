@@ -12,7 +12,7 @@ import torch
 from benchmarks import defaults
 from steppe import data
 from steppe.papers import pictures
-from steppe.papers.experiment import Run
+from steppe.papers.experiment import ExperimentRun
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_run_scores_all_models_within_its_budget(settings: dict[str, Any], rec
 
 def test_table_and_picture_of_stored_runs(tmp_path: Path) -> None:
     runs = [
-        Run(
+        ExperimentRun(
             setting="a",
             seed=seed,
             constants={"data": "mnist", "epsilon": 2.0, "recipe": "scattering"},

@@ -5,14 +5,18 @@ from __future__ import annotations
 import torch
 
 from benchmarks.noise_and_average import without_kernel
-from steppe.noise import SecureSource, _pairs
+from steppe.noise import SecureSource
+from steppe.randomness import box_muller
 
 
 def test_without_the_kernel_torch_makes_the_noise() -> None:
-    compiled = _pairs.COMPILED
+    compiled = box_muller.COMPILED
     source = without_kernel()
-    assert compiled == _pairs.COMPILED
-    assert isinstance(source._normals[torch.float32]._pairs, _pairs.Passes)
+    assert compiled == box_muller.COMPILED
+    assert isinstance(source._normals[torch.float32]._pairs, box_muller.TorchBoxMuller)
     ordinary = SecureSource()
     ordinary.fill_normal_(torch.empty(1), 1.0)
-    assert isinstance(ordinary._normals[torch.float32]._pairs, _pairs.OnePass) == compiled
+    assert (
+        isinstance(ordinary._normals[torch.float32]._pairs, box_muller.CompiledBoxMuller)
+        == compiled
+    )

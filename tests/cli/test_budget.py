@@ -8,8 +8,8 @@ import pytest
 from cli_calls import Shell
 
 from steppe import Plan
-from steppe.cli import missing
-from steppe.cli.missing import complete
+from steppe.cli import solve_budget
+from steppe.cli.solve_budget import complete
 from steppe.errors import ConfigurationError
 
 RUN = "budget --population 60000 --batch-size 2048 --delta 1e-5"
@@ -70,10 +70,12 @@ def test_a_budget_that_everything_fits_gives_the_end_of_the_range() -> None:
 
 def test_searches_find_the_last_number_within_the_budget() -> None:
     for wanted in (1, 2, 7, 8, 9, 100, 5_000):
-        assert missing._largest(lambda n: n, wanted + 0.5, "steps", 10**4) == wanted
-        assert missing._smallest(lambda n, w=wanted: w / n, 1.0, "population", 1, 10**4) == wanted
-    assert missing._largest(lambda n: n, 10**6, "steps", 10**4) == 10**4
-    far = missing._largest(lambda n: n, 10**7, "steps", 10**8)
+        assert solve_budget._largest(lambda n: n, wanted + 0.5, "steps", 10**4) == wanted
+        assert (
+            solve_budget._smallest(lambda n, w=wanted: w / n, 1.0, "population", 1, 10**4) == wanted
+        )
+    assert solve_budget._largest(lambda n: n, 10**6, "steps", 10**4) == 10**4
+    far = solve_budget._largest(lambda n: n, 10**7, "steps", 10**8)
     assert 1 <= 10**7 / far < 1.0002  # large answers are right to four digits
 
 
@@ -85,9 +87,9 @@ def test_searches_begin_where_a_cost_is_known(least: int) -> None:
         return value
 
     for wanted in (least, least + 1, min(3 * least, 10**4), 10**4):
-        assert missing._largest(cost, wanted + 0.5, "batch_size", 10**4) == wanted
+        assert solve_budget._largest(cost, wanted + 0.5, "batch_size", 10**4) == wanted
     with pytest.raises(ConfigurationError, match=f"is exceeded even with batch_size={least}, whi"):
-        missing._largest(cost, least - 0.5, "batch_size", 10**4)
+        solve_budget._largest(cost, least - 0.5, "batch_size", 10**4)
 
 
 def test_what_no_size_mends_is_said_as_it_is() -> None:
@@ -95,7 +97,7 @@ def test_what_no_size_mends_is_said_as_it_is() -> None:
         raise ConfigurationError(f"delta=1e-13 with {value}: is too small")
 
     with pytest.raises(ConfigurationError, match="delta=1e-13 with 1: is too small"):
-        missing._largest(cost, 1.0, "batch_size", 1000)
+        solve_budget._largest(cost, 1.0, "batch_size", 1000)
 
 
 @pytest.mark.slow
@@ -109,7 +111,7 @@ def test_batches_of_one_need_not_be_accountable(shell: Shell, population: int, d
 
 def test_a_budget_that_no_population_meets() -> None:
     with pytest.raises(ConfigurationError, match=r"is exceeded even with population=90, which"):
-        missing._smallest(lambda n: 1.0, 0.5, "population", 10, 90)
+        solve_budget._smallest(lambda n: 1.0, 0.5, "population", 10, 90)
 
 
 def test_all_five_are_checked_against_each_other(shell: Shell) -> None:

@@ -9,7 +9,7 @@ import pytest
 from cli_calls import Shell
 
 from steppe.data import cache, catalogue
-from steppe.data.dataset import Arrays, digest
+from steppe.data.dataset import SplitArrays, digest
 
 
 @pytest.fixture
@@ -23,12 +23,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def tiny(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache in which a few made-up records pass for a data set."""
     x, y = np.zeros((3, 2, 2), np.uint8), np.zeros(3, np.int64)
-    arrays = Arrays(x, y, x, y)
+    arrays = SplitArrays(x, y, x, y)
     entry = catalogue.find("mnist")
     monkeypatch.setitem(
         catalogue.ENTRIES,
         "mnist",
-        catalogue.Entry("mnist", entry.about, entry.classes, (), digest(arrays)),
+        catalogue.DatasetEntry("mnist", entry.about, entry.classes, (), digest(arrays)),
     )
     path = folder / "mnist.npz"
     path.write_bytes(cache._packed(arrays, "a test"))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from cli_calls import Shell
 
-from steppe.training.recipes import kinds
+from steppe.training.recipes import model_kinds
 
 
 def test_a_run_from_a_file(shell: Shell, project: Path) -> None:
@@ -102,8 +102,8 @@ def test_the_same_people_in_another_file_are_called_the_same(shell: Shell, proje
 
 
 def _make_brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinds, "COLUMNS", replace(kinds.COLUMNS, steps=20))
-    monkeypatch.setattr(kinds, "NETWORK", replace(kinds.NETWORK, steps=20))
+    monkeypatch.setattr(model_kinds, "COLUMNS", replace(model_kinds.COLUMNS, steps=20))
+    monkeypatch.setattr(model_kinds, "NETWORK", replace(model_kinds.NETWORK, steps=20))
 
 
 VISITS = "--target ill --classes no,yes --categories sex=f,m --missing middle --epsilon 2"

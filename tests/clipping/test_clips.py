@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from steppe.clipping import GEP, Automatic, Clip, ClippedSum, Flat, PerLayer, Quantile
-from steppe.clipping.clip import Anchors, Clipper
+from steppe.clipping.clip import Clipper, PublicGradients
 from steppe.errors import ConfigurationError, MisuseError
 
 
@@ -80,7 +80,7 @@ def begun(clip: Clip) -> Clipper:
     case = Case()
     torch.manual_seed(1)
     matrix = torch.randn(10, 39)
-    anchors = Anchors(10, lambda: iter([matrix])) if isinstance(clip, GEP) else None
+    anchors = PublicGradients(10, lambda: iter([matrix])) if isinstance(clip, GEP) else None
     return clip.begin(case.parameters, anchors)
 
 
@@ -147,9 +147,15 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: GEP(residual_bound=-1), r"GEP\.residual_bound=-1: must be finite and above 0"),
     (lambda: GEP(biased=1), r"GEP\.biased=1: must be True or False"),  # type: ignore[arg-type]
     (lambda: begun(GEP(11, groups=1)), r"GEP\.bases=11: gives a group 11 .* the 10 public records"),
-    (lambda: GEP(40).begin(Case().parameters, Anchors(99, list)), r"bases=40: must not.* 39 weig"),  # type: ignore[arg-type]
+    (
+        lambda: GEP(40).begin(Case().parameters, PublicGradients(99, list)),
+        r"bases=40: must not.* 39 weig",
+    ),  # type: ignore[arg-type]
     (lambda: GEP(5).begin(Case().parameters), r"public=None: GEP finds its subspace with public"),
-    (lambda: Flat().begin({}, Anchors(3, list)), r"public='3 records': this clip learns nothing"),  # type: ignore[arg-type]
+    (
+        lambda: Flat().begin({}, PublicGradients(3, list)),
+        r"public='3 records': this clip learns nothing",
+    ),  # type: ignore[arg-type]
     (lambda: Quantile(start=1e-3, low=1e-35), "Quantile.low=1e-35: must lie between 1e-30"),
     (lambda: Quantile(start=1e38, high=1e39), r"Quantile\.start=1e\+38: must lie between 1e-30"),
     (lambda: Quantile(high=1e39), r"Quantile\.high=1e\+39: must lie between 1e-30 and 1e30"),

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from steppe.clipping import ClippedSum, Flat, Kernels, probe
-from steppe.clipping.batches import count
+from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.reference import clipped_sum, record_gradients
 from steppe.errors import MisuseError, UnsupportedModelError
+from steppe.gradients import Kernels
+from steppe.probing import probe
+from steppe.utils.batches import count
 
 
 def setting(seed: int = 0) -> tuple[nn.Module, dict[str, Tensor], object, tuple[Tensor, Tensor]]:

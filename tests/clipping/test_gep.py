@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 import steppe
 from steppe.clipping import GEP, ClippedSum
-from steppe.clipping.clip import Anchors
-from steppe.clipping.gep import Projected
+from steppe.clipping.clip import PublicGradients
+from steppe.clipping.gep import GEPClipper
 from steppe.clipping.subspace import chunks, spanned
 from steppe.errors import ConfigurationError
 
@@ -26,8 +26,8 @@ def anchors(seed: int = 0, rank: int = 60) -> Tensor:
     return torch.randn(40, rank) @ torch.randn(rank, 60)
 
 
-def begun(clip: GEP, matrix: Tensor) -> Projected:
-    return clip.begin(WEIGHTS, Anchors(len(matrix), lambda: iter(matrix.split(7))))
+def begun(clip: GEP, matrix: Tensor) -> GEPClipper:
+    return clip.begin(WEIGHTS, PublicGradients(len(matrix), lambda: iter(matrix.split(7))))
 
 
 def test_bases_are_orthonormal_and_lie_in_their_chunks() -> None:
@@ -68,7 +68,7 @@ def test_the_residual_is_taken_before_the_embedding_is_clipped() -> None:
     for part, bases in zip(residual.split(30, dim=1), clipper.bases, strict=True):
         assert float((part @ bases.double()).abs().max()) < 1e-5
 
-    class FromClipped(Projected):
+    class FromClipped(GEPClipper):
         def _parts(self, gradients: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
             _, embedding = super()._parts(gradients, norms)
             factors = self._factors(embedding, clip.embedding_bound) * clip.embedding_bound

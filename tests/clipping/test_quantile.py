@@ -10,10 +10,10 @@ from torch import nn
 
 import steppe
 from steppe.clipping import Quantile
-from steppe.clipping.quantile import Following
+from steppe.clipping.quantile import QuantileClipper
 
 
-def following(**constants: float) -> Following:
+def following(**constants: float) -> QuantileClipper:
     return Quantile(**constants).begin({"w": nn.Parameter(torch.zeros(2))})
 
 

@@ -16,9 +16,10 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
 from global_generators import states
-from steppe._global_seeds import seed_everything
-from steppe.compat import forward
+from steppe.compat import traced_forward
 from steppe.errors import IsolationError, UnsupportedModelError
+from steppe.probing import ProbeCache, cache
+from steppe.randomness.global_generators import seed_global_generators
 
 RECORDS = 30  # no number of records that a probe makes up
 
@@ -43,7 +44,7 @@ def test_dropout_of_a_traced_pass_does_not_follow_the_seed() -> None:
         model = Noted()
         loop = start(model, vectors(RECORDS))
         for _ in range(3):
-            seed_everything(0)
+            seed_global_generators(0)
             loop.run()
         masks += model.masks
     assert len(masks) == 6
@@ -56,7 +57,7 @@ def test_dropout_outside_the_traced_pass_follows_the_seed() -> None:
     loop.run()
     x = torch.ones(RECORDS, 5)
     for _ in range(2):
-        seed_everything(0)
+        seed_global_generators(0)
         model(x)
     assert torch.equal(*model.masks[-2:])
 
@@ -76,7 +77,7 @@ def test_what_a_data_set_draws_does_not_follow_the_seed() -> None:
     for _ in range(2):
         loop = start(data=Jittered())
         for _ in range(3):
-            seed_everything(0)
+            seed_global_generators(0)
             x, _ = loop.batch()
             seen.append(x)
     rows = torch.cat(seen)
@@ -87,7 +88,7 @@ def test_what_a_data_set_draws_does_not_follow_the_seed() -> None:
 @pytest.mark.parametrize("data", [vectors(RECORDS), Jittered()], ids=["tensors", "jittered"])
 def test_generators_of_the_user_are_as_they_were(data: Any) -> None:
     loop = start(Noted(), data)
-    seed_everything(0)
+    seed_global_generators(0)
     before = states()
     loop.run(3)
     assert states() == before
@@ -103,7 +104,7 @@ def test_generators_are_as_they_were_after_a_failed_pass() -> None:
 
     loop = start(Failing(), vectors(RECORDS))
     x, _ = loop.batch()
-    seed_everything(0)
+    seed_global_generators(0)
     before = states()
     with pytest.raises(KeyError):
         loop.model(x)
@@ -122,7 +123,7 @@ def test_nothing_of_an_interrupted_pass_is_left_at_the_next() -> None:
             return super().forward(x)
 
     loop = start(Interrupted(), vectors(RECORDS))
-    seed_everything(0)
+    seed_global_generators(0)
     before = states()
     with pytest.raises(KeyboardInterrupt):
         loop.run()
@@ -135,7 +136,7 @@ def test_nothing_of_an_interrupted_pass_is_left_at_the_next() -> None:
 def test_an_empty_batch_leaves_the_generators_alone_too() -> None:
     """Otherwise the next number of the user tells whether a batch was empty."""
     loop = start(Noted(), TensorDataset(torch.zeros(40, 5), torch.zeros(40).long()), 1, sigma=1.0)
-    seed_everything(0)
+    seed_global_generators(0)
     before, empty = states(), 0
     for x, y in loop.loader:
         loop.backward(x, y)
@@ -197,23 +198,23 @@ def test_a_backward_hook_added_after_the_first_batch_is_probed() -> None:
 
 def test_an_unchanged_module_is_probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once for each of its settings, and at the passes at which every model is looked at again."""
-    monkeypatch.setattr(forward, "LOOK_AGAIN", {7})
+    monkeypatch.setattr(traced_forward, "LOOK_AGAIN", {7})
     calls = []
 
     def counted(*args: Any, **options: Any) -> Any:
         calls.append(args)
         return probe(*args, **options)
 
-    probe = forward.probe
-    monkeypatch.setattr(forward, "probe", counted)
+    probe = cache.probe
+    monkeypatch.setattr(cache, "probe", counted)
     again = []
 
-    def counted_again(*args: Any) -> Any:
-        again.append(args)
-        return proven_again(*args)
+    def counted_again(self: ProbeCache) -> None:
+        again.append(self)
+        look_again(self)
 
-    proven_again = forward.proven_again
-    monkeypatch.setattr(forward, "proven_again", counted_again)
+    look_again = ProbeCache.look_again
+    monkeypatch.setattr(ProbeCache, "look_again", counted_again)
     loop = three_layers()
     loop.run(3)
     assert len(calls) == 1

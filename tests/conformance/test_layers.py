@@ -16,9 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
-from steppe.clipping import ClippedSum, Flat, Kernels, probe
-from steppe.clipping.probing import Report
+from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.reference import clipped_sum, record_gradients
+from steppe.gradients import Kernels
+from steppe.probing import probe
+from steppe.probing.probe import Report
 
 B = 5
 

@@ -16,8 +16,8 @@ from data_archives import gzipped, labels, pictures
 from steppe import data
 from steppe.data import decoders
 from steppe.data.cache import cache_folder
-from steppe.data.catalogue import ENTRIES, Entry
-from steppe.data.dataset import Arrays, digest
+from steppe.data.catalogue import ENTRIES, DatasetEntry
+from steppe.data.dataset import SplitArrays, digest
 from steppe.data.sources import Package, SourceFailed, Web
 from steppe.errors import ConfigurationError, DataError
 
@@ -29,7 +29,7 @@ def sha(path: Path) -> str:
 
 
 @pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Entry:
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DatasetEntry:
     """The entry "mnist" with four tiny files at a local address, after one that does not answer."""
     x, y = pictures(6, 28, 28), labels(6)
     parts = dict(zip(decoders.IDX_NAMES, (x[:4], y[:4], x[4:], y[4:]), strict=True))
@@ -45,7 +45,9 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Entry:
     return entry
 
 
-def test_the_first_source_that_answers_is_used_and_cached(tiny: Entry, tmp_path: Path) -> None:
+def test_the_first_source_that_answers_is_used_and_cached(
+    tiny: DatasetEntry, tmp_path: Path
+) -> None:
     loaded = data.load("MNIST", progress=False)
     assert loaded.source == tiny.sources[1][0].label
     assert loaded.sha256 == tiny.sha256
@@ -70,7 +72,9 @@ def test_colour_pictures_become_colours_first() -> None:
     assert float(x[1, 2, 3, 4]) == pytest.approx(split.x[1, 3, 4, 2] / 255)
 
 
-def test_no_source_is_one_clear_error_that_leaves_nothing(tiny: Entry, tmp_path: Path) -> None:
+def test_no_source_is_one_clear_error_that_leaves_nothing(
+    tiny: DatasetEntry, tmp_path: Path
+) -> None:
     for file in (tmp_path / "official").iterdir():
         file.write_bytes(b"other bytes")
     with pytest.raises(DataError) as caught:
@@ -84,11 +88,11 @@ def test_no_source_is_one_clear_error_that_leaves_nothing(tiny: Entry, tmp_path:
 
 
 def test_arrays_that_differ_are_refused_whatever_the_file(
-    tiny: Entry, monkeypatch: pytest.MonkeyPatch
+    tiny: DatasetEntry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def swapped(files: tuple[Path, ...]) -> Arrays:
+    def swapped(files: tuple[Path, ...]) -> SplitArrays:
         x, y, x_test, y_test = decoders.idx_files(files)
-        return Arrays(x[::-1], y, x_test, y_test)
+        return SplitArrays(x[::-1], y, x_test, y_test)
 
     changed = dataclasses.replace(tiny, sources=((tiny.sources[1][0], swapped),))
     monkeypatch.setitem(ENTRIES, "mnist", changed)
@@ -98,7 +102,7 @@ def test_arrays_that_differ_are_refused_whatever_the_file(
 
 @pytest.mark.parametrize("pinned", [True, False])
 def test_a_changed_cache_is_refused(
-    tiny: Entry, monkeypatch: pytest.MonkeyPatch, pinned: bool
+    tiny: DatasetEntry, monkeypatch: pytest.MonkeyPatch, pinned: bool
 ) -> None:
     if not pinned:
         monkeypatch.setitem(ENTRIES, "mnist", dataclasses.replace(tiny, sha256=None))
@@ -133,7 +137,7 @@ class Failing:
 @pytest.mark.parametrize("error", [OSError(101, "Network is unreachable"), ssl.SSLError("broken")])
 @pytest.mark.parametrize("length", ["7", "many"])
 def test_a_connection_that_breaks_is_the_sources_fault(
-    tiny: Entry, monkeypatch: pytest.MonkeyPatch, error: Exception, length: str
+    tiny: DatasetEntry, monkeypatch: pytest.MonkeyPatch, error: Exception, length: str
 ) -> None:
     asked = []
 
@@ -148,19 +152,19 @@ def test_a_connection_that_breaks_is_the_sources_fault(
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"\x93NUMPY"])
-def test_a_cache_that_is_no_archive_is_refused(tiny: Entry, content: bytes) -> None:
+def test_a_cache_that_is_no_archive_is_refused(tiny: DatasetEntry, content: bytes) -> None:
     path = data.fetch("mnist", progress=False)
     path.write_bytes(content)
     with pytest.raises(DataError, match="must be a cached data set"):
         data.load("mnist")
 
 
-def test_verify_asks_for_a_fetch(tiny: Entry) -> None:
+def test_verify_asks_for_a_fetch(tiny: DatasetEntry) -> None:
     with pytest.raises(DataError, match="run fetch first"):
         data.verify("mnist")
 
 
-def test_a_cache_that_cannot_be_written(tiny: Entry, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written(tiny: DatasetEntry, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(DataError, match="must be a folder that can be written"):
         data.load("mnist", root=tmp_path / "file", progress=False)

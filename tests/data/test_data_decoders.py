@@ -24,7 +24,7 @@ from data_archives import (
 
 from steppe.data import decoders
 from steppe.data.archives import BrokenArchive, read_members
-from steppe.data.dataset import Arrays
+from steppe.data.dataset import SplitArrays
 from steppe.data.formats.adult import COLUMNS, Category, features, read_adult
 from steppe.data.formats.cifar import read_cifar
 from steppe.data.formats.idx import read_idx
@@ -33,15 +33,17 @@ from steppe.data.formats.pixel_csv import read_pixel_csv
 from steppe.data.formats.stl10 import read_stl10
 from steppe.data.formats.svhn import read_svhn
 
-Made = tuple[tuple[Path, ...], Arrays]
+Made = tuple[tuple[Path, ...], SplitArrays]
 
 
-def expected(side: tuple[int, ...], train: int = 10, test: int = 4, classes: int = 10) -> Arrays:
+def expected(
+    side: tuple[int, ...], train: int = 10, test: int = 4, classes: int = 10
+) -> SplitArrays:
     x, y = pictures(train + test, *side), labels(train + test, classes).astype(np.int64)
-    return Arrays(x[:train], y[:train], x[train:], y[train:])
+    return SplitArrays(x[:train], y[:train], x[train:], y[train:])
 
 
-def idx_parts(arrays: Arrays) -> dict[str, bytes]:
+def idx_parts(arrays: SplitArrays) -> dict[str, bytes]:
     parts = (np.asarray(part, np.uint8) for part in arrays)
     return {name: idx(part) for name, part in zip(decoders.IDX_NAMES, parts, strict=True)}
 
@@ -150,10 +152,10 @@ def stl10_official(folder: Path) -> Made:
 def test_a_source_gives_back_what_was_written(
     tmp_path: Path,
     make: Callable[[Path], Made],
-    decode: Callable[[tuple[Path, ...]], Arrays],
+    decode: Callable[[tuple[Path, ...]], SplitArrays],
 ) -> None:
     files, wanted = make(tmp_path)
-    for name, array, want in zip(Arrays._fields, decode(files), wanted, strict=True):
+    for name, array, want in zip(SplitArrays._fields, decode(files), wanted, strict=True):
         np.testing.assert_array_equal(array, want, err_msg=name)
         assert array.dtype == (np.int64 if name.startswith("y") else np.uint8)
 

@@ -10,7 +10,7 @@ from flatness_quadratics import quadratic_surface, rotated, seeded
 from torch import Tensor, nn
 
 from steppe.errors import ConfigurationError
-from steppe.flatness import Surface, Trace, hessian_trace, spectral_density, top_eigenvalues
+from steppe.flatness import HessianTrace, Surface, hessian_trace, spectral_density, top_eigenvalues
 from steppe.flatness.spectrum import lanczos
 
 OUTLIERS = [9.0, 7.0, 4.0]
@@ -96,7 +96,7 @@ def test_trace_of_a_diagonal_is_exact() -> None:
 
 
 def test_the_standard_error_of_two_samples_is_half_their_distance() -> None:
-    found = Trace((1.0, 4.0))
+    found = HessianTrace((1.0, 4.0))
     assert found.estimate == 2.5
     assert found.standard_error == pytest.approx(1.5, rel=1e-12)
 

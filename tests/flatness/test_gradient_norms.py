@@ -11,10 +11,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from steppe import models
-from steppe.clipping import objective_of
 from steppe.clipping.reference import record_gradients
 from steppe.errors import ConfigurationError
 from steppe.flatness import Surface, gradient_norm_histogram, record_gradient_norms
+from steppe.gradients import objective_of
 
 
 @pytest.mark.parametrize(

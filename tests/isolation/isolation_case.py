@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steppe.clipping.batches import count, each, rows, tensors_in
+from steppe.utils.batches import count, each, rows, tensors_in
 
 Objective = Callable[[nn.Module, Any], Tensor]
 Build = Callable[[], tuple[nn.Module, Objective, Any]]

@@ -23,8 +23,8 @@ from isolation_case import (
 )
 from torch import Tensor, nn
 
-from steppe._global_seeds import seed_everything
-from steppe.clipping.batches import count, each, tensors_in
+from steppe.randomness.global_generators import seed_global_generators
+from steppe.utils.batches import count, each, tensors_in
 
 ROUNDING = 1e-6  # what float64 leaves, relative to the size of what is compared
 
@@ -75,7 +75,7 @@ def measured(case: Case, model: nn.Module, objective: Objective, batch: Any) -> 
 
 
 def _measured(case: Case, model: nn.Module, objective: Objective, batch: Any) -> Measured:
-    seed_everything(case.seed)
+    seed_global_generators(case.seed)
     given: list[Tensor] = []
 
     def watched(own: Tensor) -> Tensor:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from steppe.clipping import ClippedSum, Flat, Report, probe
+from steppe.clipping import ClippedSum, Flat
 from steppe.errors import IsolationError, UnsupportedModelError
+from steppe.probing import Report, probe
 
 EXAMPLE = (torch.zeros(1, 8), torch.zeros(1, dtype=torch.long))
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from steppe.clipping import Report, probe
 from steppe.errors import IsolationError
+from steppe.probing import Report, probe
 
 
 def run(model: nn.Module, example: Tensor) -> Report:

@@ -25,7 +25,7 @@ from isolation_truth import (
     what_moves_others,
 )
 
-from steppe._global_seeds import global_seeds_kept
+from steppe.randomness.global_generators import global_generators_kept
 
 _VISIBLE = 1e-2
 # Beyond the trials: they take no words that no record has, and no other number of random records.
@@ -37,7 +37,7 @@ _EVERY = [*MIXING, *HONEST, *HONEST_BY_VALUE]
 @pytest.fixture(autouse=True)
 def seeds_kept() -> Iterator[None]:
     """The state of every random generator comes back, and the same is drawn in every order."""
-    with global_seeds_kept():
+    with global_generators_kept():
         torch.manual_seed(0)
         yield
 

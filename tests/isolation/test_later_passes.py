@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import steppe
-from steppe.clipping.captured import Captured
 from steppe.errors import IsolationError, UnsupportedModelError
+from steppe.gradients.record_gradients import RecordGradients
 from steppe.isolation.proof import prove
 
 DATA = torch.randn(100, 4), torch.randn(100)
@@ -42,7 +42,7 @@ def gradients(run: Any, batch: Any, seed: int = 0) -> Tensor:
     random.seed(seed)
     with torch.no_grad():
         slots = run.engine.slots(batch)
-        found: Tensor = Captured(slots, len(batch[0]), 1.0, run.engine.packing).written_out(
+        found: Tensor = RecordGradients(slots, len(batch[0]), 1.0, run.engine.weights).written_out(
             torch.float32
         )
     return found
@@ -253,7 +253,7 @@ def test_checks_of_values_by_torch_itself_are_left_out(objective: Any):
 
 @pytest.mark.parametrize("reduced", [torch.rand(5, 3), torch.rand(5, 1), torch.rand(5)])
 def test_gaussian_loss_is_that_of_torch(reduced: Tensor):
-    from steppe.clipping.rules.checks import gaussian_nll_loss
+    from steppe.gradients.rules.value_checks import gaussian_nll_loss
 
     out = torch.randn(5, 3, requires_grad=True)
     target, var = torch.randn(5, 3), (reduced - 0.2).clamp(min=0).requires_grad_()

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from steppe.clipping import probe
 from steppe.errors import IsolationError, UnsupportedModelError
 from steppe.isolation import prove
+from steppe.probing import probe
 
 Way = Callable[[Tensor], Any]
 

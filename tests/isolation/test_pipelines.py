@@ -24,8 +24,8 @@ from torch.utils.data import DataLoader, default_collate
 from steppe import Plan, make_private
 from steppe.errors import DataError, IsolationError
 from steppe.isolation.pipelines import follow_collate
-from steppe.sampling import records
-from steppe.sampling._alone import generators
+from steppe.randomness import global_state
+from steppe.records import as_records
 
 Pairs = list[tuple[Tensor, Tensor]]
 Collate = Callable[[list[Any]], Any]
@@ -45,7 +45,7 @@ def of_kind(table: Any, kind: str) -> list[Any]:
 
 
 def loaded(found: Any, collate: Collate | None, workers: int = 0) -> Any:
-    return records(DataLoader(found, collate_fn=collate, num_workers=workers))
+    return as_records(DataLoader(found, collate_fn=collate, num_workers=workers))
 
 
 @pytest.mark.parametrize("case", of_kind(MIXING, "collate"), ids=lambda case: case.name)
@@ -262,11 +262,11 @@ def test_generators_and_attributes_are_left_as_they_were() -> None:
             return self.last
 
     collate = Counts()
-    before = generators()
+    before = global_state()
     follow_collate(collate, pairs())
     assert collate.seen == []
     assert collate.last is None
-    assert generators() == before
+    assert global_state() == before
 
 
 def test_errors_are_sentences() -> None:

@@ -16,12 +16,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steppe import Plan, make_private
-from steppe._global_seeds import global_seeds_kept
-from steppe.clipping import ClippedSum, Flat, probe
-from steppe.clipping.each_record import EachRecord
+from steppe.clipping import ClippedSum, Flat
 from steppe.errors import IsolationError, UnsupportedModelError
+from steppe.gradients.one_at_a_time.each_record import EachRecord
 from steppe.isolation import Proof, prove
 from steppe.noise import SeededSource
+from steppe.probing import probe
+from steppe.randomness.global_generators import global_generators_kept
 
 # Honest, and not proven: what keeps the proof from it, as a pattern of the error.
 NOT_PROVEN = {
@@ -50,7 +51,7 @@ _REFUSED = [case for case in (*HONEST, *HONEST_BY_VALUE) if case.name in NOT_PRO
 @pytest.fixture(autouse=True)
 def seeds_kept() -> Iterator[None]:
     """What a case draws comes back."""
-    with global_seeds_kept():
+    with global_generators_kept():
         torch.manual_seed(0)
         yield
 

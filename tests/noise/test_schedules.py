@@ -14,8 +14,8 @@ from steppe.errors import ConfigurationError
 from steppe.noise import (
     ExponentialSchedule,
     Gaussian,
+    NoiseSchedule,
     PolynomialSchedule,
-    Schedule,
     SeededSource,
     StepSchedule,
     TimeSchedule,
@@ -23,7 +23,7 @@ from steppe.noise import (
 from steppe.plan import Plan
 
 # (schedule, its factor as a function of the level)
-FORMULAS: list[tuple[Schedule, Callable[[int], float]]] = [
+FORMULAS: list[tuple[NoiseSchedule, Callable[[int], float]]] = [
     (ExponentialSchedule(0.01, every=7), lambda t: math.exp(-0.01 * t)),
     (TimeSchedule(0.05, every=7), lambda t: 1 / (1 + 0.05 * t)),
     (StepSchedule(0.6, every=7), lambda t: 0.6**t),
@@ -33,7 +33,7 @@ FORMULAS: list[tuple[Schedule, Callable[[int], float]]] = [
         lambda t: 0.75 * (1 - min(t, 4) / 4) ** 2 + 0.25,
     ),
 ]
-KINDS: list[Callable[..., Schedule]] = [
+KINDS: list[Callable[..., NoiseSchedule]] = [
     ExponentialSchedule,
     TimeSchedule,
     StepSchedule,
@@ -48,7 +48,7 @@ def plan(noise: Any, **constants: Any) -> Plan:
 
 @pytest.mark.parametrize(("schedule", "formula"), FORMULAS)
 def test_every_step_has_the_noise_of_its_level(
-    schedule: Schedule, formula: Callable[[int], float]
+    schedule: NoiseSchedule, formula: Callable[[int], float]
 ) -> None:
     run = plan(schedule, noise_multiplier=20.0)
     for step in range(40):
@@ -63,7 +63,7 @@ def test_levels_are_counted_in_whole_numbers(steps: int, every: int) -> None:
 
 
 @pytest.mark.parametrize(("schedule", "formula"), FORMULAS)
-def test_schedules_cover_any_number_of_steps(schedule: Schedule, formula: object) -> None:
+def test_schedules_cover_any_number_of_steps(schedule: NoiseSchedule, formula: object) -> None:
     for steps in (1, 6, 7, 8, 40):
         levels = schedule.relative(steps)
         assert sum(count for count, _ in levels) == steps
@@ -75,7 +75,7 @@ def test_equal_levels_are_one() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_grid_is_kept(kind: Callable[..., Schedule]) -> None:
+def test_the_grid_is_kept(kind: Callable[..., NoiseSchedule]) -> None:
     schedule = kind(0.5, every=3, grid=True)
     assert schedule.grid
     assert isinstance(schedule, Gaussian)
@@ -115,20 +115,20 @@ def test_the_digest_tells_schedules_apart() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, "fast", None])
-def test_shapes_are_positive_numbers(kind: Callable[..., Schedule], value: Any) -> None:
+def test_shapes_are_positive_numbers(kind: Callable[..., NoiseSchedule], value: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"Schedule\.\w+=.*: must .*; .*\."):
         kind(value, every=3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("every", [0, -3, 2.5, math.nan, True, None])
-def test_levels_are_whole_numbers_of_steps(kind: Callable[..., Schedule], every: Any) -> None:
+def test_levels_are_whole_numbers_of_steps(kind: Callable[..., NoiseSchedule], every: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"every=.*: must be a whole number.*batch_size"):
         kind(0.5, every=every)
 
 
 @pytest.mark.parametrize("kind", [StepSchedule, PolynomialSchedule])
-def test_schedules_fall(kind: Callable[..., Schedule]) -> None:
+def test_schedules_fall(kind: Callable[..., NoiseSchedule]) -> None:
     with pytest.raises(ConfigurationError, match=r"=1.0: must be below 1; use Gaussian\(\)"):
         kind(1.0, every=3)
 
@@ -143,7 +143,9 @@ def test_the_polynomial_is_checked_in_all_its_numbers() -> None:
 @pytest.mark.parametrize(
     "schedule", [ExponentialSchedule(1.0, every=1), StepSchedule(0.1, every=2)]
 )
-def test_a_schedule_that_runs_out_of_noise_is_refused_with_the_plan(schedule: Schedule) -> None:
+def test_a_schedule_that_runs_out_of_noise_is_refused_with_the_plan(
+    schedule: NoiseSchedule,
+) -> None:
     with pytest.raises(
         ConfigurationError, match=r"falls to .* of its start in step \d+ of 40, .*nothing is priv"
     ):

@@ -10,13 +10,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from steppe.clipping import Flat, Quantile
-from steppe.make import make_private
-from steppe.papers import Run, combinations
+from steppe.papers import ExperimentRun, combinations
 from steppe.papers.dp_sat import measured, recipe
 from steppe.papers.dp_sat.accuracy import FASHION, RADIUS
 from steppe.papers.pictures import Pictures
 from steppe.plan import Plan
 from steppe.points import SAT
+from steppe.private.make import make_private
 
 SETTINGS = combinations.COMBINATIONS.settings
 
@@ -62,7 +62,7 @@ def test_a_moving_clip_moves_and_is_stored() -> None:
     for name in ("DP-SGD", "SAT + L2 + quantile"):
         constants = {**SETTINGS[name], **small}
         found = json.loads(json.dumps(measured.measure(constants, 0)))
-        runs.append(Run(name, 0, constants, found, 1.0, 1, "", "", ""))
+        runs.append(ExperimentRun(name, 0, constants, found, 1.0, 1, "", "", ""))
     fixed, moving = (run.measured for run in runs)
     assert fixed["clips"] == []
     assert moving["clips"][-1] > moving["clips"][0]  # norms start far above the clip

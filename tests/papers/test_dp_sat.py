@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from steppe.papers import Constants, Experiment, Run, pictures
+from steppe.papers import Constants, Experiment, ExperimentRun, pictures
 from steppe.papers.dp_sat import cosines, flatness, measured, recipe, speed, toy
 from steppe.papers.dp_sat.accuracy import DPNAS, FASHION, MNIST, RADIUS
 from steppe.papers.dp_sat.watch import RememberingSource
@@ -35,9 +35,9 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Pictures:
     return pictures
 
 
-def as_run(experiment: Experiment, setting: str, constants: Constants) -> Run:
+def as_run(experiment: Experiment, setting: str, constants: Constants) -> ExperimentRun:
     measured = json.loads(json.dumps(experiment.measure(constants, 0)))
-    return Run(setting, 0, constants, measured, 1.0, 1, "", "", "")
+    return ExperimentRun(setting, 0, constants, measured, 1.0, 1, "", "", "")
 
 
 def test_all_methods_spend_the_same_and_the_paper_wastes_some() -> None:

@@ -11,7 +11,7 @@ import torch
 
 from steppe.papers import dp_swa
 from steppe.papers.dp_swa import linear, logistic, networks, theorem
-from steppe.papers.experiment import Experiment, Run
+from steppe.papers.experiment import Experiment, ExperimentRun
 from steppe.papers.one_layer import Problem, cross_entropy
 from steppe.papers.pictures import Pictures
 
@@ -19,7 +19,7 @@ from steppe.papers.pictures import Pictures
 def drawn(experiment: Experiment, constants: Any, found: Any) -> bool:
     """Whether the figure can be drawn from a stored run, and every column is there."""
     setting = next(iter(experiment.settings))
-    runs = [Run(setting, seed, constants, found, 1.0, 1, "", "", "") for seed in (0, 1)]
+    runs = [ExperimentRun(setting, seed, constants, found, 1.0, 1, "", "", "") for seed in (0, 1)]
     assert all(math.isfinite(found[column.name]) for column in experiment.columns)
     assert experiment.figure is not None
     return experiment.figure(runs) is not None

@@ -15,7 +15,7 @@ from steppe.errors import ConfigurationError
 from steppe.papers import (
     Column,
     Experiment,
-    Run,
+    ExperimentRun,
     catalogue,
     combinations,
     dp_sat,
@@ -55,7 +55,7 @@ def test_the_place_between_the_marks_is_rewritten_and_the_rest_is_kept(tmp_path:
     assert (
         "0 runs, 0.0 s; 2 are left, about 4 min.\n\nExpected: high is higher." in page.read_text()
     )
-    results.add(Run("low", 0, {}, {"value": 7.0}, 30.0, 1, "", "", ""))
+    results.add(ExperimentRun("low", 0, {}, {"value": 7.0}, 30.0, 1, "", "", ""))
     results.picture.write_bytes(b"picture")
     assert refresh(results) == [page]
     text = page.read_text()
@@ -94,9 +94,9 @@ def test_experiments_that_end_together_both_reach_the_page_they_share(
     assert stat.S_IMODE(page.stat().st_mode) == 0o644  # as it was: people read it too
 
 
-def seeds(setting: str, *values: float) -> list[Run]:
+def seeds(setting: str, *values: float) -> list[ExperimentRun]:
     return [
-        Run(setting, seed, {}, {"value": value}, 1.0, 1, "", "", "")
+        ExperimentRun(setting, seed, {}, {"value": value}, 1.0, 1, "", "", "")
         for seed, value in enumerate(values)
     ]
 

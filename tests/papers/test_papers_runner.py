@@ -17,7 +17,7 @@ import pytest
 
 from steppe.cli import main
 from steppe.errors import ConfigurationError, DataError
-from steppe.papers import Column, Constants, Experiment, Run, catalogue, overview, runner
+from steppe.papers import Column, Constants, Experiment, ExperimentRun, catalogue, overview, runner
 from steppe.papers.results import Results
 from steppe.papers.summary import difference, interval, mean, table
 
@@ -52,7 +52,7 @@ def make(measure: Counting, **changes: Any) -> Experiment:
     return replace(experiment, **changes)
 
 
-def run(results: Results, choice: runner.Choice = runner.Choice()) -> tuple[int, list[str]]:  # noqa: B008
+def run(results: Results, choice: runner.RunFilter = runner.RunFilter()) -> tuple[int, list[str]]:  # noqa: B008
     said: list[str] = []
     return runner.run(results, choice, "python -m steppe.papers run made-up", said.append), said
 
@@ -96,7 +96,7 @@ def test_what_another_table_has_measured_is_not_measured_again(
     strange = make(stranger, name="strange", settings={"low": {"level": 1.0}}, seeds=(1,))
     monkeypatch.setattr(catalogue, "experiments", lambda: iter([other, strange]))
     run(Results(strange, tmp_path))
-    run(Results(other, tmp_path), runner.Choice(seeds=[0]))
+    run(Results(other, tmp_path), runner.RunFilter(seeds=[0]))
     assert measure.asked == [(2.0, 0), (5.0, 0)]
     _, said = run(Results(make(measure), tmp_path))
     # Neither another seed, nor another level, nor another function will do.
@@ -108,19 +108,19 @@ def test_what_another_table_has_measured_is_not_measured_again(
 
 def test_the_choice_narrows_the_run(tmp_path: Path) -> None:
     measure = Counting()
-    run(Results(make(measure), tmp_path), runner.Choice(seeds=[7], settings=["high"]))
+    run(Results(make(measure), tmp_path), runner.RunFilter(seeds=[7], settings=["high"]))
     assert measure.asked == [(2.0, 7)]
     with pytest.raises(ConfigurationError, match="settings='hihg': must be one of 'low', 'high'"):
-        run(Results(make(measure), tmp_path), runner.Choice(settings=["hihg"]))
+        run(Results(make(measure), tmp_path), runner.RunFilter(settings=["hihg"]))
 
 
 def test_it_stops_before_a_run_that_would_end_too_late(tmp_path: Path) -> None:
     measure = Counting()
-    left, said = run(Results(make(measure), tmp_path), runner.Choice(minutes=0.5))
+    left, said = run(Results(make(measure), tmp_path), runner.RunFilter(minutes=0.5))
     assert left == 4
     assert measure.asked == []
     assert "stopped: the next run needs 60.0 s" in said[-1]
-    left, _ = run(Results(make(measure), tmp_path), runner.Choice(minutes=1.5))
+    left, _ = run(Results(make(measure), tmp_path), runner.RunFilter(minutes=1.5))
     assert left == 0  # the first run was quick, and measured times replace the guess
 
 
@@ -243,7 +243,7 @@ def test_an_experiment_that_makes_no_sense_is_refused(
 
 def test_a_real_experiment_is_run_shown_and_listed(tmp_path: Path) -> None:
     results = Results(catalogue.find("dp-sat-toy"), tmp_path)
-    run(results, runner.Choice(seeds=[0], settings=["flat"]))
+    run(results, runner.RunFilter(seeds=[0], settings=["flat"]))
     assert "| flat" in overview.shown(results)
     assert (tmp_path / "dp-sat-toy.png").stat().st_size > 1000
     assert re.search(r"\| dp-sat-toy +\| 1 of 10 +\|", overview.listed(tmp_path))
@@ -281,5 +281,5 @@ def test_names_are_unique_and_every_figure_is_drawn_from_stored_runs() -> None:
     assert len(names) == len(set(names))
 
 
-def _row(setting: str, seed: int, seconds: float = 1.0, value: float = 0.0) -> Run:
-    return Run(setting, seed, {}, {"value": value}, seconds, 1, "", "", "")
+def _row(setting: str, seed: int, seconds: float = 1.0, value: float = 0.0) -> ExperimentRun:
+    return ExperimentRun(setting, seed, {}, {"value": value}, seconds, 1, "", "", "")

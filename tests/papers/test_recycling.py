@@ -14,14 +14,14 @@ from torch.nn.utils import parameters_to_vector
 import steppe
 from steppe import averaging
 from steppe.papers import pictures, recycling
-from steppe.papers.experiment import Run
+from steppe.papers.experiment import ExperimentRun
 from steppe.papers.one_layer import Problem, cross_entropy
 from steppe.papers.pictures import Pictures
 from steppe.papers.plans import plan_of
 from steppe.papers.recycling import accuracy, intervals, theorems
 from steppe.papers.recycling.checkpoints import (
     Comparison,
-    Outputs,
+    NetworkOutputs,
     Parts,
     Recorder,
     combined,
@@ -72,7 +72,7 @@ def test_the_last_checkpoints_are_kept(walk: Walk) -> None:
 
 
 def test_accuracies_are_those_of_the_library(walk: Walk) -> None:
-    outputs = Outputs(nn.Linear(4, 3), walk.inputs, walk.labels)
+    outputs = NetworkOutputs(nn.Linear(4, 3), walk.inputs, walk.labels)
     found = Comparison(walk.recorder, outputs, (10,), PARTS).measured()
     states = walk.states[-10:]
     assert found["UPA"] == pytest.approx(walk.right(walk.window))
@@ -88,7 +88,7 @@ def test_accuracies_are_those_of_the_library(walk: Walk) -> None:
 
 def test_selection_uses_the_public_part_alone(walk: Walk) -> None:
     """With labels that only one checkpoint gets right on the public part, it is the one chosen."""
-    outputs = Outputs(nn.Linear(4, 3), walk.inputs, walk.labels)
+    outputs = NetworkOutputs(nn.Linear(4, 3), walk.inputs, walk.labels)
     chosen = 7
     answers = outputs.probabilities(walk.recorder.weights[chosen]).argmax(1)
     labels = walk.labels.clone()
@@ -130,7 +130,7 @@ def test_a_whole_measurement(period: int | None, monkeypatch: pytest.MonkeyPatch
     found = accuracy.measure(table, 0)
     assert found["epsilon"] <= 8.0
     assert all(math.isfinite(found[column.name]) for column in accuracy.FASHION.columns)
-    run = Run("ε = 8", 0, table, found, 1.0, 1, "", "", "")
+    run = ExperimentRun("ε = 8", 0, table, found, 1.0, 1, "", "", "")
     assert accuracy.FASHION.figure is not None
     assert accuracy.FASHION.figure([run]) is not None
 
@@ -147,7 +147,7 @@ def test_intervals_widen_with_the_distance_between_checkpoints(
     table = {**usual, "population": 300, "batch": 10, "steps": 130, "spacing": 6, "delta": 1e-4}
     found = intervals.measure(table, 0)
     assert 0 < found["last"] < found["spaced"] < 1.5 * found["independent"]
-    run = Run("ε = 8", 0, table, found, 1.0, 1, "", "", "")
+    run = ExperimentRun("ε = 8", 0, table, found, 1.0, 1, "", "", "")
     assert intervals.INTERVALS.figure is not None
     assert intervals.INTERVALS.figure([run]) is not None
 

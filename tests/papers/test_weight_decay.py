@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import steppe
 from silent import Silent
-from steppe.papers import Run
+from steppe.papers import ExperimentRun
 from steppe.papers.pictures import Pictures
 from steppe.papers.weight_decay import extreme, mnist, regression
 from steppe.papers.weight_decay.regression import REGRESSIONS, clipped_mean, record_gradients
@@ -151,7 +151,9 @@ def test_decay_on_pictures_acts_before_or_after_the_clip() -> None:
         for where in ("decay after the clip", "L2 before the clip"):
             constants = {**mnist.BASELINE.settings[where], **small, "decay": decay}
             measured = json.loads(json.dumps(mnist.measure(constants, 0)))
-            runs.append(Run(f"{decay} {where}", 0, constants, measured, 1.0, 1, "", "", ""))
+            runs.append(
+                ExperimentRun(f"{decay} {where}", 0, constants, measured, 1.0, 1, "", "", "")
+            )
     weak_after, weak_before, strong_after, strong_before = (r.measured["length"] for r in runs)
     assert weak_after == pytest.approx(weak_before, rel=1e-4)
     assert strong_after < weak_after
@@ -172,8 +174,10 @@ def test_the_sweeps_cover_the_papers_ranges() -> None:
 
 def test_regression_figure() -> None:
     runs = [
-        Run(name, 0, c, {"mse": 1.0 + i}, 1.0, 1, "", "", "")
+        ExperimentRun(name, 0, c, {"mse": 1.0 + i}, 1.0, 1, "", "", "")
         for i, (name, c) in enumerate(REGRESSIONS[0].settings.items())
     ]
     assert regression.figure(runs).axes
-    assert extreme.figure([Run("x", 0, {}, {"path": [0.0, 1.0]}, 1.0, 1, "", "", "")]).axes
+    assert extreme.figure(
+        [ExperimentRun("x", 0, {}, {"path": [0.0, 1.0]}, 1.0, 1, "", "", "")]
+    ).axes

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from steppe.points import Here, Weights
+from steppe.points import Here, MovableWeights
 
 
 def test_moved_weights_come_back_exactly_even_after_an_error() -> None:
@@ -14,7 +14,7 @@ def test_moved_weights_come_back_exactly_even_after_an_error() -> None:
     direction = torch.randn(10) * 1e3
 
     def stand() -> None:
-        with Weights(weights).moved(direction):
+        with MovableWeights(weights).moved(direction):
             assert torch.allclose(weights[0], before[0] + direction[:6].view(3, 2))
             raise RuntimeError("half way")
 
@@ -25,12 +25,12 @@ def test_moved_weights_come_back_exactly_even_after_an_error() -> None:
 
 def test_none_moves_nothing() -> None:
     weight = nn.Parameter(torch.ones(2))
-    with Weights([weight]).moved(None):
+    with MovableWeights([weight]).moved(None):
         assert weight.detach().equal(torch.ones(2))
 
 
 def test_a_direction_is_scaled_over_all_weights_together() -> None:
-    weights = Weights([nn.Parameter(torch.zeros(1, 2)), nn.Parameter(torch.zeros(1))])
+    weights = MovableWeights([nn.Parameter(torch.zeros(1, 2)), nn.Parameter(torch.zeros(1))])
     scaled = weights.scaled(torch.tensor([2.0, 3.0, 6.0]), 0.7)
     assert scaled is not None
     torch.testing.assert_close(scaled, torch.tensor([0.2, 0.3, 0.6]))
@@ -38,11 +38,11 @@ def test_a_direction_is_scaled_over_all_weights_together() -> None:
 
 @pytest.mark.parametrize("vector", [[0.0, 0.0], [float("nan"), 1.0], [float("inf"), 1.0]])
 def test_what_has_no_length_is_no_direction(vector: list[float]) -> None:
-    assert Weights([nn.Parameter(torch.zeros(2))]).scaled(torch.tensor(vector), 1.0) is None
+    assert MovableWeights([nn.Parameter(torch.zeros(2))]).scaled(torch.tensor(vector), 1.0) is None
 
 
 def test_lengths_that_float32_cannot_square_are_measured() -> None:
-    weights = Weights([nn.Parameter(torch.zeros(2))])
+    weights = MovableWeights([nn.Parameter(torch.zeros(2))])
     for length in (1e-25, 1e25):
         scaled = weights.scaled(torch.tensor([0.6, 0.8]) * length, 1.0)
         assert scaled is not None
@@ -51,23 +51,25 @@ def test_lengths_that_float32_cannot_square_are_measured() -> None:
 
 def test_frozen_weights_stay_and_do_not_count() -> None:
     free, frozen = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1), requires_grad=False)
-    weights = Weights([frozen, free])
+    weights = MovableWeights([frozen, free])
     with weights.moved(weights.scaled(torch.tensor([100.0, 3.0]), 0.5)):
         assert (frozen.item(), free.item()) == (0.0, 0.5)
-    assert Weights([frozen]).scaled(torch.ones(1), 0.5) is None
+    assert MovableWeights([frozen]).scaled(torch.ones(1), 0.5) is None
 
 
 def test_flat_is_a_copy_in_full_precision() -> None:
     half = nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
-    flat = Weights([half, nn.Parameter(torch.zeros(1))]).flat()
+    flat = MovableWeights([half, nn.Parameter(torch.zeros(1))]).flat()
     flat += 1
     assert flat.dtype == torch.float32
     assert half.tolist() == [1.0, 1.0]
-    assert Weights([half, nn.Parameter(torch.zeros(1).double())]).flat().dtype == torch.float64
+    assert (
+        MovableWeights([half, nn.Parameter(torch.zeros(1).double())]).flat().dtype == torch.float64
+    )
 
 
 def test_here_asks_once() -> None:
-    asked = []
-    walk = Here().begin(Weights([]))
-    assert walk(lambda: asked.append(1) or torch.ones(2)).equal(torch.ones(2))  # type: ignore[func-returns-value]
-    assert len(asked) == Here().queries == 1
+    run = Here().begin(MovableWeights([]))
+    assert Here().queries == 1
+    assert run.offset([]) is None
+    assert run.gradient([torch.ones(2)]).equal(torch.ones(2))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from steppe.errors import ConfigurationError
-from steppe.points import SAM, SAT, Point, SATMomentum, Weights
+from steppe.points import SAM, SAT, MovableWeights, Point, SATMomentum
 
 POINTS: list[Callable[[float], Point]] = [SAM, SAT, SATMomentum]
 
@@ -22,19 +22,19 @@ class Walker:
     def __init__(self, point: Point, start: Sequence[float]) -> None:
         self.weight = nn.Parameter(torch.tensor(start))
         self.asked_at: list[list[float]] = []
-        self._walk = point.begin(Weights([self.weight]))
+        self._weights, self._queries = MovableWeights([self.weight]), point.queries
+        self._run = point.begin(self._weights)
 
     def step(self, *answers: Sequence[float]) -> Tensor:
-        left = iter(answers)
-
-        def ask() -> Tensor:
-            self.asked_at.append(self.weight.detach().tolist())
-            answer = next(left, None)
-            if answer is None:
-                raise RuntimeError("half way")
-            return torch.tensor(answer)
-
-        return self._walk(ask)
+        left, found = iter(answers), list[Tensor]()
+        for _ in range(self._queries):
+            with self._weights.moved(self._run.offset(found)):
+                self.asked_at.append(self.weight.detach().tolist())
+                answer = next(left, None)
+                if answer is None:
+                    raise RuntimeError("half way")
+                found.append(torch.tensor(answer))
+        return self._run.gradient(found)
 
     def place(self, *values: float) -> None:
         self.weight.data = torch.tensor(values)

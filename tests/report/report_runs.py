@@ -15,11 +15,11 @@ from steppe.averaging import Prediction
 from steppe.citations import bibtex
 from steppe.flatness import (
     Eigenvalues,
-    Line,
+    HessianTrace,
+    LossLine,
     Rays,
     RobustAccuracy,
     SpectralDensity,
-    Trace,
     gradient_norm_histogram,
 )
 from steppe.report import add_flatness, add_gradient_norms, add_intervals
@@ -122,10 +122,10 @@ def measure(folder: Path, *, public: bool = True, models: tuple[str, ...] = MODE
         masses = (0.01, 0.02, 0.93, 0.03, 0.006, 0.003, 0.0008, 0.0002)
         results[model] = [
             Rays(distances, rays),
-            Line(positions, losses, tuple(None for _ in positions)),
+            LossLine(positions, losses, tuple(None for _ in positions)),
             Eigenvalues((21 / width, 9 / width, 4.0, 1.2, 0.9), (0.0,) * 5, 60),
             SpectralDensity((nodes,), (masses,), 26010),
-            Trace((310.0 / width, 290.0 / width)),
+            HessianTrace((310.0 / width, 290.0 / width)),
             RobustAccuracy(0.05, True, 0.871, (0.86 - 0.05 / width, 0.85 - 0.05 / width)),
         ]
     add_flatness(folder, results, data="the Fashion-MNIST test set", public=public)

@@ -14,14 +14,14 @@ from report_runs import measure, write_run
 
 from steppe.averaging import Prediction
 from steppe.errors import ConfigurationError
-from steppe.flatness import Line, Trace, gradient_norm_histogram
+from steppe.flatness import HessianTrace, LossLine, gradient_norm_histogram
 from steppe.report import add_flatness, add_gradient_norms, add_intervals, extras
 
 
 def test_each_part_replaces_its_own_kind_and_keeps_the_others(tmp_path: Path) -> None:
     folder = measure(write_run(tmp_path / "run"))
     before = json.loads((folder / "figures.json").read_text())
-    add_flatness(folder, {"last": [Trace((1.0, 3.0))]}, data="test set", public=True)
+    add_flatness(folder, {"last": [HessianTrace((1.0, 3.0))]}, data="test set", public=True)
     after = json.loads((folder / "figures.json").read_text())
     assert after.keys() == before.keys() == {"flatness", "intervals", "gradient_norms"}
     assert after["flatness"]["models"] == {"last": {"trace": {"samples": [1.0, 3.0]}}}
@@ -42,7 +42,7 @@ def test_two_that_add_at_the_same_moment_lose_nothing(
 
     monkeypatch.setattr(extras, "write_json", write_late)
     norms = gradient_norm_histogram(torch.tensor([0.5, 2.0]), clip=1.0)
-    trace = {"last": [Trace((1.0, 3.0))]}
+    trace = {"last": [HessianTrace((1.0, 3.0))]}
     adding = [
         threading.Thread(target=lambda: add_flatness(folder, trace, data="x", public=True)),
         threading.Thread(target=lambda: add_gradient_norms(folder, norms, data="x")),
@@ -74,7 +74,7 @@ def test_intervals_that_are_all_points_have_a_histogram(tmp_path: Path) -> None:
 
 def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
-    line = Line((-1.0, 0.0, 1.0), (math.inf, 0.5, math.nan), (None, None, None))
+    line = LossLine((-1.0, 0.0, 1.0), (math.inf, 0.5, math.nan), (None, None, None))
     add_flatness(folder, {"last": [line]}, data="test set", public=True)
     kept = json.loads((folder / "figures.json").read_text())["flatness"]["models"]["last"]["line"]
     assert kept["losses"] == [None, 0.5, None]
@@ -85,7 +85,9 @@ def test_measures_that_are_no_numbers_are_refused_before_a_page_fails_over_them(
 ) -> None:
     folder = write_run(tmp_path / "run")
     with pytest.raises(ConfigurationError, match=r"results='Trace': of 'last' must be finite num"):
-        add_flatness(folder, {"last": [Trace((math.nan, 1.0))]}, data="test set", public=True)
+        add_flatness(
+            folder, {"last": [HessianTrace((math.nan, 1.0))]}, data="test set", public=True
+        )
     assert not (folder / "figures.json").exists()
 
 

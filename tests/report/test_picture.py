@@ -12,12 +12,12 @@ from report_runs import HOSTILE
 
 from steppe.errors import DataError
 from steppe.report import picture
-from steppe.report.picture import Measured, draw
+from steppe.report.picture import AccuracyDot, draw
 
 
-def runs(recipes: tuple[str, ...] = ("baseline", "ours")) -> list[Measured]:
+def runs(recipes: tuple[str, ...] = ("baseline", "ours")) -> list[AccuracyDot]:
     return [
-        Measured(data, recipe, epsilon, seed, 0.8 + 0.02 * epsilon + 0.03 * place + 0.001 * seed)
+        AccuracyDot(data, recipe, epsilon, seed, 0.8 + 0.02 * epsilon + 0.03 * place + 0.001 * seed)
         for data in ("MNIST", "Fashion-MNIST")
         for place, recipe in enumerate(recipes)
         for epsilon in (1.0, 2.0, 3.0)
@@ -25,7 +25,7 @@ def runs(recipes: tuple[str, ...] = ("baseline", "ours")) -> list[Measured]:
     ]
 
 
-def stored(found: list[Measured]) -> str:
+def stored(found: list[AccuracyDot]) -> str:
     """The runs as the benchmark stores them."""
     rows = [
         {

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from steppe.noise import SeededSource
-from steppe.sampling._exact import ONE, _binomial_table, binomial, uniform_below, uniform_subset
+from steppe.sampling.exact import ONE, _binomial_table, binomial, uniform_below, uniform_subset
 
 
 @pytest.mark.parametrize("trials", [1, 2, 7, 40])

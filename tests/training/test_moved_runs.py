@@ -15,9 +15,9 @@ from training_cases import STEPS, trainer
 from steppe.errors import ConfigurationError, DataError
 from steppe.ledger import Ledger
 from steppe.training import Config, Interrupted, read, read_log, resume
-from steppe.training.checkpoints import Checkpoints
+from steppe.training.fingerprint import digest
 from steppe.training.folder import write_json
-from steppe.training.settings import digest
+from steppe.training.resume_checkpoints import ResumeCheckpoints
 
 PLAN = {"epsilon": 8.0, "delta": 1e-4, "batch_size": 40, "steps": 10}
 RECORDS = """
@@ -135,7 +135,7 @@ def as_of_old(run: Path, ledger: str) -> None:
     config["settings"]["ledger"] = ledger
     config["digest"] = digest(config["settings"])
     write_json(run / "config.json", config)
-    checkpoints = Checkpoints(run / "checkpoints")
+    checkpoints = ResumeCheckpoints(run / "checkpoints")
     newest, _ = checkpoints.newest()
     assert newest is not None
     checkpoints.save(replace(newest, settings=config["digest"]))

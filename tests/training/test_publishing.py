@@ -15,7 +15,7 @@ from training_cases import STEPS, pairs, plan, trainer
 
 from steppe.averaging import OPA
 from steppe.errors import ConfigurationError
-from steppe.training import FromStore, Trainer, config, publishing
+from steppe.training import OutputAverage, Trainer, config, publishing
 from steppe.training.outcome import as_lines
 
 KEPT = ["EMA(decay=0.9, warmup=1)", "EMA(decay=0.99, warmup=1)", "PolynomialDecay(gamma=4)"]
@@ -109,7 +109,7 @@ def test_another_choice_is_refused_when_a_run_goes_on(tmp_path: Path) -> None:
 
 def test_averages_of_outputs_cannot_be_published(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"publish='OPA': is no model of weights"):
-        trainer(tmp_path / "run", averages=[FromStore(OPA, 3)], publish="OPA")
+        trainer(tmp_path / "run", averages=[OutputAverage(OPA, 3)], publish="OPA")
 
 
 def test_where_the_run_ends_before_the_average_begins_the_last_is_published(

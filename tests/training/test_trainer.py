@@ -43,15 +43,15 @@ from steppe.errors import (
     StorageError,
 )
 from steppe.ledger import Ledger
-from steppe.training import FromStore, Interrupted, Moment, Snapshots, Trainer, read_log
+from steppe.training import Interrupted, OutputAverage, Snapshots, StepInfo, Trainer, read_log
+from steppe.training.lr_schedule import LRSchedule
 from steppe.training.progress import Bar
-from steppe.training.schedule import Schedule
 
 
 def stop_at(step: int) -> Any:
     """A callback that presses Ctrl-C in the middle of a step's aftermath."""
 
-    def press(moment: Moment) -> None:
+    def press(moment: StepInfo) -> None:
         if moment.step == step:
             signal.raise_signal(signal.SIGINT)
 
@@ -59,7 +59,7 @@ def stop_at(step: int) -> Any:
 
 
 def fail_at(step: int, error: Exception) -> Any:
-    def fail(moment: Moment) -> None:
+    def fail(moment: StepInfo) -> None:
         if moment.step == step:
             raise error
 
@@ -193,9 +193,9 @@ def test_a_function_may_evaluate(tmp_path: Path) -> None:
 
 
 def test_callbacks_see_every_step_and_may_end_the_run(tmp_path: Path) -> None:
-    seen: list[Moment] = []
+    seen: list[StepInfo] = []
 
-    def look(moment: Moment) -> bool:
+    def look(moment: StepInfo) -> bool:
         seen.append(moment)
         return moment.step == 7
 
@@ -286,7 +286,7 @@ def test_ctrl_c_stops_after_the_step_and_says_how_to_go_on(tmp_path: Path) -> No
 
 
 def test_a_second_ctrl_c_stops_at_once_and_the_run_can_be_resumed(tmp_path: Path) -> None:
-    def twice(moment: Moment) -> None:
+    def twice(moment: StepInfo) -> None:
         if moment.step == 7:
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
@@ -341,7 +341,7 @@ def test_everything_comes_back_but_randomness(tmp_path: Path) -> None:
         shutil.copytree(tmp_path / "run", tmp_path / copy)
         seen: list[Any] = []
 
-        def look(moment: Moment, seen: list[Any] = seen) -> bool:
+        def look(moment: StepInfo, seen: list[Any] = seen) -> bool:
             seen.append(moment.step)
             return True
 
@@ -464,7 +464,7 @@ def test_a_manifest_that_is_no_object_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_models_are_published_even_where_they_cannot_be_scored(tmp_path: Path) -> None:
-    def damage(moment: Moment) -> None:
+    def damage(moment: StepInfo) -> None:
         if moment.step == STEPS - 1:
             max((tmp_path / "run" / "store").glob("*.safetensors")).unlink()
 
@@ -485,7 +485,7 @@ def test_an_evaluation_that_fails_at_the_end_costs_the_table_alone(tmp_path: Pat
             raise RuntimeError("secret row 17: John Smith")
         return {"loss": 1.0}
 
-    def notice(moment: Moment) -> None:
+    def notice(moment: StepInfo) -> None:
         if moment.step == STEPS:
             over.append(True)
 
@@ -516,7 +516,7 @@ def test_a_cut_ledger_is_refused(tmp_path: Path) -> None:
 def test_two_runs_cannot_write_at_once(tmp_path: Path) -> None:
     shared = tmp_path / "ledger.jsonl"
 
-    def second(moment: Moment) -> None:
+    def second(moment: StepInfo) -> None:
         if moment.step == 3:
             with pytest.raises(MisuseError, match="another run writes to it"):
                 trainer(tmp_path / "two", ledger=shared).fit()
@@ -525,7 +525,7 @@ def test_two_runs_cannot_write_at_once(tmp_path: Path) -> None:
 
 
 def test_two_processes_cannot_use_one_folder(tmp_path: Path) -> None:
-    def second(moment: Moment) -> None:
+    def second(moment: StepInfo) -> None:
         if moment.step == 3:
             for begin in (trainer(tmp_path / "run").fit, trainer(tmp_path / "run").resume):
                 with pytest.raises(MisuseError, match="another writer is at work here"):
@@ -660,7 +660,7 @@ def test_a_first_line_that_a_ledger_cannot_take_speaks_of_no_run(
 
 
 def test_an_error_about_a_file_of_ones_own_stays_what_it_is(tmp_path: Path) -> None:
-    def gone(moment: Moment) -> None:
+    def gone(moment: StepInfo) -> None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(tmp_path / "mine"))
 
     with pytest.raises(FileNotFoundError):
@@ -749,7 +749,7 @@ def test_a_full_disk_is_a_clear_error_and_nothing_is_lost(
         ({"block": 0}, "block=0"),
         ({"averages": ["EMA"]}, "averages='EMA': is no average"),
         (
-            {"averages": [FromStore(OPA, 3), FromStore(OPA, 3)]},
+            {"averages": [OutputAverage(OPA, 3), OutputAverage(OPA, 3)]},
             r"averages='OPA\(k=3\)': is the name of 2 averages, which a table cannot tell apart",
         ),
         ({"scheduler": 3}, "scheduler='int': must be a torch learning-rate scheduler"),
@@ -771,11 +771,11 @@ def test_a_full_disk_is_a_clear_error_and_nothing_is_lost(
             r"averages='SWA\(cycle=1, warmup=25\)': would begin after the 24 steps of the plan",
         ),
         (
-            {"averages": [FromStore(OPA, 7)]},
+            {"averages": [OutputAverage(OPA, 7)]},
             r"averages='OPA\(k=7\)': needs more than the 6 checkpoints that the run will have",
         ),
         (
-            {"averages": [FromStore(OPA, 3)], "keep": Keep(last=2)},
+            {"averages": [OutputAverage(OPA, 3)], "keep": Keep(last=2)},
             "needs more than the 2 checkpoints that the run will have stored",
         ),
         ({"averages": [Snapshots(every=25)]}, "would take none in the 24 steps of the plan"),
@@ -876,7 +876,7 @@ def test_outputs_without_classes_are_found_by_the_first_scores(tmp_path: Path) -
             tmp_path / "run",
             model=nn.Sequential(nn.Linear(6, 1), nn.Flatten(0)),
             loss=lambda out, y: (out - y).square(),
-            averages=[FromStore(OPA, 3)],
+            averages=[OutputAverage(OPA, 3)],
         )
 
 
@@ -886,7 +886,7 @@ def test_outputs_are_not_averaged_with_an_objective(tmp_path: Path, kind: type) 
         return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
     with pytest.raises(ConfigurationError, match=r"\(k=3\)': asks the model about inputs alone"):
-        trainer(tmp_path / "run", objective=objective, averages=[FromStore(kind, 3)])
+        trainer(tmp_path / "run", objective=objective, averages=[OutputAverage(kind, 3)])
     assert not (tmp_path / "run").exists()
 
 
@@ -930,7 +930,7 @@ def test_models_of_several_inputs_are_evaluated(tmp_path: Path) -> None:
     assert row["accuracy"] == pytest.approx(float((outputs.argmax(1) == held_y).double().mean()))
     assert row["loss"] == pytest.approx(float(F.cross_entropy(outputs, held_y)), rel=1e-5)
     with pytest.raises(ConfigurationError, match="asks models of one input, and a record here has"):
-        trainer(tmp_path / "other", **own, averages=[FromStore(OPA, 3)])
+        trainer(tmp_path / "other", **own, averages=[OutputAverage(OPA, 3)])
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -980,7 +980,7 @@ def test_a_rehearsed_schedule_is_as_good_as_new(made: Any) -> None:
     for rehearsed in (False, True):
         model = nn.Linear(6, 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
-        schedule = Schedule(made(optimizer), optimizer, evaluated=False)
+        schedule = LRSchedule(made(optimizer), optimizer, evaluated=False)
         if rehearsed:
             schedule.rehearse(20)
         (group,) = optimizer.param_groups

@@ -10,7 +10,7 @@ from torch import nn
 
 from steppe import Plan
 from steppe.averaging import EMA, OMV, OPA, SWA
-from steppe.training import FromStore, Trainer
+from steppe.training import OutputAverage, Trainer
 
 STEPS = 24
 
@@ -46,8 +46,8 @@ def trainer(run: Path, **changes: Any) -> Trainer:
         "averages": [
             SWA(model, warmup=10),
             EMA(model, 0.9),
-            FromStore(OPA, 3),
-            FromStore(OMV, 3),
+            OutputAverage(OPA, 3),
+            OutputAverage(OMV, 3),
         ],
         "store_every": 4,
         "checkpoint_every": 5,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from steppe import _validate
 from steppe.accounting import pld
 from steppe.accounting.segment import (
     LARGEST_NOISE,
@@ -15,6 +14,7 @@ from steppe.accounting.segment import (
     with_few_rates,
 )
 from steppe.errors import ConfigurationError
+from steppe.utils import validation
 
 # The calibrated run spends between (1 - tolerance) times the target and the target.
 _TOLERANCE = 5e-4
@@ -90,7 +90,7 @@ def calibrate_worst(
         >>> round(calibrate_worst(runs, epsilon=2.0, delta=1e-5), 2)
         1.15
     """
-    _validate.positive("epsilon", epsilon, "a common range is 0.5 to 8")
+    validation.positive("epsilon", epsilon, "a common range is 0.5 to 8")
 
     def runs(sigma: float) -> list[Segments]:
         # Groups that meet the same mechanisms, in whatever order, need to be looked at once.
@@ -163,7 +163,7 @@ def _solve(
 def _outwards(guess: float, too_little: float, enough: float, target: float) -> float:
     """The guess within the range of σ that make sense, or why the target is out of reach."""
     if too_little >= _LARGEST:
-        raise _validate.fail(
+        raise validation.fail(
             "epsilon",
             target,
             f"is exceeded even with a noise multiplier of {_LARGEST:g}",
@@ -175,7 +175,7 @@ def _outwards(guess: float, too_little: float, enough: float, target: float) -> 
 
 
 def _not_spent(target: float, sigma: float) -> ConfigurationError:
-    return _validate.fail(
+    return validation.fail(
         "epsilon",
         target,
         f"is not spent even with a noise multiplier of {sigma:g}",

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from steppe import _validate
 from steppe.accounting import full_batch
 from steppe.accounting.grid import grid_width
 from steppe.accounting.segment import (
@@ -28,6 +27,7 @@ from steppe.accounting.segment import (
     with_few_rates,
     within_range,
 )
+from steppe.utils import validation
 
 # Grid points of all single-step distributions together: about half a second of work.
 GRID_POINTS = 2**16
@@ -117,7 +117,7 @@ def delta(segments: Iterable[Segment], epsilon: float, adjacency: str = "add-rem
         >>> delta([Segment(0.01, 1.1, 2000)], epsilon=3.0) < 1e-6
         True
     """
-    _validate.non_negative("epsilon", epsilon)
+    validation.non_negative("epsilon", epsilon)
     run = checked(segments, adjacency)
     if not run:
         return 0.0
@@ -149,12 +149,12 @@ def smallest_delta(run: Segments) -> float:
 
 def check_delta(value: float, run: Segments = ()) -> None:
     """Refuse a δ outside (0, 1), or too small to be told from the rounding of this run."""
-    _validate.open_unit("delta", value, "use less than 1 over the population, such as 1e-5")
+    validation.open_unit("delta", value, "use less than 1 over the population, such as 1e-5")
     limit = smallest_delta(run)
     if value < limit:
         long = limit > SMALLEST_DELTA
         of_run = f" of {sum(part.steps for part in run)} steps" if long else ""
-        raise _validate.fail(
+        raise validation.fail(
             "delta",
             value,
             f"is below {limit:g}, where rounding hides the tail of the privacy loss{of_run}",
@@ -166,7 +166,7 @@ def check_steps(run: Segments) -> None:
     """Refuse a run too long for its grid."""
     steps = sum(part.steps for part in run)
     if steps > _MOST_STEPS and not full_batch.is_full_batch(run):
-        raise _validate.fail(
+        raise validation.fail(
             "steps",
             steps,
             f"are more than the {_MOST_STEPS:,} that can be accounted where records are sampled",

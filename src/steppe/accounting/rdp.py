@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
-from steppe import _validate
 from steppe.accounting.pld import check_delta
 from steppe.accounting.segment import Segment, Segments, event, merged, relation, within_range
+from steppe.utils import validation
 
 # dp-accounting's own orders without those below 1.5: these converge slowly or not at all, and are
 # the best order only where ε is too large to mean anything. Fewer orders can only raise ε.
@@ -41,7 +41,7 @@ def rdp_epsilon(segments: Iterable[Segment], delta: float, adjacency: str = "add
     check_delta(delta)
     relation(adjacency)
     if adjacency == "replace-one":
-        raise _validate.fail(
+        raise validation.fail(
             "adjacency",
             adjacency,
             "the RDP accountant does not count both the record that goes and the one that comes",
@@ -49,7 +49,7 @@ def rdp_epsilon(segments: Iterable[Segment], delta: float, adjacency: str = "add
         )
     run = within_range(merged(segments))
     if any(segment.cap is not None for segment in run):
-        raise _validate.fail(
+        raise validation.fail(
             "cap",
             next(segment.cap for segment in run if segment.cap is not None),
             "the RDP accountant knows no capped batches",

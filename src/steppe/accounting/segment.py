@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from steppe import _validate
+from steppe.utils import validation
 
 # The three ways two data sets can be neighbours, with what dp-accounting calls them.
 _RELATIONS = {
@@ -47,14 +47,14 @@ class Segment:
     population: int | None = None
 
     def __post_init__(self) -> None:
-        if self._keep("rate", _validate.non_negative, "use batch size over population") > 1:
-            raise _validate.fail("rate", self.rate, "must be at most 1", "use a smaller batch")
-        self._keep("noise_multiplier", _validate.non_negative, "give a finite value, 0 or more")
+        if self._keep("rate", validation.non_negative, "use batch size over population") > 1:
+            raise validation.fail("rate", self.rate, "must be at most 1", "use a smaller batch")
+        self._keep("noise_multiplier", validation.non_negative, "give a finite value, 0 or more")
         if self.steps != 0:
-            self._keep("steps", _validate.positive_integer, "give a whole number, 0 or more")
+            self._keep("steps", validation.positive_integer, "give a whole number, 0 or more")
         if self.cap is not None:
-            self._keep("cap", _validate.positive_integer, "give a whole number, or None")
-            self._keep("population", _validate.positive_integer, "a cap needs the population")
+            self._keep("cap", validation.positive_integer, "give a whole number, or None")
+            self._keep("population", validation.positive_integer, "a cap needs the population")
 
     def _keep(self, name: str, check: Callable[[str, Any, str], float], remedy: str) -> float:
         """Store the plain number that a field stands for."""
@@ -156,7 +156,7 @@ def relation(adjacency: str) -> Any:
     """dp-accounting's neighbouring relation of that name."""
     import dp_accounting
 
-    name = _RELATIONS[_validate.one_of("adjacency", adjacency, ADJACENCIES)]
+    name = _RELATIONS[validation.one_of("adjacency", adjacency, ADJACENCIES)]
     return dp_accounting.NeighboringRelation[name]
 
 
@@ -167,7 +167,7 @@ def check_cap(segments: Segments, adjacency: str) -> None:
     who else takes part. Only `zero-out` keeps that number the same on both sides.
     """
     if adjacency != "zero-out" and any(segment.cap is not None for segment in segments):
-        raise _validate.fail(
+        raise validation.fail(
             "adjacency",
             adjacency,
             "a capped batch is private only under 'zero-out', which makes the population public",

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from steppe._text import rounded_up
 from steppe.accounting.full_batch import is_full_batch
+from steppe.utils.formatting import rounded_up
 
 if TYPE_CHECKING:
     from steppe.accounting.statement import Statement

@@ -1,8 +1,8 @@
 """Tests of the guarantee itself, run on a real private step: replay, noise law, sampler law."""
 
 from steppe.audit.battery import battery as battery
-from steppe.audit.control import control_flow as control_flow
-from steppe.audit.control import release as release
+from steppe.audit.neighbouring_runs import control_flow as control_flow
+from steppe.audit.neighbouring_runs import release as release
 from steppe.audit.noise_law import noise_independence as noise_independence
 from steppe.audit.noise_law import noise_law as noise_law
 from steppe.audit.replay import micro_batches as micro_batches
@@ -10,4 +10,4 @@ from steppe.audit.replay import sensitivity as sensitivity
 from steppe.audit.replay import silence as silence
 from steppe.audit.result import Result as Result
 from steppe.audit.sampler_law import sampler_law as sampler_law
-from steppe.audit.subject import Subject as Subject
+from steppe.audit.subject import AuditedRun as AuditedRun

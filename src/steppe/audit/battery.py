@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from steppe.audit.control import control_flow, release
+from steppe.audit.neighbouring_runs import control_flow, release
 from steppe.audit.noise_law import noise_independence, noise_law
 from steppe.audit.replay import micro_batches, sensitivity, silence
 from steppe.audit.result import Result
 from steppe.audit.sampler_law import sampler_law
-from steppe.audit.subject import Subject
+from steppe.audit.subject import AuditedRun
 
 
 def battery(
-    subject: Subject, *, trials: int = 8, draws: int = 200_000, steps: int = 100
+    subject: AuditedRun, *, trials: int = 8, draws: int = 200_000, steps: int = 100
 ) -> list[Result]:
     """Measure a real private step, white-box.
 

@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steppe._global_seeds import global_seeds_kept, seed_everything
 from steppe.audit.result import SURPRISE, Result, surprise
-from steppe.audit.subject import Nobody, Subject, released
+from steppe.audit.subject import AuditedRun, Nobody, released
 from steppe.private import Private
+from steppe.randomness import global_generators_kept, seed_global_generators
 
 # Two float32 draws rarely coincide; half precision or a repeated stream does it all the time.
 _REPEATS = 0.02
 _FEW = 100_000  # values of which chance alone makes 0.07 % equal; of three million it makes 2 %
 
 
-def noise_law(subject: Subject, draws: int = 200_000) -> list[Result]:
+def noise_law(subject: AuditedRun, draws: int = 200_000) -> list[Result]:
     """Whether what an empty batch releases is N(0, (σC/B)²) in every coordinate.
 
     Args:
@@ -63,7 +63,7 @@ def noise_law(subject: Subject, draws: int = 200_000) -> list[Result]:
     ]
 
 
-def noise_independence(subject: Subject, steps: int = 6) -> list[Result]:
+def noise_independence(subject: AuditedRun, steps: int = 6) -> list[Result]:
     """Whether noise repeats or correlates: in a step, between steps, runs and forked processes.
 
     Both runs start after the same `manual_seed`, as scripts do: it must not reach the noise.
@@ -78,9 +78,9 @@ def noise_independence(subject: Subject, steps: int = 6) -> list[Result]:
     from scipy import stats
 
     vectors: dict[str, Tensor] = {}
-    with global_seeds_kept():
+    with global_generators_kept():
         for run in "AB":
-            seed_everything(0)
+            seed_global_generators(0)
             private = subject.private(Nobody(subject.records), steps=steps + 1)
             for step, vector in enumerate(_releases(private, steps)):
                 vectors[f"{run}{step}"] = vector

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steppe._modes import without_dropout
-from steppe.audit.hostile import hostile
+from steppe.audit.adversarial_records import hostile
 from steppe.audit.result import Result
-from steppe.audit.subject import Subject
+from steppe.audit.subject import AuditedRun
 from steppe.clipping import ClippedSum
-from steppe.clipping.batches import rows
+from steppe.utils.batches import rows
+from steppe.utils.module_modes import without_dropout
 
 # Rounding of a float32 sum over a small batch, in units of the clip.
 ROUNDING = 1e-5
@@ -24,7 +24,7 @@ _BATCH = 8
 _SEED = 20_171
 
 
-def sensitivity(subject: Subject, trials: int = 8) -> Result:
+def sensitivity(subject: AuditedRun, trials: int = 8) -> Result:
     """How far one hostile record moves the clipped sum, with the noise off.
 
     Args:
@@ -49,7 +49,7 @@ def sensitivity(subject: Subject, trials: int = 8) -> Result:
     return Result.at_most("sensitivity", worst, 1 + ROUNDING, text)
 
 
-def silence(subject: Subject, trials: int = 4) -> Result:
+def silence(subject: AuditedRun, trials: int = 4) -> Result:
     """What a record with a non-finite gradient changes: nothing.
 
     Args:
@@ -78,7 +78,7 @@ def silence(subject: Subject, trials: int = 4) -> Result:
     return Result.at_most("silence", worst if kinds else math.inf, ROUNDING, text)
 
 
-def micro_batches(subject: Subject, trials: int = 2) -> Result:
+def micro_batches(subject: AuditedRun, trials: int = 2) -> Result:
     """Whether a batch cut into pieces gives the sum of the whole batch.
 
     Args:
@@ -119,7 +119,7 @@ def _norm(difference: Tensor) -> float:
 
 
 @contextmanager
-def _engine(subject: Subject) -> Iterator[ClippedSum]:
+def _engine(subject: AuditedRun) -> Iterator[ClippedSum]:
     """The engine of a real run, asked for (batch, factor on each record's loss)."""
     private = subject.private()
     engine = copy.copy(private.engine)
@@ -131,7 +131,7 @@ def _engine(subject: Subject) -> Iterator[ClippedSum]:
 
 
 def _batches(
-    subject: Subject, trials: int
+    subject: AuditedRun, trials: int
 ) -> Iterator[tuple[tuple[Any, Tensor], Iterator[tuple[str, Any]]]]:
     """Small random batches, and what their last record turns into."""
     generator = torch.Generator().manual_seed(_SEED)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from steppe.audit.counts import coins, of_values, p_value, spread_p, sum_law, together_p
 from steppe.audit.result import SURPRISE, Result, surprise
-from steppe.audit.subject import Noted, Subject
+from steppe.audit.subject import AuditedRun, Noted
 from steppe.plan import Plan
 
 _RECORDS = 64
@@ -73,7 +73,7 @@ def _one_step(
     return sizes, np.array([single]), np.array([[pair]])
 
 
-def sampler_law(subject: Subject, steps: int = 100) -> list[Result]:
+def sampler_law(subject: AuditedRun, steps: int = 100) -> list[Result]:
     """Whether every record tosses its own coin, of the planned rate, in every step.
 
     Two regimes, because each shows what the other hides: half of the records in every step, and one
@@ -100,7 +100,7 @@ def sampler_law(subject: Subject, steps: int = 100) -> list[Result]:
     return [*results, Result.at_most("sampler, two runs", surprise(p), SURPRISE, text)]
 
 
-def _taken(subject: Subject, batch_size: float, steps: int) -> tuple[_Law, NDArray[np.int64]]:
+def _taken(subject: AuditedRun, batch_size: float, steps: int) -> tuple[_Law, NDArray[np.int64]]:
     """A run's law, and how many times each batch holds each record."""
     data = Noted(subject.first(_RECORDS))
     private = subject.private(data, population=len(data), batch_size=batch_size, steps=steps)

@@ -10,20 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steppe import _validate
-from steppe.clipping.clip import Clipper
+from steppe.clipping import Clipper
 from steppe.errors import MisuseError
-from steppe.noise import SecureSource, Source
 from steppe.plan import Plan
 from steppe.private import Private
-from steppe.sampling import Records, records
-from steppe.sampling.columns import SubsetRecords
+from steppe.randomness import SecureSource, Source
+from steppe.records import Records, SubsetRecords, as_records
+from steppe.utils import validation
 
 Build = Callable[[Plan, Records, Source], Private]
 
 
 @dataclass(frozen=True)
-class Subject:
+class AuditedRun:
     """A way to make private runs, with a plan and some records to make them from.
 
     Args:
@@ -43,7 +42,7 @@ class Subject:
         ...     return steppe.make_private(fresh, optimizer, data, plan, loss=loss, source=source)
         >>> data = (torch.randn(20, 3), torch.randint(2, (20,)))
         >>> plan = Plan(delta=1e-3, noise_multiplier=1.0, population=20, batch_size=5, steps=3)
-        >>> Subject(build, plan, data).private().steps_done
+        >>> AuditedRun(build, plan, data).private().steps_done
         0
     """
 
@@ -53,7 +52,7 @@ class Subject:
 
     def __post_init__(self) -> None:
         if self.plan.population is None:
-            raise _validate.fail(
+            raise validation.fail(
                 "plan.population",
                 None,
                 "must be declared, or the rate itself depends on the records",
@@ -66,7 +65,7 @@ class Subject:
     @cached_property
     def records(self) -> Records:
         """The data, numbered from 0."""
-        return records(self.data)
+        return as_records(self.data)
 
     def first(self, count: int) -> Records:
         """The first records, at most `count` of them."""
@@ -195,7 +194,7 @@ def released(private: Private, padding: bool = True) -> Tensor:
                     "the released vector; take out what happens to it in between."
                 )
         return heard.answer
-    left_out = {} if padding else private._probed.padding_rows()
+    left_out = {} if padding else private.padding_rows
     pieces = [torch.zeros(0, dtype=torch.float64)]
     for name, gradient in seen.items():
         piece = gradient.double()

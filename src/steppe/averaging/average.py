@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from steppe._validate import fail
-from steppe.averaging.layout import Layout, Now
+from steppe.averaging.layout import ModelTensors, Now
 from steppe.errors import MisuseError
+from steppe.utils.validation import fail
 
 
 class AveragedWeights(ABC):
@@ -22,7 +22,7 @@ class AveragedWeights(ABC):
         what those weights cost.
     """
 
-    layout: Layout
+    layout: ModelTensors
 
     @abstractmethod
     def _averaged(self) -> Sequence[Tensor]:
@@ -76,7 +76,7 @@ class Average(AveragedWeights):
     """
 
     def __init__(self, model: nn.Module, average_buffers: Sequence[str] = ()) -> None:
-        self.layout = Layout.of(model, average_buffers)
+        self.layout = ModelTensors.of(model, average_buffers)
         self.updates = 0
         self._buffers = self.layout.copies()
 

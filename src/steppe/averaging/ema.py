@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from steppe._validate import fail, non_negative
 from steppe.averaging.running import Running
+from steppe.utils.validation import fail, non_negative
 
 
 class EMA(Running):

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe._validate import positive_integer
+from steppe.utils.validation import positive_integer
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoreEntry:
     """One checkpoint: what the index says about it.
 
     Args:

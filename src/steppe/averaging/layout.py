@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from steppe._validate import fail
 from steppe.errors import ConfigurationError
+from steppe.utils.validation import fail
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Now:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ModelTensors:
     """The tensors of a model that an average keeps, by name.
 
     Args:
@@ -70,7 +70,7 @@ class Layout:
     copied: dict[str, Spec]
 
     @classmethod
-    def of(cls, model: nn.Module, average_buffers: Sequence[str] = ()) -> Layout:
+    def of(cls, model: nn.Module, average_buffers: Sequence[str] = ()) -> ModelTensors:
         """The layout of a model.
 
         Args:
@@ -78,7 +78,7 @@ class Layout:
             average_buffers: names of floating-point buffers to average instead of copying.
 
         Examples:
-            >>> layout = Layout.of(nn.BatchNorm1d(2), average_buffers=["running_mean"])
+            >>> layout = ModelTensors.of(nn.BatchNorm1d(2), average_buffers=["running_mean"])
             >>> list(layout.averaged)
             ['weight', 'bias', 'running_mean']
             >>> list(layout.copied)
@@ -105,7 +105,7 @@ class Layout:
         }
         return cls(averaged, copied)
 
-    def fits(self, other: Layout) -> bool:
+    def fits(self, other: ModelTensors) -> bool:
         """Whether both have the same tensors in the same order."""
         # Equal mappings may still differ in order, and tensors are told apart by their place.
         orders = [(list(layout.averaged), list(layout.copied)) for layout in (self, other)]

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from steppe._modes import evaluating
-from steppe._validate import fail, positive_integer
 from steppe.averaging.layout import require_of
 from steppe.averaging.uncertainty import Prediction, prediction
+from steppe.utils.module_modes import evaluating
+from steppe.utils.validation import fail, positive_integer
 
 # Something that gives the same checkpoints each time it is walked through.
 CheckpointSource = Iterable[Mapping[str, Tensor]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from steppe.noise import Source
+from steppe.randomness import Source
 
 
 def permute_and_flip(gaps: Sequence[Fraction], source: Source) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from steppe._validate import non_negative
 from steppe.averaging.running import Running
+from steppe.utils.validation import non_negative
 
 
 class PolynomialDecay(Running):

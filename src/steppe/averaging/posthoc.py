@@ -21,13 +21,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from steppe._validate import fail, non_negative, positive_integer
 from steppe.averaging.average import AveragedWeights
-from steppe.averaging.layout import Layout
+from steppe.averaging.averages import Averages
+from steppe.averaging.layout import ModelTensors
 from steppe.averaging.polynomial import PolynomialDecay
 from steppe.averaging.profiles import ema_profile, power_profile
 from steppe.averaging.store import CheckpointStore
-from steppe.averaging.together import Averages
+from steppe.utils.validation import fail, non_negative, positive_integer
 
 # Half of the weight in the last 21 % and 3.8 % of the run. Karras et al. use 6.94 and 16.97; a
 # wider pair fits long averages better, which win under noise.
@@ -152,7 +152,7 @@ class Reconstruction(AveragedWeights):
         coefficients: NDArray[np.float64],
         residual: float,
     ) -> None:
-        self.layout = Layout.of(model)
+        self.layout = ModelTensors.of(model)
         self.coefficients = coefficients
         self.residual = residual
         self.amplification = float(np.abs(coefficients).sum())

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from steppe._validate import non_negative, positive_integer
 from steppe.averaging.ema import check_decay, decay_at
+from steppe.utils.validation import non_negative, positive_integer
 
 
 def power_profile(gamma: float, steps: int) -> NDArray[np.float64]:

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from steppe.averaging.average import Average
-from steppe.averaging.layout import Layout, Now
+from steppe.averaging.layout import ModelTensors, Now
 
 
-class Rows:
+class Accumulators:
     """The accumulators of several averages, one below the other.
 
     A tensor of the model is read once, and moves its part of every row in one call: that costs less
@@ -24,7 +24,7 @@ class Rows:
         count: how many accumulators.
     """
 
-    def __init__(self, layout: Layout, count: int) -> None:
+    def __init__(self, layout: ModelTensors, count: int) -> None:
         self._count = count
         self._stacked = layout.zeros(count)
 
@@ -77,7 +77,7 @@ class Running(Average):
 
     def __init__(self, model: nn.Module, average_buffers: Sequence[str] = ()) -> None:
         super().__init__(model, average_buffers)
-        self._rows = Rows(self.layout, 1)
+        self._rows = Accumulators(self.layout, 1)
         self._row = 0
         self._count = 0
 
@@ -117,7 +117,7 @@ class Running(Average):
 
 def share_rows(averages: Sequence[Running]) -> None:
     """Put the accumulators of averages of one model below each other, with what they hold."""
-    rows = Rows(averages[0].layout, len(averages))
+    rows = Accumulators(averages[0].layout, len(averages))
     for index, average in enumerate(averages):
         torch._foreach_copy_(rows.row(index), average._rows.row(average._row))
         average._rows, average._row = rows, index
@@ -132,7 +132,7 @@ def absorb_together(averages: Sequence[Running], now: Now) -> None:
 
 
 def _take_together(averages: Sequence[Running], current: Sequence[Tensor]) -> None:
-    moves: dict[Rows, list[float | None]] = {}
+    moves: dict[Accumulators, list[float | None]] = {}
     for average in averages:
         weights = moves.setdefault(average._rows, [None] * len(average._rows))
         weights[average._row] = average._weight(average.updates + 1, average._count)

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from steppe._files import single_writer, sync_folder, write_atomically, writing
-from steppe._validate import fail, non_negative, one_of, positive_integer
-from steppe.averaging.entry import Entry, Keep, as_safetensors
-from steppe.averaging.index import (
+from steppe.averaging.entry import Keep, StoreEntry, as_safetensors
+from steppe.averaging.layout import named_tensors, write_checkpoint
+from steppe.averaging.store_index import (
     FILE,
     Index,
     Shapes,
@@ -21,8 +20,9 @@ from steppe.averaging.index import (
     file_name,
     read_index,
 )
-from steppe.averaging.layout import named_tensors, write_checkpoint
 from steppe.errors import DataError
+from steppe.utils.files import single_writer, sync_folder, write_atomically, writing
+from steppe.utils.validation import fail, non_negative, one_of, positive_integer
 
 MODEL = "model"
 
@@ -86,7 +86,7 @@ class CheckpointStore:
         step: int,
         epsilon: float | None = None,
         kind: str = MODEL,
-    ) -> Entry:
+    ) -> StoreEntry:
         """Add a checkpoint; on return it is on the disk, and in the index if it is to be kept.
 
         Files that the index does not know are removed first: of checkpoints that the append before
@@ -119,7 +119,7 @@ class CheckpointStore:
             about = {"step": str(step), "kind": kind, "plan": self.plan or ""}
             data = as_safetensors(tensors, about, reason)
             digest = hashlib.sha256(data).hexdigest()
-            entry = Entry(step, epsilon, kind, file_name(step, digest), digest, len(data))
+            entry = StoreEntry(step, epsilon, kind, file_name(step, digest), digest, len(data))
             write_atomically(self.folder / entry.file, data)
             told = Index(self.plan, {**index.shapes, kind: shapes}, index.entries, reason)
             self._write_index(told, [*index.entries, entry])
@@ -132,7 +132,7 @@ class CheckpointStore:
             kept = [e for e in index.entries if e.kind != kind or e.step <= step]
             self._write_index(index, kept)
 
-    def entries(self, kind: str = MODEL) -> list[Entry]:
+    def entries(self, kind: str = MODEL) -> list[StoreEntry]:
         """What is stored at this moment, oldest first."""
         found = [entry for entry in self._read_index().entries if entry.kind == kind]
         return sorted(found, key=lambda entry: entry.step)
@@ -141,7 +141,7 @@ class CheckpointStore:
         """The kinds of checkpoints that are stored."""
         return sorted({entry.kind for entry in self._read_index().entries})
 
-    def load(self, entry: Entry) -> dict[str, Tensor]:
+    def load(self, entry: StoreEntry) -> dict[str, Tensor]:
         """The tensors of a checkpoint, on the CPU, after its hash was checked."""
         from safetensors.torch import load
 
@@ -156,7 +156,7 @@ class CheckpointStore:
             raise _damage(path, "does not have the hash of the index: its content was changed")
         return load(data)
 
-    def restore(self, model: nn.Module, step: int | None = None) -> Entry:
+    def restore(self, model: nn.Module, step: int | None = None) -> StoreEntry:
         """Copy a stored checkpoint (the newest by default) into the model it came from."""
         stored = {entry.step: entry for entry in self.entries()}
         if not stored or (step is not None and step not in stored):
@@ -173,7 +173,7 @@ class CheckpointStore:
         spacing: int = 1,
         kind: str = MODEL,
         damaged: str = "refuse",
-    ) -> Checkpoints:
+    ) -> StoredCheckpoints:
         """The newest k checkpoints, oldest first, read from the disk one at a time.
 
         Args:
@@ -184,7 +184,7 @@ class CheckpointStore:
             damaged: "refuse" raises when a file is damaged, "skip" warns and goes on.
         """
         k = positive_integer("k", k)
-        chosen: list[Entry] = []
+        chosen: list[StoreEntry] = []
         for entry in reversed(self.entries(kind)):
             if entry.step <= burn_in or len(chosen) == k:
                 break
@@ -193,7 +193,7 @@ class CheckpointStore:
         if len(chosen) < k:
             rule = f"is more than the {len(chosen)} checkpoints stored with {burn_in=}, {spacing=}"
             raise fail("k", k, rule, "use a smaller k, or keep more checkpoints")
-        return Checkpoints(self, chosen[::-1], damaged)
+        return StoredCheckpoints(self, chosen[::-1], damaged)
 
     def _read_index(self) -> Index:
         index = read_index(self.folder) or Index(self.plan)
@@ -202,9 +202,9 @@ class CheckpointStore:
             raise fail("plan", self.plan, rule, "use a folder of its own for each plan")
         return index
 
-    def _write_index(self, index: Index, entries: Sequence[Entry]) -> None:
+    def _write_index(self, index: Index, entries: Sequence[StoreEntry]) -> None:
         """Put those of the entries that are to stay in the place of the index's own."""
-        kept: list[Entry] = []
+        kept: list[StoreEntry] = []
         for kind in {entry.kind for entry in entries}:
             own = sorted((e for e in entries if e.kind == kind), key=lambda e: e.step)
             steps = set(self.keep.kept([entry.step for entry in own]))
@@ -226,7 +226,7 @@ class CheckpointStore:
             sync_folder(self.folder)
 
 
-class Checkpoints:
+class StoredCheckpoints:
     """Stored checkpoints that can be walked through again and again, one in memory at a time.
 
     Args:
@@ -235,7 +235,7 @@ class Checkpoints:
         damaged: "refuse" or "skip".
     """
 
-    def __init__(self, store: CheckpointStore, entries: Sequence[Entry], damaged: str) -> None:
+    def __init__(self, store: CheckpointStore, entries: Sequence[StoreEntry], damaged: str) -> None:
         self.entries = list(entries)
         self._store = store
         self._skip = one_of("damaged", damaged, ("refuse", "skip")) == "skip"

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from steppe._validate import fail, positive_integer
 from steppe.averaging.running import Running
+from steppe.utils.validation import fail, positive_integer
 
 
 class SWA(Running):

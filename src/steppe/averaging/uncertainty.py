@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from steppe._validate import fail, non_negative, open_unit, positive, positive_integer
 from steppe.averaging.layout import named_tensors, write_checkpoint
+from steppe.utils.validation import fail, non_negative, open_unit, positive, positive_integer
 
 
 @dataclass(frozen=True)

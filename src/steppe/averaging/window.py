@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from steppe._validate import fail, positive_integer
 from steppe.averaging.average import Average
-from steppe.averaging.ring import Ring
-from steppe.averaging.running import Rows
+from steppe.averaging.ring_buffer import Ring
+from steppe.averaging.running import Accumulators
+from steppe.utils.validation import fail, positive_integer
 
 
 class Window(Average):
@@ -71,7 +71,7 @@ class Window(Average):
         where = None if folder is None else Path(folder)
         self._ring = Ring(self.k // self.block, length, dtype or exact, where, specs[0].device)
         # The mean of the unfinished block; a block of one never waits.
-        self._unfinished = Rows(self.layout, 1) if self.block > 1 else None
+        self._unfinished = Accumulators(self.layout, 1) if self.block > 1 else None
 
     @property
     def rounding(self) -> float:

@@ -49,8 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Make the averages, score them, write them down."""
     from steppe.cli.reaveraged import OUTPUTS, Reaveraged
     from steppe.cli.stored_run import StoredRun
-    from steppe.training.evaluation import Evaluation
-    from steppe.training.outcome import as_lines
+    from steppe.training import Evaluation, as_lines
 
     stored = StoredRun(arguments.folder)
     default = [name for name in _DEFAULT if stored.has_classes or name not in OUTPUTS]

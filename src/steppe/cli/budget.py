@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from steppe import _validate
 from steppe.cli import parsing, places
 from steppe.cli.printing import print_json
+from steppe.utils import validation
 
 _EXAMPLES = """
 steppe budget --population 60000 --batch-size 2048 --steps 585 --noise-multiplier 1.0 --delta 1e-5
@@ -58,7 +58,7 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Find the missing constant, print what the run costs."""
     from steppe.cli.budget_text import Answer
-    from steppe.cli.missing import complete
+    from steppe.cli.solve_budget import complete
 
     if arguments.figure is not None:
         from steppe.cli import budget_figure
@@ -98,7 +98,7 @@ def _missing(known: dict[str, Any]) -> str | None:
     ]
     if len(absent) > 1:
         options = " and ".join(f"--{name.replace('_', '-')}" for name in absent)
-        raise _validate.fail(
+        raise validation.fail(
             "missing",
             options,
             "only one constant can be found from the others",

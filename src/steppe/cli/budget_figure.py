@@ -6,12 +6,12 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from steppe._files import writing
-from steppe._validate import one_of
 from steppe.cli.parsing import require_writable
 from steppe.errors import ConfigurationError
-from steppe.flatness.figures import new_figure
+from steppe.flatness import new_figure
 from steppe.plan import Plan
+from steppe.utils.files import writing
+from steppe.utils.validation import one_of
 
 _FORMATS = (".png", ".svg", ".pdf")
 _POINTS = 12

@@ -7,10 +7,10 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
-from steppe._text import rounded_up, table
 from steppe.cli.printing import paragraph
 from steppe.errors import ConfigurationError, PrivacyWarning
 from steppe.plan import Plan
+from steppe.utils.formatting import rounded_up, table
 
 # One constant at a time, and what it is multiplied by.
 _CHANGES: tuple[tuple[str, str, float], ...] = (

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from steppe import _validate
 from steppe.cli import parsing
 from steppe.cli.printing import print_json
+from steppe.utils import validation
 
 _EXAMPLES = """
 steppe cite runs/first
@@ -59,8 +59,8 @@ def _of_run(folder: Path) -> str:
         return str(json.loads(path.read_text())["citation"])
     except OSError as error:
         rule = f"its result.json cannot be read ({error.strerror})"
-        raise _validate.fail("run", str(folder), rule, "name a run that has ended") from None
+        raise validation.fail("run", str(folder), rule, "name a run that has ended") from None
     except (ValueError, KeyError, TypeError):
-        raise _validate.fail(
+        raise validation.fail(
             "run", str(folder), "its result.json holds no citation", "name a run that has ended"
         ) from None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from steppe._text import table
 from steppe.cli import parsing
 from steppe.cli.printing import print_json
+from steppe.utils.formatting import table
 
 _EXAMPLES = """
 steppe data list

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from steppe import _validate
-from steppe._text import rounded_up, table
 from steppe.cli import parsing
 from steppe.cli.printing import paragraph, print_json
+from steppe.utils import validation
+from steppe.utils.formatting import rounded_up, table
 
 if TYPE_CHECKING:
-    from steppe.demo import Result, Task
+    from steppe.demo import DemoResult, Task
 
 
 def add(commands: Any) -> None:
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     task = demo.digits()
     if not arguments.json:
         print(paragraph(task.about), flush=True)
-    with _validate.called({"plan.epsilon": "--epsilon"}):
+    with validation.called({"plan.epsilon": "--epsilon"}):
         result = demo.run(task, arguments.epsilon, arguments.folder, progress=watched())
     if arguments.json:
         print_json(_result(task, result))
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _result(task: Task, result: Result) -> dict[str, Any]:
+def _result(task: Task, result: DemoResult) -> dict[str, Any]:
     from steppe.cli.outcomes import chosen_for
 
     outcome = result.outcome
@@ -68,7 +68,7 @@ def _result(task: Task, result: Result) -> dict[str, Any]:
     }
 
 
-def _print(result: Result) -> None:
+def _print(result: DemoResult) -> None:
     from steppe.cli.outcomes import chosen_for, chosen_text
 
     outcome = result.outcome

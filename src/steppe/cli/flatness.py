@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from steppe import _validate
-from steppe._text import table
 from steppe.cli import parsing
 from steppe.cli.printing import print_json
+from steppe.utils import validation
+from steppe.utils.formatting import table
 
 _DETAILS = """
 For the last weights and every average: the loss and accuracy, the largest eigenvalues and the trace
@@ -60,8 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
     from steppe.flatness import Surface, hessian_trace, top_eigenvalues
     from steppe.report import add_flatness
 
-    _validate.positive_integer("records", arguments.records)
-    _validate.positive_integer("eigenvalues", arguments.eigenvalues)
+    validation.positive_integer("records", arguments.records)
+    validation.positive_integer("eigenvalues", arguments.eigenvalues)
     stored = StoredRun(arguments.folder)
     inputs, targets = stored.held_out(arguments.records)
     batches = list(zip(inputs.split(_AT_ONCE), targets.split(_AT_ONCE), strict=True))

@@ -12,14 +12,13 @@ from typing import Any
 
 import torch
 
-from steppe.clipping.probing.synthetic import synthetic
 from steppe.errors import PrivacyWarning
-from steppe.make import make_private
 from steppe.plan import Plan
-from steppe.sampling import Poisson, records
-from steppe.training.assembly import Assembly
-from steppe.training.loading import as_columns, features
-from steppe.training.losses import loss_of
+from steppe.private import make_private
+from steppe.probing import synthetic
+from steppe.records import as_records
+from steppe.sampling import Poisson
+from steppe.training import BuiltConfig, as_columns, features, loss_of
 
 # The first step also finds out which kernels are fastest; the quickest of the others counts.
 _TRIALS = 3
@@ -56,7 +55,7 @@ class Forecast:
         return asdict(self)
 
 
-def forecast(assembly: Assembly, plan: Plan) -> Forecast:
+def forecast(assembly: BuiltConfig, plan: Plan) -> Forecast:
     """Take a few steps of the run's own kind on made-up records.
 
     Args:
@@ -70,7 +69,7 @@ def forecast(assembly: Assembly, plan: Plan) -> Forecast:
         No private value is read, only the shapes and types of a record.
     """
     size = max(1, round(plan.batch_size))
-    form = records(assembly.loaded.train).example()
+    form = as_records(assembly.loaded.train).example()
     generator = torch.Generator().manual_seed(_SEED)
     made_up = as_columns(synthetic(form, size, generator))
     made_up = features(assembly.model, made_up, progress=False)
@@ -115,7 +114,7 @@ def forecast(assembly: Assembly, plan: Plan) -> Forecast:
     )
 
 
-def _features_to_come(assembly: Assembly, made_up: Any, size: int) -> int:
+def _features_to_come(assembly: BuiltConfig, made_up: Any, size: int) -> int:
     """Bytes of the features of all records, which the run computes once and this does not."""
     if assembly.trained is assembly.model:
         return 0

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from steppe import _validate
 from steppe.cli import parsing
 from steppe.cli.misfits import misfits
 from steppe.cli.printing import print_json
+from steppe.utils import validation
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from steppe.clipping import Report
+    from steppe.probing import Report
 
 _EXAMPLES = """
 steppe inspect cnn-tanh-26k --input-shape 1,28,28
@@ -62,10 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the layer table."""
     import torch
 
-    from steppe.accounting.statement_text import caution
+    from steppe.accounting import caution
 
     for size in arguments.input_shape:
-        _validate.positive_integer("--input-shape", size)
+        validation.positive_integer("--input-shape", size)
     network = _model(arguments.model)
     example = torch.zeros(1, *arguments.input_shape, dtype=getattr(torch, arguments.dtype))
     shape = ",".join(map(str, arguments.input_shape))
@@ -87,22 +87,20 @@ def _model(name: str) -> nn.Module:
     from torch import nn
 
     from steppe import models
-    from steppe._user_code import made_by
+    from steppe.utils.user_code import made_by
 
-    with _validate.called({"name": "model"}):
+    with validation.called({"name": "model"}):
         made = made_by(name, "model") if ":" in name else models.create(name)
     if not isinstance(made, nn.Module):
-        raise _validate.fail(
+        raise validation.fail(
             "model", name, f"gave a {type(made).__name__}", "let the factory return an nn.Module"
         )
     return made
 
 
 def _looked_at(network: nn.Module, example: Tensor, isolation: str) -> Report:
-    from steppe.clipping import inspect
-    from steppe.clipping.each_record import EachRecord
-    from steppe.clipping.probing import probe, require_uncompiled
-    from steppe.clipping.probing.stand_in import squared_outputs
+    from steppe.gradients import EachRecord
+    from steppe.probing import inspect, probe, require_uncompiled, squared_outputs
 
     trained = {name: p for name, p in network.named_parameters() if p.requires_grad}
     if isolation == "proven" or not trained:

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
-from steppe import _validate
 from steppe.cli import (
     average,
     budget,
@@ -27,6 +26,7 @@ from steppe.cli import (
 )
 from steppe.cli.parsing import Parser, typed
 from steppe.errors import PrivacyWarning, SteppeError
+from steppe.utils import validation
 
 # 70 is what sysexits.h calls an error of the software itself; Python's own 1 means a failed check.
 OK, BAD_INPUT, BUG, INTERRUPTED = 0, 2, 70, 130
@@ -129,7 +129,7 @@ def _run(words: Sequence[str] | None) -> int:
     if arguments.command is None:
         top.print_help()
         return OK
-    with _validate.called(typed(arguments)):
+    with validation.called(typed(arguments)):
         return int(arguments.run(arguments))
 
 

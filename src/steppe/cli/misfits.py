@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from steppe import _validate
 from steppe.errors import SteppeError, UnsupportedModelError
+from steppe.utils import validation
 
 # What torch raises when shapes or types do not fit. Anything else is a bug with a traceback.
 _MISFITS = (RuntimeError, TypeError, ValueError, IndexError)
@@ -31,4 +31,4 @@ def misfits(name: str, value: Any, remedy: str) -> Iterator[None]:
             raise
         said = str(cause).rstrip(".")
         rule = f"the model fails on these records: {type(cause).__name__}: {said}"
-        raise _validate.fail(name, value, rule, remedy) from error
+        raise validation.fail(name, value, rule, remedy) from error

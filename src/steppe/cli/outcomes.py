@@ -8,10 +8,9 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from steppe._text import table
 from steppe.cli.printing import print_json
-from steppe.training import Outcome, Trainer
-from steppe.training.outcome import numbers
+from steppe.training import Outcome, Trainer, numbers
+from steppe.utils.formatting import table
 
 
 def watched() -> bool:

@@ -13,7 +13,7 @@ from steppe.cli import parsing
 from steppe.cli.printing import print_json
 
 if TYPE_CHECKING:
-    from steppe.papers.results import Results
+    from steppe.papers import Results
 
 _EXAMPLES = """
 steppe papers list
@@ -80,16 +80,14 @@ def add(commands: Any) -> None:
 
 def run_list(arguments: argparse.Namespace) -> int:
     """Print the experiments."""
-    from steppe.papers import catalogue, runner
-    from steppe.papers.overview import listed
-    from steppe.papers.results import Results
+    from steppe.papers import Results, catalogue, listed, runner
 
     if not arguments.json:
         print(listed(arguments.results))
         return 0
     rows = []
     for experiment in catalogue.experiments():
-        left = runner.missing(Results(experiment, arguments.results), runner.Choice())
+        left = runner.missing(Results(experiment, arguments.results), runner.RunFilter())
         rows.append(
             {
                 "name": experiment.name,
@@ -108,7 +106,7 @@ def run_run(arguments: argparse.Namespace) -> int:
     from steppe.papers import runner
 
     results = _results(arguments)
-    choice = runner.Choice(arguments.seeds, arguments.settings, arguments.minutes)
+    choice = runner.RunFilter(arguments.seeds, arguments.settings, arguments.minutes)
     left = runner.run(results, choice, _typed(arguments), _say)
     _show(results, arguments.json)
     return 1 if left else 0
@@ -121,14 +119,13 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 
 def _results(arguments: argparse.Namespace) -> Results:
-    from steppe.papers import catalogue
-    from steppe.papers.results import Results
+    from steppe.papers import Results, catalogue
 
     return Results(catalogue.find(arguments.name), arguments.results)
 
 
 def _show(results: Results, as_json: bool) -> None:
-    from steppe.papers.overview import shown
+    from steppe.papers import shown
 
     text = shown(results)  # draws the figure too
     if as_json:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from steppe import _validate
+from steppe.utils import validation
 
 _INDENT = "  "
 
@@ -151,10 +151,10 @@ def add_burn_in(parser: argparse.ArgumentParser) -> None:
 def require_writable(name: str, file: Path) -> None:
     """Refuse a file that cannot be made, before anything is computed for it."""
     if file.is_dir():
-        raise _validate.fail(name, str(file), "is a folder", "name a file in it")
+        raise validation.fail(name, str(file), "is a folder", "name a file in it")
     if not file.parent.is_dir():
         rule = f"there is no folder {str(file.parent)!r}"
-        raise _validate.fail(name, str(file), rule, "make it first, or choose another")
+        raise validation.fail(name, str(file), rule, "make it first, or choose another")
 
 
 def path(text: str) -> Path:
@@ -288,4 +288,4 @@ def _number(name: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise _validate.fail(name, text, "must be a number", "write it like 0.01") from None
+        raise validation.fail(name, text, "must be a number", "write it like 0.01") from None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from steppe import _validate
 from steppe.cli import parsing
+from steppe.utils import validation
 
 _POINTS = ("Here", "SAM", "SAT", "SATMomentum")
 _ADJACENCIES = ("add-remove", "zero-out", "replace-one")
@@ -56,11 +56,11 @@ def chosen(arguments: argparse.Namespace) -> dict[str, Any]:
         choices["point"] = getattr(points, arguments.point)(_ANY_RADIUS)
     for option in ("clip", "noise"):
         if (text := getattr(arguments, option)) is not None:
-            from steppe.training.naming import place
+            from steppe.training import place
 
             name, constants = parsing.named(text)
             choices[option] = place(f"--{option}", {"name": name, **constants})
     if arguments.cap is not None:
-        with _validate.called({"CappedPoisson.cap": "--cap"}):
+        with validation.called({"CappedPoisson.cap": "--cap"}):
             choices["sampling"] = CappedPoisson(arguments.cap)
     return choices

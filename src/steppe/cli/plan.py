@@ -6,10 +6,10 @@ import argparse
 from dataclasses import replace
 from typing import Any
 
-from steppe import _validate
 from steppe.cli import parsing
 from steppe.cli.printing import print_json
 from steppe.cli.typed_names import with_ways_on
+from steppe.utils import validation
 
 
 def add(commands: Any) -> None:
@@ -33,10 +33,9 @@ def run(arguments: argparse.Namespace) -> int:
     from steppe.cli.forecast import forecast
     from steppe.cli.outcomes import chosen, chosen_text
     from steppe.cli.train import in_train
-    from steppe.clipping.batches import count
-    from steppe.clipping.probing import ISOLATION
-    from steppe.training import read
-    from steppe.training.assembly import CALLED
+    from steppe.probing import ISOLATION
+    from steppe.training import CALLED, read
+    from steppe.utils.batches import count
 
     config = in_train(read(arguments.config), "isolation", arguments.isolation)
     config.require_augment(None)
@@ -44,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     plan = assembly.known_plan
     loaded = assembly.loaded
     public = 0 if loaded.public is None else count(loaded.public)
-    with _validate.reworded(with_ways_on), _validate.called(CALLED):
+    with validation.reworded(with_ways_on), validation.called(CALLED):
         needs = forecast(assembly, plan)
         statement = replace(
             plan.statement(),

@@ -10,17 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steppe import _validate
-from steppe._text import table
 from steppe.cli import parsing
 from steppe.cli.misfits import misfits
 from steppe.cli.printing import print_json
+from steppe.utils import validation
+from steppe.utils.formatting import table
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from steppe.averaging import Prediction
-    from steppe.averaging.store import Checkpoints
+    from steppe.averaging import Prediction, StoredCheckpoints
     from steppe.cli.stored_run import StoredRun
 
 _EXAMPLES = """
@@ -94,21 +93,21 @@ def run(arguments: argparse.Namespace) -> int:
     from steppe.report import add_intervals
 
     if arguments.checkpoints is not None:
-        _validate.positive_integer("checkpoints", arguments.checkpoints)
+        validation.positive_integer("checkpoints", arguments.checkpoints)
     if arguments.out is not None:
         parsing.require_writable("out", arguments.out)
     stored = StoredRun(arguments.folder)
     if arguments.public and not stored.has_classes:
         rule = "keeps how often the labels are right, and the run has no classes"
-        raise _validate.fail("public", True, rule, "leave it out")
+        raise validation.fail("public", True, rule, "leave it out")
     with misfits("data", arguments.data, _FIT):
         inputs, targets = stored.other(arguments.data)
     if arguments.public and targets is None:
         rule = "keeps how often the labels are right, and the data have none"
-        raise _validate.fail("public", True, rule, "give data with labels")
+        raise validation.fail("public", True, rule, "give data with labels")
     available = len(stored.entries(arguments.burn_in))
     k = min(20, available) if arguments.checkpoints is None else arguments.checkpoints
-    with _validate.called({"k": "--checkpoints"}):
+    with validation.called({"k": "--checkpoints"}):
         checkpoints = stored.store.last(k, arguments.burn_in)
     together = f"OPA(k={k})" if stored.has_classes else f"mean of {k} checkpoints"
     model, weights = _answering(arguments.by, stored) or (together, None)
@@ -117,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
     ensemble = OPA(stored.trained, checkpoints)
     with misfits("data", arguments.data, _FIT):
         labels = None if weights is None else OPA(stored.trained, [weights]).labels(inputs)
-        with _validate.called({"k": "--checkpoints"}):
+        with validation.called({"k": "--checkpoints"}):
             found = ensemble.predict(inputs, arguments.interval, labels)
     if arguments.public and targets is not None:
         name = Path(arguments.data).name
@@ -150,7 +149,7 @@ def _answering(by: str, stored: StoredRun) -> tuple[str, dict[str, Tensor]] | No
 def _outputs(
     arguments: argparse.Namespace,
     stored: StoredRun,
-    checkpoints: Checkpoints,
+    checkpoints: StoredCheckpoints,
     inputs: Tensor,
     targets: Tensor | None,
     model: str,
@@ -160,7 +159,7 @@ def _outputs(
     from steppe.cli import regressed
 
     with misfits("data", arguments.data, _FIT):
-        with _validate.called({"k": "--checkpoints"}):
+        with validation.called({"k": "--checkpoints"}):
             found, half, count = regressed.outputs(
                 stored.trained, checkpoints, inputs, arguments.interval
             )
@@ -237,7 +236,7 @@ def _show(
     said: str,
 ) -> None:
     """Write all rows where that was asked for, and print the first of them."""
-    from steppe._files import write_atomically, writing
+    from steppe.utils.files import write_atomically, writing
 
     if arguments.out is not None:
         with writing("out", arguments.out):

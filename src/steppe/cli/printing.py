@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from steppe._text import finite
+from steppe.utils.formatting import finite
 
 _WIDTH = 88
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-from steppe._files import writing
-from steppe._validate import called, fail
 from steppe.averaging import (
     EMA,
     OMV,
@@ -18,14 +16,23 @@ from steppe.averaging import (
     PolynomialDecay,
     reconstruct,
     stored_snapshots,
+    write_checkpoint,
 )
-from steppe.averaging.layout import write_checkpoint
 from steppe.cli.stored_run import StoredRun
-from steppe.training.evaluation import Evaluation, mean_output_scores, vote_scores
-from steppe.training.folder import write_weights
-from steppe.training.kept import FromStore, label
-from steppe.training.naming import averages, build, check_keys
-from steppe.training.outcome import row
+from steppe.training import (
+    Evaluation,
+    OutputAverage,
+    averages,
+    build,
+    check_keys,
+    label,
+    mean_output_scores,
+    row,
+    vote_scores,
+    write_weights,
+)
+from steppe.utils.files import writing
+from steppe.utils.validation import called, fail
 
 OUTPUTS = ("OPA", "OMV")
 _WEIGHTS = ("SWA", "EMA", "Window", "PolynomialDecay")
@@ -68,7 +75,7 @@ class Reaveraged:
                 average.update(model)
         rows = [row("last stored", evaluation.scores(model))]
         for one in self._wanted:
-            if isinstance(one, FromStore):
+            if isinstance(one, OutputAverage):
                 rows.append(self._of_outputs(one, evaluation))
             elif self._snapshots and isinstance(one, EMA | PolynomialDecay):
                 rows.append(self._rebuilt(one, evaluation))
@@ -79,7 +86,7 @@ class Reaveraged:
             rows = [{**line, "residual": line.get("residual")} for line in rows]
         return rows
 
-    def _made(self, name: str, options: dict[str, Any]) -> Average | FromStore:
+    def _made(self, name: str, options: dict[str, Any]) -> Average | OutputAverage:
         known = {key: kind for key, kind in averages().items() if key in (*OUTPUTS, *_WEIGHTS)}
         if name in OUTPUTS:
             check_keys("average", options, ("k",))
@@ -87,7 +94,7 @@ class Reaveraged:
                 rule = "averages the probabilities of classes, and the run has none"
                 raise fail("average", name, rule, "use averages of weights, such as EMA:decay=0.9")
             with called({"k": "average.k"}):
-                asked = FromStore(known[name], options.get("k", len(self._entries)))
+                asked = OutputAverage(known[name], options.get("k", len(self._entries)))
                 self._stored.store.last(asked.k, self._burn_in)  # refuses more than there are
             return asked
         made: Average = build("average", known, name, options, model=self._stored.trained)
@@ -113,7 +120,7 @@ class Reaveraged:
         with average.applied(stored.trained):
             return row(name, evaluation.scores(stored.trained))
 
-    def _of_outputs(self, one: FromStore, evaluation: Evaluation) -> dict[str, Any]:
+    def _of_outputs(self, one: OutputAverage, evaluation: Evaluation) -> dict[str, Any]:
         inputs, targets = evaluation.inputs_and_targets()
         checkpoints = self._stored.store.last(one.k, self._burn_in)
         found = OPA(self._stored.trained, checkpoints).outputs(inputs)

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steppe._modes import evaluating
-from steppe.averaging.layout import write_checkpoint
-from steppe.averaging.uncertainty import half_width
+from steppe.averaging import half_width, write_checkpoint
+from steppe.utils.module_modes import evaluating
 
 _AT_ONCE = 1024
 

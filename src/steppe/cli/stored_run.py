@@ -12,25 +12,25 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from steppe import _validate
-from steppe.averaging import CheckpointStore, Entry
-from steppe.averaging.layout import write_checkpoint
+from steppe.averaging import CheckpointStore, StoreEntry, write_checkpoint
 from steppe.data import Split, find, has_column, known, load, read, read_inputs
 from steppe.errors import DataError
-from steppe.sampling import records
-from steppe.training.folder import RunFolder
-from steppe.training.loading import (
+from steppe.records import as_records
+from steppe.training import (
     Loaded,
+    RunFolder,
     features,
+    for_classes,
     load_data,
+    loss_of,
     make_model,
     of_numbers,
+    own_records,
+    read_toml,
     reading,
     trained_part,
 )
-from steppe.training.losses import for_classes, loss_of
-from steppe.training.own_records import own_records
-from steppe.training.toml import read_toml
+from steppe.utils import validation
 
 Pairs = tuple[Tensor, Tensor]
 
@@ -52,7 +52,7 @@ class StoredRun:
         config = self.folder.read_config()
         self.plan_digest = str(config["settings"]["plan"]["digest"])
         if not self.folder.toml.exists():
-            raise _validate.fail(
+            raise validation.fail(
                 "run",
                 str(path),
                 "was not made from a configuration, so that its model and data are not known",
@@ -113,7 +113,7 @@ class StoredRun:
             data: records of the run's own form.
             most: the first so many only; None for all.
         """
-        rows = records(data)
+        rows = as_records(data)
         count = len(rows) if most is None else min(len(rows), most)
         inputs, targets = features(self.whole, tuple(rows.take(torch.arange(count))), False)
         return inputs, targets
@@ -138,10 +138,10 @@ class StoredRun:
         if one_array or self.loaded.evaluate is None:
             rule = "are the private records of the run, and what they say would be shown"
             arrays = "" if one_array else ", or put a test part beside them"
-            raise _validate.fail("data", place, rule, f"give other records{arrays}")
+            raise validation.fail("data", place, rule, f"give other records{arrays}")
         return self.held_out()
 
-    @_validate.called({"place": "data"})
+    @validation.called({"place": "data"})
     def other(self, place: str) -> Pairs | tuple[Tensor, None]:
         """Other records, read as the run's own were; with labels where there are any.
 
@@ -161,14 +161,14 @@ class StoredRun:
         made = ":" in place and not Path(place).exists()
         if (public or made) and "bounds" in table:
             rule = "would be taken as they are, and the run's own inputs were scaled by bounds"
-            raise _validate.fail("data", place, rule, "give a file")
+            raise validation.fail("data", place, rule, "give a file")
         if public:
             return self.pairs(load(place).test.tensors())
         suffix = Path(place).suffix.lower()
         if (suffix == ".csv") != ("target" in table):
             kind = "a table with columns" if "target" in table else "arrays"
             remedy = "give a CSV file with these columns" if "target" in table else "give arrays"
-            raise _validate.fail("data", place, f"the run was trained on {kind}", remedy)
+            raise validation.fail("data", place, f"the run was trained on {kind}", remedy)
         options = [] if made else ["bounds", "missing"]
         if suffix == ".csv":
             options += ["columns", "categories"]
@@ -197,7 +197,9 @@ class StoredRun:
                 f"holds values from {low:g} to {high:g}, and the run's pictures were bytes, scaled "
                 "to [0, 1]"
             )
-            raise _validate.fail("data", place, rule, "store uint8, or divide by the largest value")
+            raise validation.fail(
+                "data", place, rule, "store uint8, or divide by the largest value"
+            )
 
     @cached_property
     def store(self) -> CheckpointStore:
@@ -209,12 +211,12 @@ class StoredRun:
             )
         return CheckpointStore(self.folder.store, self.plan_digest)
 
-    def entries(self, burn_in: int) -> list[Entry]:
+    def entries(self, burn_in: int) -> list[StoreEntry]:
         """The stored checkpoints after a step, oldest first; at least one, and of this model."""
         found = [entry for entry in self.store.entries() if entry.step > burn_in]
         if not found:
             rule = f"leaves none of the {len(self.store.entries())} stored checkpoints"
-            raise _validate.fail("--burn-in", burn_in, rule, "leave out fewer steps")
+            raise validation.fail("--burn-in", burn_in, rule, "leave out fewer steps")
         with torch.no_grad():
             write_checkpoint(self.trained, self.store.load(found[-1]))
         return found
@@ -236,7 +238,7 @@ class StoredRun:
         for path in [self.folder.model, *sorted(self.folder.averages.glob("*.safetensors"))]:
             if not path.exists():
                 rule = "has published no weights yet"
-                raise _validate.fail(
+                raise validation.fail(
                     "run", str(self.folder.path), rule, "name a run that has ended"
                 )
             name, weights = _weights(path)

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from steppe import _validate
 from steppe.cli import parsing
 from steppe.cli.typed_names import as_typed, with_ways_on
+from steppe.utils import validation
 
 if TYPE_CHECKING:
     from steppe.training import Config
@@ -99,10 +99,10 @@ def _add_own_data(group: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Train, and print the table."""
     from steppe.cli.outcomes import chosen_for, chosen_text, print_outcome, watched
-    from steppe.training.folder import RunFolder
+    from steppe.training import RunFolder
 
     as_given = as_typed if arguments.config is None else _as_in_file(arguments)
-    with _validate.reworded(as_given):
+    with validation.reworded(as_given):
         config = in_train(_config(arguments), "ledger", arguments.ledger)
         config = in_train(config, "isolation", arguments.isolation)
         folder = arguments.folder or config.tables.get("train", {}).get("run")
@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
     choices = chosen_for(trainer)
     if choices and not arguments.json:
         print(f"{chosen_text(choices)}\n", flush=True)
-    with _validate.reworded(as_given):
+    with validation.reworded(as_given):
         ledger = trainer.look_at_ledger()
         if ledger is not None and not (trainer.progress or arguments.json):  # the bar says it too
             print(ledger, flush=True)
@@ -133,7 +133,7 @@ def _as_in_file(arguments: argparse.Namespace) -> Callable[[str], str]:
     for name, given in given_here.items():
         key = f"train.{name}"
         names[name] = names[key] = key if given is None else f"--{name}"
-    return lambda message: with_ways_on(_validate.renamed(names, message))
+    return lambda message: with_ways_on(validation.renamed(names, message))
 
 
 def _config(arguments: argparse.Namespace) -> Config:
@@ -147,13 +147,13 @@ def _config(arguments: argparse.Namespace) -> Config:
     }
     if arguments.config is not None:
         for name, value in given.items():
-            raise _validate.fail(
+            raise validation.fail(
                 f"--{name}", value, "cannot be given beside a file", f"set it in {arguments.config}"
             )
         return read(arguments.config)
     for name in ("data", "epsilon"):
         if name not in given:
-            raise _validate.fail(
+            raise validation.fail(
                 f"--{name}", None, "is needed where no file is given", "add it, or name a TOML file"
             )
     public = known(given["data"])
@@ -181,7 +181,7 @@ def in_train(config: Config, name: str, given: str | None) -> Config:
     train = config.tables.get("train", {})
     if name in train:
         rule = f"the file has {name} = {train[name]!r}"
-        raise _validate.fail(f"--{name}", given, rule, "leave out one of the two")
+        raise validation.fail(f"--{name}", given, rule, "leave out one of the two")
     return Config({**config.tables, "train": {**train, name: given}})
 
 
@@ -192,5 +192,5 @@ def _bounds(given: list[tuple[str, tuple[float, float]]]) -> Any:
         return by_column
     if len(given) > 1:
         rule = "LOW,HIGH without a column is for all of them"
-        raise _validate.fail("--bounds", by_column[""], rule, "write it once, or name each column")
+        raise validation.fail("--bounds", by_column[""], rule, "write it once, or name each column")
     return by_column[""]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from steppe._validate import renamed
+from steppe.utils.validation import renamed
 
 # Arguments and keys that an option of another name stands for; the rest are called as it is.
 _OTHER_NAMES = {

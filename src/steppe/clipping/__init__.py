@@ -1,14 +1,17 @@
+"""Place 4, how much a record may say: the clips, and the sum of clipped gradients.
+
+Imports `gradients` and what lies below it.
+"""
+
 from steppe.clipping.automatic import Automatic as Automatic
 from steppe.clipping.clip import Clip as Clip
+from steppe.clipping.clip import Clipper as Clipper
+from steppe.clipping.clip import State as State
 from steppe.clipping.engine import ClippedSum as ClippedSum
-from steppe.clipping.fixer import fix as fix
 from steppe.clipping.flat import Flat as Flat
 from steppe.clipping.gep import GEP as GEP
-from steppe.clipping.kernels import Kernels as Kernels
-from steppe.clipping.objective import objective_of as objective_of
-from steppe.clipping.objective import per_record as per_record
 from steppe.clipping.per_layer import PerLayer as PerLayer
-from steppe.clipping.probing import Report as Report
-from steppe.clipping.probing import inspect as inspect
-from steppe.clipping.probing import probe as probe
+from steppe.clipping.physical_batches import CEILING as CEILING
+from steppe.clipping.physical_batches import fitting_physical_batch as fitting_physical_batch
+from steppe.clipping.physical_batches import with_zeros as with_zeros
 from steppe.clipping.quantile import Quantile as Quantile

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe import _validate
-from steppe.clipping.clip import Anchors, Scaled, count_weights, refuse_anchors
+from steppe.clipping.clip import NormClipper, PublicGradients, count_weights, refuse_public
+from steppe.utils import validation
 
 # Beyond this a factor would leave float32, and the gradient it belongs to is zero for all purposes.
 _LARGEST_FACTOR = 1e30
@@ -42,8 +42,8 @@ class Automatic:
     gamma: float = 0.01
 
     def __post_init__(self) -> None:
-        bound = _validate.positive("Automatic.bound", self.bound, "a common choice is 1")
-        gamma = _validate.non_negative("Automatic.gamma", self.gamma, "a common choice is 0.01")
+        bound = validation.positive("Automatic.bound", self.bound, "a common choice is 1")
+        gamma = validation.non_negative("Automatic.gamma", self.gamma, "a common choice is 0.01")
         object.__setattr__(self, "bound", bound)
         object.__setattr__(self, "gamma", gamma)
 
@@ -52,10 +52,17 @@ class Automatic:
         """The largest l2 change of the clipped sum when one record comes or goes."""
         return self.bound
 
-    def begin(self, parameters: Mapping[str, Tensor], anchors: Anchors | None = None) -> Scaled:
+    @property
+    def constant_noise(self) -> bool:
+        """An answer is the gradient."""
+        return True
+
+    def begin(
+        self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
+    ) -> NormClipper:
         """Start a run; it remembers nothing from step to step."""
-        refuse_anchors(anchors)
-        return Scaled(count_weights(parameters), self.factors)
+        refuse_public(anchors)
+        return NormClipper(count_weights(parameters), self.factors)
 
     def factors(self, norms: Tensor) -> Tensor:
         """What each record's gradient is multiplied by, from its norm; NaN where that is NaN."""

@@ -14,15 +14,15 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from steppe import _validate
-from steppe.clipping.captured import Captured, representable
+from steppe.gradients import RecordGradients, representable
+from steppe.utils import validation
 
 State = dict[str, Tensor | float]
 """What a run remembers between steps; public, since it is made from released numbers."""
 
 
 @dataclass(frozen=True)
-class Anchors:
+class PublicGradients:
     """Gradients of public records at the current weights.
 
     Attributes:
@@ -51,10 +51,14 @@ class Clipper(Protocol):
     def writes_out(self) -> bool:
         """Whether `add_` needs memory for every record's whole gradient."""
 
+    @property
+    def releases_gradients(self) -> bool:
+        """Whether an answer is the gradient itself: nothing to prepare, nothing to decode."""
+
     def prepare(self) -> None:
         """Called before every query, at the weights that it asks at."""
 
-    def add_(self, out: Tensor, gradients: Captured) -> Tensor:
+    def add_(self, out: Tensor, gradients: RecordGradients) -> Tensor:
         """Add the records' parts to a buffer of `width` numbers; return the records' norms."""
 
     def encode(self, gradients: Tensor) -> Tensor:
@@ -83,11 +87,17 @@ class Clip(Protocol):
     def sensitivity(self) -> float:
         """The largest l2 change of the released vector when one record comes or goes."""
 
-    def begin(self, parameters: Mapping[str, Tensor], anchors: Anchors | None = None) -> Clipper:
+    @property
+    def constant_noise(self) -> bool:
+        """Whether a gradient has the noise that the plan says, whatever happened in the run."""
+
+    def begin(
+        self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
+    ) -> Clipper:
         """Start a run over these weights; `anchors` where public records were given."""
 
 
-class Scaled:
+class NormClipper:
     """Multiply every record's gradient by a factor that depends on its norm alone.
 
     Args:
@@ -96,6 +106,7 @@ class Scaled:
     """
 
     writes_out = False
+    releases_gradients = True
 
     def __init__(self, width: int, factors: Callable[[Tensor], Tensor]) -> None:
         self.width = width
@@ -104,7 +115,7 @@ class Scaled:
     def prepare(self) -> None:
         """Nothing depends on the weights."""
 
-    def add_(self, out: Tensor, gradients: Captured) -> Tensor:
+    def add_(self, out: Tensor, gradients: RecordGradients) -> Tensor:
         """Add Σᵢ factorᵢ gᵢ; return the norms."""
         norms = gradients.squared_norms().sqrt()
         gradients.add_(out, self.factors(norms))
@@ -130,10 +141,10 @@ class Scaled:
 
 def movable_bound(name: str, value: float) -> float:
     """A bound that gradients are divided by: a float32 number, and so is its inverse."""
-    value = _validate.positive(name, value)
+    value = validation.positive(name, value)
     if not 1e-30 <= value <= 1e30:
         rule = "must lie between 1e-30 and 1e30"
-        raise _validate.fail(name, value, rule, "a common choice is 1e-3 to 1")
+        raise validation.fail(name, value, rule, "a common choice is 1e-3 to 1")
     return value
 
 
@@ -152,10 +163,10 @@ def count_weights(parameters: Mapping[str, Tensor]) -> int:
     return sum(parameter.numel() for parameter in parameters.values())
 
 
-def refuse_anchors(anchors: Anchors | None) -> None:
+def refuse_public(anchors: PublicGradients | None) -> None:
     """Public records that a clip does not look at were meant for another one."""
     if anchors is not None:
-        raise _validate.fail(
+        raise validation.fail(
             "public",
             f"{anchors.records} records",
             "this clip learns nothing from public records",

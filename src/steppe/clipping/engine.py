@@ -14,22 +14,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steppe import _validate
-from steppe._text import first_line
-from steppe.clipping.batches import count
-from steppe.clipping.captured import Captured, Found, Packing, Strengths
-from steppe.clipping.clip import Anchors, Clip, Scaled
-from steppe.clipping.contact import Layouts
-from steppe.clipping.each_record import EachRecord
-from steppe.clipping.kernels import Kernels
-from steppe.clipping.objective import RecordLosses
-from steppe.clipping.passes import Objective, Passes
-from steppe.clipping.pieces import pieces
-from steppe.clipping.row import Row, row_of
+from steppe.clipping.clip import Clip, PublicGradients
+from steppe.clipping.physical_batches import fitting_physical_batch, physical_batches
 from steppe.errors import MisuseError, SteppeError, UnsupportedModelError
-
-Buffer = Tensor | Callable[[], Tensor]
-"""A flat buffer, or a function that gives it whenever it is asked, the same one each time."""
+from steppe.gradients import (
+    ContactLayout,
+    EachRecord,
+    FlatWeights,
+    Found,
+    Kernels,
+    Objective,
+    PlainSequential,
+    RecordGradients,
+    RecordLosses,
+    Strengths,
+    TracedPasses,
+    plain_sequential,
+)
+from steppe.utils import validation
+from steppe.utils.batches import count
+from steppe.utils.formatting import first_line
 
 _AS_IT_IS = nullcontext()
 
@@ -67,24 +71,26 @@ class ClippedSum:
         *,
         l2: float | Strengths = 0.0,
         physical_batch: int | None = None,
-        layouts: list[Layouts] | None = None,
+        layouts: list[ContactLayout] | None = None,
         kernels: Kernels | None = None,
         public: Any = None,
         padded_to: int | None = None,
         each: EachRecord | None = None,
     ) -> None:
         self.each = each
-        self.packing = Packing(parameters, l2)
-        self.parameters = self.packing.parameters
+        self.weights = FlatWeights(parameters, l2)
+        self.parameters = self.weights.parameters
         self._objective = objective
         self.clip = clip
         self.l2 = l2
         self.physical_batch = physical_batch
         self.padded_to = padded_to
         self.kernels = kernels or Kernels()
-        self.passes = Passes(self.packing, self.kernels, layouts)
+        self.passes = TracedPasses(self.weights, self.kernels, layouts)
         self.public_records = 0 if public is None else count(public)
-        anchors = None if public is None else Anchors(self.public_records, self._anchors(public))
+        anchors = (
+            None if public is None else PublicGradients(self.public_records, self._anchors(public))
+        )
         self.clipper = clip.begin(self.parameters, anchors)
 
     @property
@@ -99,7 +105,7 @@ class ClippedSum:
     @property
     def numel(self) -> int:
         """How many numbers the trained weights have together."""
-        return self.packing.numel
+        return self.weights.numel
 
     @property
     def width(self) -> int:
@@ -112,19 +118,19 @@ class ClippedSum:
         objective = self._objective
         return not isinstance(objective, RecordLosses) or objective.runs_users_code
 
-    def row(self) -> Row | None:
-        """The model as a row of layers that needs no tracer, where it is one as it is now."""
+    def sequential(self) -> PlainSequential | None:
+        """The model as plain layers that need no tracer, where it is such a model as it is now."""
         if self.in_mixed_precision or self.each is not None:
             return None
-        return row_of(self._objective)
+        return plain_sequential(self._objective)
 
     def part_of(self, flat: Tensor, name: str) -> Tensor:
         """The piece of a flat vector that belongs to a weight, in its shape."""
-        return self.packing.part_of(flat, name)
+        return self.weights.part_of(flat, name)
 
     def prepare(self) -> None:
         """Make the clip ready for a query at the weights as they are."""
-        if type(self.clipper) is Scaled:
+        if self.clipper.releases_gradients:
             return  # nothing to do, and entering contexts takes longer than a small layer
         with torch.no_grad(), self._own_precision():
             self.clipper.prepare()
@@ -137,7 +143,7 @@ class ClippedSum:
         except Exception as error:  # whatever model, loss or tracer say about another form
             if isinstance(error, SteppeError) and not isinstance(error, UnsupportedModelError):
                 raise
-            raise _validate.fail(
+            raise validation.fail(
                 "public",
                 "a batch",
                 "must go through model and loss like a batch of the data, but: "
@@ -152,44 +158,67 @@ class ClippedSum:
         copies = 3 if self.clipper.writes_out else 0  # the gradient, a part of it, a product
         return copies * self.numel * 4
 
+    def choose_physical_batch(self, bytes_per_record: int) -> None:
+        """Choose how many records go through the model at once.
+
+        Args:
+            bytes_per_record: what a record keeps alive in the model.
+        """
+        weights = sum(p.numel() * p.element_size() for p in self.parameters.values())
+        held = bytes_per_record + self.bytes_written_out
+        self.physical_batch = fitting_physical_batch(held, weights)
+
     def decode(self, answer: Tensor) -> Tensor:
         """The flat gradient in a noised sum that was divided by the expected batch."""
-        if type(self.clipper) is Scaled:
+        if self.clipper.releases_gradients:
             return answer  # as in `prepare`
         with torch.no_grad(), self._own_precision():
             return self.clipper.decode(answer)
 
-    def add_(self, out: Buffer, batch: Any, row: Row | None = None) -> Tensor:
+    @torch.no_grad()
+    def add_(self, out: Tensor, batch: Any, sequential: PlainSequential | None = None) -> Tensor:
         """Add the clipped sum of `batch` to a buffer of `width` numbers.
 
         Args:
-            out: the buffer. A function is asked after the passes through the model, so what it
-                makes, such as the noise that a sum starts as, is not held beside activations.
+            out: the buffer.
             batch: the records.
-            row: from `row`, asked for this batch; a tracer looks at the model without it.
+            sequential: as for `captured`.
 
         Returns:
             The norms before clipping, one for each record. They are private: nothing may be
             published from them without noise of its own.
         """
-        with torch.no_grad():
-            norms = [
-                # Without a name for them, a piece's slots are gone before the next one needs room.
-                self.add_slots_(out, self.slots(piece, size, row), size, padding=padding)
-                for piece, size, padding in pieces(batch, self.physical_batch, self.padded_to)
-            ]
-        if not norms:
-            return torch.zeros(0, device=self.device)
-        return norms[0] if len(norms) == 1 else torch.cat(norms)
+        norms = [
+            self.add_slots_(out, found, size, padding=padding)
+            for found, size, padding in self.captured(batch, sequential)
+        ]
+        return torch.cat(norms) if norms else torch.zeros(0, device=self.device)
+
+    def captured(
+        self, batch: Any, sequential: PlainSequential | None = None
+    ) -> Iterator[tuple[Found, int, int]]:
+        """The per-example gradients of a batch, one physical batch at a time.
+
+        Args:
+            batch: the records.
+            sequential: from `sequential`, asked for this batch; a tracer looks at the model without
+                it.
+
+        Yields:
+            The slots, how many rows went through the model, and how many of them, the last ones,
+            are padding.
+        """
+        for part, size, padding in physical_batches(batch, self.physical_batch, self.padded_to):
+            yield self.slots(part, size, sequential), size, padding
 
     def add_slots_(
-        self, out: Buffer, found: Found, records: int, scale: float = 1.0, padding: int = 0
+        self, out: Tensor, found: Found, records: int, scale: float = 1.0, padding: int = 0
     ) -> Tensor:
-        """Add the clipped sum of per-record gradients that were captured already.
+        """Add the clipped sum of per-example gradients that were captured already.
 
         Args:
             out: as for `add_`.
-            found: from `slots` or `collected`.
+            found: from `slots` or `collected`. They are used up, so that the next ones find room.
             records: how many records they belong to.
             scale: what turns a captured gradient into the record's own: B after a loss that was
                 averaged over the B records.
@@ -198,15 +227,15 @@ class ClippedSum:
         Returns:
             The norms before clipping, as for `add_`; padding has none.
         """
-        buffer = in_hand(out)
-        if buffer.shape != (self.width,) or buffer.dtype not in (torch.float32, torch.float64):
+        if out.shape != (self.width,) or out.dtype not in (torch.float32, torch.float64):
             raise MisuseError(
-                f"out={tuple(buffer.shape)} {buffer.dtype}: must be a flat float32 or float64 "
+                f"out={tuple(out.shape)} {out.dtype}: must be a flat float32 or float64 "
                 f"buffer of {self.width} numbers; make it with torch.zeros(engine.width)."
             )
-        captured = Captured(found, records, scale, self.packing, padding=padding)
+        gradients = RecordGradients(found, records, scale, self.weights, padding=padding)
         with self._own_precision():
-            norms = self.clipper.add_(buffer, captured)
+            norms = self.clipper.add_(out, gradients)
+        found.clear()
         return norms[: records - padding] if padding else norms
 
     @property
@@ -217,7 +246,7 @@ class ClippedSum:
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return self.packing.device
+        return self.weights.device
 
     def _own_precision(self) -> AbstractContextManager[Any]:
         """Where mixed precision around a step ends: its products are too coarse to clip by."""
@@ -230,16 +259,20 @@ class ClippedSum:
         objective = self._objective
 
         def gradients() -> Iterator[Tensor]:
-            for piece, size, _ in pieces(public, self.physical_batch):
+            for piece, size, _ in physical_batches(public, self.physical_batch):
                 found = self._captured(objective, piece, size)
-                yield Captured(found, size, 1.0, self.packing).written_out(torch.float32)
+                yield RecordGradients(found, size, 1.0, self.weights).written_out(torch.float32)
 
         return gradients
 
-    def slots(self, batch: Any, records: int | None = None, row: Row | None = None) -> Found:
+    def slots(
+        self, batch: Any, records: int | None = None, sequential: PlainSequential | None = None
+    ) -> Found:
         """One slot for each trained weight that the batch used."""
         records = count(batch) if records is None else records
-        found = None if row is None else row.slots(batch, records, bool(self.packing.pulls))
+        found = None
+        if sequential is not None:
+            found = sequential.slots(batch, records, bool(self.weights.pulls))
         if found is None:
             return self._captured(self._objective, batch, records)
         self.passes.require_known(found)
@@ -250,8 +283,3 @@ class ClippedSum:
             return self.passes.slots(objective, batch, records)
         with torch.enable_grad():
             return self.each.slots(objective, batch, records)
-
-
-def in_hand(out: Buffer) -> Tensor:
-    """The buffer itself."""
-    return out if isinstance(out, Tensor) else out()

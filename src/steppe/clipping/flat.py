@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe import _validate
-from steppe.clipping.clip import Anchors, Scaled, count_weights, refuse_anchors
+from steppe.clipping.clip import NormClipper, PublicGradients, count_weights, refuse_public
+from steppe.utils import validation
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Flat:
     bound: float = 1.0
 
     def __post_init__(self) -> None:
-        bound = _validate.positive("Flat.bound", self.bound, "a common start is 0.1 to 1")
+        bound = validation.positive("Flat.bound", self.bound, "a common start is 0.1 to 1")
         # Any real number is welcome; a plan prints and hashes the float it stands for.
         object.__setattr__(self, "bound", bound)
 
@@ -40,10 +40,17 @@ class Flat:
         """The largest l2 change of the clipped sum when one record comes or goes."""
         return self.bound
 
-    def begin(self, parameters: Mapping[str, Tensor], anchors: Anchors | None = None) -> Scaled:
+    @property
+    def constant_noise(self) -> bool:
+        """An answer is the gradient."""
+        return True
+
+    def begin(
+        self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
+    ) -> NormClipper:
         """Start a run; it remembers nothing from step to step."""
-        refuse_anchors(anchors)
-        return Scaled(count_weights(parameters), self.factors)
+        refuse_public(anchors)
+        return NormClipper(count_weights(parameters), self.factors)
 
     def factors(self, norms: Tensor) -> Tensor:
         """What each record's gradient is multiplied by, from its norm; NaN where that is NaN."""

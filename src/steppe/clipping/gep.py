@@ -9,10 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steppe import _validate
-from steppe.clipping.captured import Captured, representable
 from steppe.clipping.clip import (
-    Anchors,
+    PublicGradients,
     State,
     count_weights,
     finite_rows,
@@ -20,6 +18,8 @@ from steppe.clipping.clip import (
     row_norms,
 )
 from steppe.clipping.subspace import anywhere, chunks, spanned
+from steppe.gradients import RecordGradients, representable
+from steppe.utils import validation
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,15 @@ class GEP:
 
     def __post_init__(self) -> None:
         for name in ("bases", "groups", "power_iterations", "refresh_every"):
-            number = _validate.positive_integer(f"GEP.{name}", getattr(self, name))
+            number = validation.positive_integer(f"GEP.{name}", getattr(self, name))
             object.__setattr__(self, name, number)
         for name in ("embedding_bound", "residual_bound"):
             bound = movable_bound(f"GEP.{name}", getattr(self, name))
             object.__setattr__(self, name, bound)
         if not isinstance(self.biased, bool):
-            raise _validate.fail("GEP.biased", self.biased, "must be True or False", "use False")
+            raise validation.fail("GEP.biased", self.biased, "must be True or False", "use False")
         if self.groups > self.bases:
-            raise _validate.fail(
+            raise validation.fail(
                 "GEP.groups",
                 self.groups,
                 f"must not exceed bases={self.bases}, each needs one",
@@ -86,10 +86,17 @@ class GEP:
         """The largest l2 change of the released vector when one record comes or goes."""
         return 1.0 if self.biased else math.sqrt(2.0)
 
-    def begin(self, parameters: Mapping[str, Tensor], anchors: Anchors | None = None) -> Projected:
+    @property
+    def constant_noise(self) -> bool:
+        """The answer is multiplied by the directions in use."""
+        return False
+
+    def begin(
+        self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
+    ) -> GEPClipper:
         """Start a run; it remembers the subspace while that is in use."""
         if anchors is None:
-            raise _validate.fail(
+            raise validation.fail(
                 "public",
                 None,
                 "GEP finds its subspace with public records",
@@ -98,17 +105,17 @@ class GEP:
         sizes = chunks(count_weights(parameters), self.groups, self.bases)
         most = max(bases for _, bases in sizes)
         if anchors.records < most:
-            raise _validate.fail(
+            raise validation.fail(
                 "GEP.bases",
                 self.bases,
                 f"gives a group {most} directions, which must not exceed the {anchors.records} "
                 "public records, since they span no more",
                 "use fewer bases, more groups or more public records",
             )
-        return Projected(self, sizes, anchors, next(iter(parameters.values())).device)
+        return GEPClipper(self, sizes, anchors, next(iter(parameters.values())).device)
 
 
-class Projected:
+class GEPClipper:
     """A run's subspace.
 
     Args:
@@ -119,12 +126,13 @@ class Projected:
     """
 
     writes_out = True
+    releases_gradients = False
 
     def __init__(
         self,
         clip: GEP,
         sizes: Sequence[tuple[int, int]],
-        anchors: Anchors,
+        anchors: PublicGradients,
         device: torch.device,
     ) -> None:
         self.clip, self._sizes, self._anchors, self._device = clip, list(sizes), anchors, device
@@ -162,7 +170,7 @@ class Projected:
         if found is not None:
             return found
         if self._queries == 0:
-            raise _validate.fail(
+            raise validation.fail(
                 "public",
                 f"{self._anchors.records} records",
                 "must have gradients that are finite at the weights that training starts from, and "
@@ -174,7 +182,7 @@ class Projected:
         start = anywhere(self._sizes, generator, self._device)
         return [torch.linalg.qr(directions).Q for directions in start]
 
-    def add_(self, out: Tensor, gradients: Captured) -> Tensor:
+    def add_(self, out: Tensor, gradients: RecordGradients) -> Tensor:
         """Add the clipped residuals and coordinates; return the norms."""
         matrix = gradients.written_out(out.dtype)
         norms = row_norms(matrix)
@@ -245,7 +253,7 @@ class Projected:
         found = [value for name in names if isinstance(value := state.get(name), Tensor)]
         shapes = [tuple(bases.shape) for bases in found]
         if found and shapes != self._sizes:
-            raise _validate.fail(
+            raise validation.fail(
                 "clip state's bases",
                 shapes,
                 f"must have the shapes {self._sizes}",

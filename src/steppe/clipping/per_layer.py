@@ -9,17 +9,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steppe import _validate
-from steppe.clipping import prefixes
-from steppe.clipping.captured import Captured, representable
 from steppe.clipping.clip import (
-    Anchors,
-    Scaled,
+    NormClipper,
+    PublicGradients,
     count_weights,
     finite_rows,
-    refuse_anchors,
+    refuse_public,
     row_norms,
 )
+from steppe.gradients import RecordGradients, representable
+from steppe.utils import name_prefixes, validation
 
 _REMEDY = "use 'equal', 'size' or a mapping such as {'features': 0.7, 'head': 0.3}"
 
@@ -50,15 +49,15 @@ class PerLayer:
     """
 
     bound: float = 1.0
-    budget: str | Mapping[str, float] | prefixes.Pairs = "equal"
+    budget: str | Mapping[str, float] | name_prefixes.Pairs = "equal"
 
     def __post_init__(self) -> None:
-        bound = _validate.positive("PerLayer.bound", self.bound, "a common start is 0.1 to 1")
+        bound = validation.positive("PerLayer.bound", self.bound, "a common start is 0.1 to 1")
         object.__setattr__(self, "bound", bound)
         if isinstance(self.budget, str):
-            _validate.one_of("PerLayer.budget", self.budget, ("equal", "size"), _REMEDY)
+            validation.one_of("PerLayer.budget", self.budget, ("equal", "size"), _REMEDY)
         else:
-            shares = prefixes.pairs("PerLayer.budget", self.budget, _validate.positive)
+            shares = name_prefixes.pairs("PerLayer.budget", self.budget, validation.positive)
             object.__setattr__(self, "budget", shares)
 
     @property
@@ -66,23 +65,30 @@ class PerLayer:
         """The largest l2 change of the clipped sum when one record comes or goes."""
         return self.bound
 
-    def begin(self, parameters: Mapping[str, Tensor], anchors: Anchors | None = None) -> Layered:
+    @property
+    def constant_noise(self) -> bool:
+        """An answer is the gradient."""
+        return True
+
+    def begin(
+        self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
+    ) -> PerLayerClipper:
         """Start a run; it remembers nothing from step to step."""
-        refuse_anchors(anchors)
+        refuse_public(anchors)
         layers = self.layers(parameters)
         sizes = {name: weight.numel() for name, weight in parameters.items()}
-        return Layered(parameters, layers, self.bounds(layers, sizes))
+        return PerLayerClipper(parameters, layers, self.bounds(layers, sizes))
 
     def layers(self, names: Mapping[str, object]) -> dict[str, list[str]]:
         """The names of the weights, by layer."""
         if isinstance(self.budget, tuple):
-            found = prefixes.match("PerLayer.budget", self.budget, names)
+            found = name_prefixes.match("PerLayer.budget", self.budget, names)
         else:
             found = {name: name.rpartition(".")[0] or name for name in names}
         layers: dict[str, list[str]] = {}
         for name, layer in found.items():
             if layer is None:
-                raise _validate.fail(
+                raise validation.fail(
                     "PerLayer.budget", self.budget, f"gives {name!r} no share", "add a prefix of ''"
                 )
             layers.setdefault(layer, []).append(name)
@@ -108,7 +114,7 @@ class PerLayer:
         return {layer: self.bound * math.sqrt(shares[layer] / largest / total) for layer in layers}
 
 
-class Layered(Scaled):
+class PerLayerClipper(NormClipper):
     """A run's layers and their bounds."""
 
     def __init__(
@@ -134,7 +140,7 @@ class Layered(Scaled):
         factors = (self._bounds / norms).clamp_(max=1.0)
         return torch.where(torch.isfinite(norms).all(0), factors, 0.0)
 
-    def add_(self, out: Tensor, gradients: Captured) -> Tensor:
+    def add_(self, out: Tensor, gradients: RecordGradients) -> Tensor:
         """Add Σᵢ factor gᵢ, layer by layer; return the norms over all layers."""
         parts = gradients.split(self._layer_of, len(self._bounds))
         squared = torch.stack([part.squared_norms() for part in parts])

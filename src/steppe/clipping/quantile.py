@@ -9,17 +9,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steppe import _validate
-from steppe.clipping.captured import Captured
 from steppe.clipping.clip import (
-    Anchors,
-    Scaled,
+    NormClipper,
+    PublicGradients,
     State,
     count_weights,
     movable_bound,
-    refuse_anchors,
+    refuse_public,
     row_norms,
 )
+from steppe.gradients import RecordGradients
+from steppe.utils import validation
 
 
 @dataclass(frozen=True)
@@ -61,17 +61,17 @@ class Quantile:
 
     def __post_init__(self) -> None:
         for name, check in (
-            ("target", _validate.open_unit),
-            ("learning_rate", _validate.positive),
+            ("target", validation.open_unit),
+            ("learning_rate", validation.positive),
             ("start", movable_bound),
             ("low", movable_bound),
             ("high", movable_bound),
-            ("count_share", _validate.open_unit),
+            ("count_share", validation.open_unit),
         ):
             number = check(f"Quantile.{name}", getattr(self, name))
             object.__setattr__(self, name, number)
         if not self.low <= self.start <= self.high:
-            raise _validate.fail(
+            raise validation.fail(
                 "Quantile.start",
                 self.start,
                 f"must lie between low={self.low} and high={self.high}",
@@ -94,11 +94,11 @@ class Quantile:
             >>> Quantile.share_for(noise_multiplier=2.5, count_noise=2048 / 20)
             0.00014901161193847656
         """
-        sigma = _validate.positive("noise_multiplier", noise_multiplier)
-        noise = _validate.positive("count_noise", count_noise)
+        sigma = validation.positive("noise_multiplier", noise_multiplier)
+        noise = validation.positive("count_noise", count_noise)
         share = (sigma / (2 * noise)) ** 2
         if not 0 < share < 1:
-            raise _validate.fail(
+            raise validation.fail(
                 "count_noise",
                 count_noise,
                 f"must be above half the noise multiplier {sigma}, or the count alone costs more",
@@ -112,22 +112,31 @@ class Quantile:
         return 1 / math.sqrt(1 - self.count_share)
 
     @property
+    def constant_noise(self) -> bool:
+        """The answer is multiplied by the bound, which moves."""
+        return False
+
+    @property
     def count_weight(self) -> float:
         """a, what the count is multiplied by so that one noise covers it and the gradients."""
         return 2 * math.sqrt(self.count_share / (1 - self.count_share))
 
-    def begin(self, parameters: Mapping[str, Tensor], anchors: Anchors | None = None) -> Following:
+    def begin(
+        self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
+    ) -> QuantileClipper:
         """Start a run; it remembers C."""
-        refuse_anchors(anchors)
-        return Following(self, count_weights(parameters))
+        refuse_public(anchors)
+        return QuantileClipper(self, count_weights(parameters))
 
 
-class Following(Scaled):
+class QuantileClipper(NormClipper):
     """A run's bound and how it moves.
 
     Attributes:
         bound: C, a public number.
     """
+
+    releases_gradients = False
 
     def __init__(self, clip: Quantile, weights: int) -> None:
         super().__init__(weights + 1, self._factors)
@@ -143,7 +152,7 @@ class Following(Scaled):
         sides = torch.where(norms <= self.bound, half, -half)
         return torch.where(torch.isfinite(norms), sides, 0.0)
 
-    def add_(self, out: Tensor, gradients: Captured) -> Tensor:
+    def add_(self, out: Tensor, gradients: RecordGradients) -> Tensor:
         """Add the clipped gradients over C and the centred count; return the norms."""
         norms = super().add_(out[:-1], gradients)
         out[-1] += float(self._counted(norms).sum())
@@ -171,9 +180,9 @@ class Following(Scaled):
 
     def load(self, state: State) -> None:
         """Go on from a bound."""
-        bound = _validate.positive("clip state's bound", state.get("bound"))
+        bound = validation.positive("clip state's bound", state.get("bound"))
         if not self.clip.low <= bound <= self.clip.high:
-            raise _validate.fail(
+            raise validation.fail(
                 "clip state's bound",
                 bound,
                 f"must lie between low={self.clip.low} and high={self.clip.high}",

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steppe.clipping.batches import count, each, rows
-from steppe.clipping.captured import Strengths, strengths
 from steppe.clipping.clip import Clip
+from steppe.gradients import Strengths, strengths
+from steppe.utils.batches import count, each, rows
 
 
 def record_gradients(

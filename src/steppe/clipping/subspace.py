@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from steppe import _validate
+from steppe.utils import validation
 
 
 def chunks(weights: int, groups: int, bases: int) -> list[tuple[int, int]]:
@@ -28,7 +28,7 @@ def chunks(weights: int, groups: int, bases: int) -> list[tuple[int, int]]:
         [(4, 2), (3, 1), (3, 1)]
     """
     if bases > weights:
-        raise _validate.fail(
+        raise validation.fail(
             "GEP.bases",
             bases,
             f"must not exceed the {weights} weights",

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from steppe import _validate, accounting
+from steppe import accounting
 from steppe.accounting import Segment
 from steppe.errors import MisuseError
+from steppe.utils import validation
 
 # Noise multiplier, sample rate and number of equal steps, in the order of Opacus.
 Entry: TypeAlias = tuple[float, float, int]
@@ -24,13 +25,13 @@ _METHODS = {
 def method_of(accountant: str) -> str:
     """The name of an accountant, or why it cannot be had."""
     if accountant == "gdp":
-        raise _validate.fail(
+        raise validation.fail(
             "accountant",
             accountant,
             "is an approximation that reports less ε than is spent",
             "use 'prv'",
         )
-    return _validate.one_of("accountant", accountant, tuple(_METHODS))
+    return validation.one_of("accountant", accountant, tuple(_METHODS))
 
 
 def epsilon_of(history: Iterable[Entry], delta: float, method: str) -> float:
@@ -125,14 +126,14 @@ class Accountant:
             state: of an accountant of the same mechanism.
         """
         if not isinstance(state, Mapping) or set(state) != {"mechanism", "history"}:
-            raise _validate.fail(
+            raise validation.fail(
                 "state",
                 type(state).__name__,
                 "must hold 'mechanism' and 'history', no more and no less",
                 "give what accountant.state_dict() returned",
             )
         if state["mechanism"] != self._method:
-            raise _validate.fail(
+            raise validation.fail(
                 "mechanism",
                 state["mechanism"],
                 f"must be {self._method!r}, by which this accountant counts",
@@ -169,7 +170,7 @@ def _entry(found: Any) -> Entry:
     try:
         sigma, rate, steps = found
     except (TypeError, ValueError):
-        raise _validate.fail(
+        raise validation.fail(
             "history",
             found,
             "must hold (noise multiplier, sample rate, number of steps)",

@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steppe.clipping.batches import each, tensors_in
-from steppe.clipping.probing.stand_in import squared_outputs
-from steppe.clipping.probing.synthetic import synthetic
-from steppe.clipping.tracing import mark
 from steppe.errors import MisuseError
+from steppe.gradients import mark
+from steppe.probing import squared_outputs, synthetic
+from steppe.utils.batches import each, tensors_in
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -97,7 +96,7 @@ def stand_in_objective(module: nn.Module, axis: RecordAxis) -> Callable[[Any], T
 
     def run(batch: Any) -> Any:
         # Late: what it needs of torch takes a while.
-        from steppe.compat.nests import objects_in
+        from steppe.compat.loop_isolation.nests import objects_in
 
         args, kwargs = axis.swapped(batch)
         return list(objects_in(module(*args, **kwargs)))

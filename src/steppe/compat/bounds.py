@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from steppe import _validate
 from steppe.clipping import Clip, Flat, PerLayer
+from steppe.utils import validation
 
 _HINT = "a common start is 0.1 to 1"
 
@@ -41,7 +41,7 @@ class Bounds:
         held = [id(p) for group in optimizer.param_groups for p in group["params"]]
         trained = [names[key] for key in held if key in names]
         if len(trained) != len(self.each):
-            raise _validate.fail(
+            raise validation.fail(
                 "max_grad_norm",
                 f"{len(self.each)} bounds",
                 f"must be one for each of the {len(trained)} trained weights, in the optimizer's "
@@ -60,17 +60,17 @@ def bounds_of(clipping: str, max_grad_norm: Any) -> Bounds:
         5.0
     """
     if clipping == "flat":
-        return Bounds(_validate.positive("max_grad_norm", max_grad_norm, _HINT))
+        return Bounds(validation.positive("max_grad_norm", max_grad_norm, _HINT))
     if isinstance(max_grad_norm, str) or not isinstance(max_grad_norm, Sequence):
-        raise _validate.fail(
+        raise validation.fail(
             "max_grad_norm",
             max_grad_norm,
             "must be a list of bounds with clipping='per_layer'",
             "give one for each trained weight",
         )
-    each = tuple(_validate.positive("max_grad_norm", bound, _HINT) for bound in max_grad_norm)
+    each = tuple(validation.positive("max_grad_norm", bound, _HINT) for bound in max_grad_norm)
     if not each:
-        raise _validate.fail(
+        raise validation.fail(
             "max_grad_norm", [], "must hold some bounds", "give one for each trained weight"
         )
     return Bounds(math.hypot(*each), each)

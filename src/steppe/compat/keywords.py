@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from steppe import _validate
+from steppe.utils import validation
 
 _MODES = ("hooks", "functorch", "ew", "ghost")
 _GONE = {
@@ -26,41 +26,41 @@ def check_options(
 ) -> None:
     """Refuse the choices that cannot be offered."""
     if poisson_sampling is not True:
-        raise _validate.fail(
+        raise validation.fail(
             "poisson_sampling",
             poisson_sampling,
             "the account holds for Poisson sampling only, a shuffled pass costs several times more",
             "leave it out",
         )
     if clipping == "adaptive":
-        raise _validate.fail(
+        raise validation.fail(
             "clipping",
             clipping,
             "is not offered through the compatibility layer",
             "use steppe.make_private with Plan(clip=Quantile(...))",
         )
-    _validate.one_of("clipping", clipping, ("flat", "per_layer"))
+    validation.one_of("clipping", clipping, ("flat", "per_layer"))
     if noise_generator is not None:
-        raise _validate.fail(
+        raise validation.fail(
             "noise_generator",
             type(noise_generator).__name__,
             "whoever can seed the noise can subtract it, and a torch generator keeps 32 bits of "
             "its seed",
             "leave it out, noise comes from a cryptographic stream",
         )
-    _validate.one_of("grad_sample_mode", grad_sample_mode, _MODES)
+    validation.one_of("grad_sample_mode", grad_sample_mode, _MODES)
 
 
 def check_isolation(isolation: str) -> None:
     """Only what a user's own loop allows."""
     if isolation == "each":
-        raise _validate.fail(
+        raise validation.fail(
             "isolation",
             isolation,
             "is not offered through the compatibility layer, where the loop takes the whole batch",
             'use steppe.make_private(isolation="each")',
         )
-    _validate.one_of("isolation", isolation, ("proven", "probed"))
+    validation.one_of("isolation", isolation, ("proven", "probed"))
 
 
 def refuse_unknown(method: Callable[..., Any], unknown: Mapping[str, Any]) -> None:

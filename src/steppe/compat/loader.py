@@ -10,10 +10,11 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from steppe import _validate
-from steppe.compat.run import Piece, Run
+from steppe.compat.hooked_run import DrawnPart, HookedRun
 from steppe.errors import DataError
-from steppe.sampling import Poisson, Records, records
+from steppe.records import Records, as_records
+from steppe.sampling import Poisson
+from steppe.utils import validation
 
 _END = object()
 
@@ -32,7 +33,7 @@ class Draws:
 
     def __init__(self, data_loader: DataLoader[Any]) -> None:
         if not isinstance(data_loader, DataLoader):
-            raise _validate.fail(
+            raise validation.fail(
                 "data_loader",
                 type(data_loader).__name__,
                 "must be a torch DataLoader",
@@ -40,7 +41,7 @@ class Draws:
             )
         self.dataset = data_loader.dataset
         self.rows: Records = _padding_named(data_loader)
-        self.batch_size = _validate.positive_integer("batch_size", data_loader.batch_size)
+        self.batch_size = validation.positive_integer("batch_size", data_loader.batch_size)
         self.sample_rate = Poisson().realised_rate(len(self.rows), self.batch_size)
         self.pass_length = math.ceil(len(self.rows) / self.batch_size)
 
@@ -48,7 +49,7 @@ class Draws:
 def _padding_named(data_loader: DataLoader[Any]) -> Records:
     """The records; where lengths differ the error names what pads them."""
     try:
-        return records(data_loader)
+        return as_records(data_loader)
     except DataError as error:
         if "pad to a fixed length" not in str(error):
             raise
@@ -73,7 +74,7 @@ class PoissonLoader:
         sample_rate: the probability that a record takes part in a step.
     """
 
-    def __init__(self, draws: Draws, run: Run) -> None:
+    def __init__(self, draws: Draws, run: HookedRun) -> None:
         self.dataset = draws.dataset
         self.sample_rate = draws.sample_rate
         self.run = run
@@ -90,9 +91,8 @@ class PoissonLoader:
         """One pass in physical batches of at most `largest` records."""
         draws, run = self._draws, self.run
         threshold = Poisson().threshold(len(draws.rows), draws.batch_size)
-        waiting: deque[tuple[Piece, Tensor]] = (
-            deque()
-        )  # worker processes fetch ahead of what is handed out
+        # Worker processes fetch ahead of what is handed out.
+        waiting: deque[tuple[DrawnPart, Tensor]] = deque()
 
         def indices() -> Iterator[Tensor]:
             left = run.unstepped
@@ -104,12 +104,12 @@ class PoissonLoader:
                 parts = rows.split(largest)
                 draw, last = object(), len(parts) - 1
                 for place, part in enumerate(parts):
-                    piece = Piece(len(part), place == 0, place == last, rows, draw)
+                    piece = DrawnPart(len(part), place == 0, place == last, rows, draw)
                     waiting.append((piece, part))
                     yield part
 
         def fetched(batches: Iterator[Any]) -> Any:
-            with run.dice.rolled(draws.rows.run_users_code):  # what a data set draws is secret
+            with run.dice.hidden(draws.rows.run_users_code):  # what a data set draws is secret
                 return next(batches, _END)
 
         run.abandon()

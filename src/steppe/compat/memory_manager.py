@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 
 from torch.optim import Optimizer
 
-from steppe import _validate
 from steppe.compat.loader import PoissonLoader
+from steppe.utils import validation
 
 
 class BatchMemoryManager:
@@ -32,21 +32,21 @@ class BatchMemoryManager:
         self, *, data_loader: PoissonLoader, max_physical_batch_size: int, optimizer: Optimizer
     ) -> None:
         if not isinstance(data_loader, PoissonLoader):
-            raise _validate.fail(
+            raise validation.fail(
                 "data_loader",
                 type(data_loader).__name__,
                 "must be the loader that make_private returned",
                 "call make_private first",
             )
         if optimizer is not data_loader.run.optimizer:
-            raise _validate.fail(
+            raise validation.fail(
                 "optimizer",
                 type(optimizer).__name__,
                 "must be the one that belongs to the loader",
                 "pass what make_private returned",
             )
         self._loader = data_loader
-        self._largest = _validate.positive_integer(
+        self._largest = validation.positive_integer(
             "max_physical_batch_size", max_physical_batch_size
         )
 

@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from steppe.clipping import fix
 from steppe.errors import IsolationError
+from steppe.probing import fix
 
 
 class ModuleValidator:

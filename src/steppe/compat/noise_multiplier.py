@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from steppe import _validate, accounting
+from steppe import accounting
 from steppe.accounting import Segment
 from steppe.compat.accountant import method_of
 from steppe.compat.keywords import refuse_unknown
+from steppe.utils import validation
 
 _RDP_PRECISION = 1e-3
 # What Opacus calls the plan's constants, for messages.
@@ -54,21 +55,21 @@ def get_noise_multiplier(
     refuse_unknown(get_noise_multiplier, unknown)
     method = method_of(accountant)
     if (epochs is None) == (steps is None):
-        raise _validate.fail(
+        raise validation.fail(
             "steps", steps, "give either steps or epochs, not both and not neither", "choose one"
         )
-    if _validate.positive("sample_rate", sample_rate) > 1:
-        raise _validate.fail("sample_rate", sample_rate, "must be at most 1", "use B / N")
+    if validation.positive("sample_rate", sample_rate) > 1:
+        raise validation.fail("sample_rate", sample_rate, "must be at most 1", "use B / N")
     if epochs is not None:
-        length = _validate.positive_integer("epochs", epochs) * steps_per_pass(sample_rate)
+        length = validation.positive_integer("epochs", epochs) * steps_per_pass(sample_rate)
     else:
-        length = _validate.positive_integer("steps", steps)
+        length = validation.positive_integer("steps", steps)
 
     def run(sigma: float) -> list[Segment]:
         return [Segment(sample_rate, sigma, length)]
 
     # The RDP value is never below the PLD value, so this is where the search for it may start.
-    with _validate.called(TARGETS):
+    with validation.called(TARGETS):
         sigma = accounting.calibrate(run, target_epsilon, target_delta)
     if method != "rdp":
         return sigma
@@ -94,7 +95,7 @@ def _smallest(enough: Callable[[float], bool], too_little: float, target: float)
     found = 2 * too_little
     while not enough(found):
         if found > largest:
-            raise _validate.fail(
+            raise validation.fail(
                 "target_epsilon",
                 target,
                 f"is exceeded by the RDP account even with a noise multiplier of {largest:g}",

@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from steppe import _validate
 from steppe.errors import DataError
+from steppe.utils import validation
 
 Lengths = int | Mapping[Any, int]
 Values = float | Mapping[Any, float]
@@ -63,7 +63,7 @@ class Padded:
         fill = self._pad_value
         if isinstance(fill, Mapping):
             if key not in fill:
-                raise _validate.fail(
+                raise validation.fail(
                     "pad_value",
                     sorted(map(str, fill)),
                     f"must name a value for data[{key!r}], which is padded",
@@ -83,11 +83,11 @@ def padded(
         return data_loader
     if pad_to is None or pad_value is None:
         missing = "pad_to" if pad_to is None else "pad_value"
-        raise _validate.fail(
+        raise validation.fail(
             missing, None, "is needed beside the other", "give both pad_to= and pad_value="
         )
     for length in pad_to.values() if isinstance(pad_to, Mapping) else (pad_to,):
-        _validate.positive_integer("pad_to", length)
+        validation.positive_integer("pad_to", length)
     made = copy.copy(data_loader)  # the user's own stays as it is
     made.collate_fn = Padded(made.collate_fn, pad_to, pad_value)
     return made

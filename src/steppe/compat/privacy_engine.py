@@ -8,26 +8,26 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from steppe import _validate
-from steppe._set_up import require_one_process
-from steppe._set_up import trained_parameters as trained_weights
 from steppe.clipping import Flat
-from steppe.clipping import fix as fixed_copy
-from steppe.clipping.probing import require_uncompiled
 from steppe.compat.accountant import Accountant
 from steppe.compat.arguments import RecordAxis
 from steppe.compat.bounds import Bounds, bounds_of
 from steppe.compat.budget import Budget
 from steppe.compat.constants import Constants
-from steppe.compat.hooks import Hook
+from steppe.compat.hooked_run import HookedRun
 from steppe.compat.keywords import check_isolation, check_options, refuse_unknown
 from steppe.compat.loader import Draws, PoissonLoader
+from steppe.compat.loop_isolation.watched import LoopReport
 from steppe.compat.noise_multiplier import TARGETS, get_noise_multiplier
 from steppe.compat.padding import Lengths, Values, padded
-from steppe.compat.run import Run
-from steppe.compat.watched import LoopReport
+from steppe.compat.uncopied_hook import Hook
 from steppe.errors import MisuseError
 from steppe.plan import Plan
+from steppe.private import require_one_process
+from steppe.private import trained_parameters as trained_weights
+from steppe.probing import fix as fixed_copy
+from steppe.probing import require_uncompiled
+from steppe.utils import validation
 
 _ELSEWHERE = {
     "save_checkpoint": "store the state_dict() of module, optimizer and accountant",
@@ -87,7 +87,7 @@ class PrivacyEngine:
         refuse_unknown(PrivacyEngine.__init__, unknown)
         del secure_mode
         self._accountant = Accountant(accountant)
-        self._runs: list[Run] = []
+        self._runs: list[HookedRun] = []
 
     @property
     def accountant(self) -> Accountant:
@@ -146,7 +146,7 @@ class PrivacyEngine:
         check_isolation(isolation)
         draws = Draws(padded(data_loader, pad_to, pad_value))
         hint = "without noise nothing is private; a common range is 0.5 to 5"
-        sigma = _validate.positive("noise_multiplier", noise_multiplier, hint)
+        sigma = validation.positive("noise_multiplier", noise_multiplier, hint)
         bounds = bounds_of(clipping, max_grad_norm)
         constants = _constants(draws, sigma, bounds, loss_reduction, None)
         return self._start(module, optimizer, draws, constants, batch_first, isolation)
@@ -195,7 +195,7 @@ class PrivacyEngine:
         check_options(poisson_sampling, clipping, noise_generator, grad_sample_mode)
         check_isolation(isolation)
         if len(self.accountant) or self._runs:
-            raise _validate.fail(
+            raise validation.fail(
                 "accountant",
                 f"{len(self.accountant)} steps",
                 "must be new, since the noise does not allow for what another run spends",
@@ -203,8 +203,8 @@ class PrivacyEngine:
             )
         draws = Draws(padded(data_loader, pad_to, pad_value))
         bounds = bounds_of(clipping, max_grad_norm)
-        steps = _validate.positive_integer("epochs", epochs) * draws.pass_length
-        with _validate.called(TARGETS):
+        steps = validation.positive_integer("epochs", epochs) * draws.pass_length
+        with validation.called(TARGETS):
             plan = Plan(
                 epsilon=target_epsilon,
                 delta=target_delta,
@@ -273,7 +273,7 @@ class PrivacyEngine:
             )
         parameters = trained_weights(module, optimizer)
         axis = RecordAxis(batch_first)
-        run = Run(module, optimizer, parameters, constants, axis, self.accountant, isolation)
+        run = HookedRun(module, optimizer, parameters, constants, axis, self.accountant, isolation)
         self._runs.append(run)
         return module, optimizer, PoissonLoader(draws, run)
 
@@ -294,6 +294,6 @@ def _constants(
         bounds=bounds,
         expected_batch_size=draws.batch_size,
         sample_rate=draws.sample_rate,
-        averaged=_validate.one_of("loss_reduction", loss_reduction, ("mean", "sum")) == "mean",
+        averaged=validation.one_of("loss_reduction", loss_reduction, ("mean", "sum")) == "mean",
         budget=budget,
     )

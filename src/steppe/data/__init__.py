@@ -10,8 +10,10 @@ from steppe.data.catalogue import names as names
 from steppe.data.dataset import Dataset as Dataset
 from steppe.data.dataset import MappedDataset as MappedDataset
 from steppe.data.dataset import Split as Split
-from steppe.data.own import has_column as has_column
-from steppe.data.own import read as read
-from steppe.data.own import read_inputs as read_inputs
 from steppe.data.populations import by_attribute as by_attribute
 from steppe.data.populations import by_parity as by_parity
+from steppe.data.scaling import FROM_RECORDS as FROM_RECORDS
+from steppe.data.scaling import read_off as read_off
+from steppe.data.user_data import has_column as has_column
+from steppe.data.user_data import read as read
+from steppe.data.user_data import read_inputs as read_inputs

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from steppe import _validate
 from steppe.data.dataset import Split
 from steppe.data.scaling import (
     LARGEST,
@@ -21,6 +20,7 @@ from steppe.data.scaling import (
     scaled_values,
 )
 from steppe.errors import DataError
+from steppe.utils import validation
 
 # No more channels than this are taken for colours: red, green, blue and how opaque.
 _COLOURS = 4
@@ -116,7 +116,7 @@ def scale(
     if x.dtype == np.uint8 and x.ndim > 2:
         if not (bounds is None or from_records(bounds)):
             rule = "uint8 stands for pictures, whose bounds are 0 and 255"
-            raise _validate.fail("bounds", bounds, rule, "leave it out, or store other numbers")
+            raise validation.fail("bounds", bounds, rule, "leave it out, or store other numbers")
         if x.ndim == 4 and x.shape[1] <= _COLOURS < x.shape[3]:
             rule = f"pictures of shape {x.shape[1:]} must have their colours on the last axis"
             raise DataError(f"place={place!r}: {rule}; transpose them.")
@@ -128,7 +128,7 @@ def scale(
     if bounds is None:
         if missing:
             rule = "needs bounds, since the middle lies between them"
-            raise _validate.fail("missing", "middle", rule, 'declare them, or bounds="records"')
+            raise validation.fail("missing", "middle", rule, 'declare them, or bounds="records"')
         return values.astype(np.float32), None
     if values.ndim > 2:
         common = common_bounds(values) if from_records(bounds) else pair("all values", bounds)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from steppe._files import write_atomically
 from steppe.data.archives import BrokenArchive
-from steppe.data.catalogue import Entry, find
-from steppe.data.dataset import Arrays, Dataset, Split, digest
+from steppe.data.catalogue import DatasetEntry, find
+from steppe.data.dataset import Dataset, Split, SplitArrays, digest
 from steppe.data.sources import SourceFailed
 from steppe.errors import DataError
+from steppe.utils.files import write_atomically
 
 
 def cache_folder(root: str | Path | None = None) -> Path:
@@ -98,7 +98,7 @@ def verify(name: str, *, root: str | Path | None = None) -> str:
     return _read(entry, path)[2]
 
 
-def _from_sources(entry: Entry, path: Path, progress: bool) -> tuple[Arrays, str]:
+def _from_sources(entry: DatasetEntry, path: Path, progress: bool) -> tuple[SplitArrays, str]:
     reasons = []
     for source, decode in entry.sources:
         # Beside the cache: a RAM disk for temporary files may be too small for an archive.
@@ -120,18 +120,18 @@ def _from_sources(entry: Entry, path: Path, progress: bool) -> tuple[Arrays, str
     )
 
 
-def _packed(arrays: Arrays, source: str) -> bytes:
+def _packed(arrays: SplitArrays, source: str) -> bytes:
     file = io.BytesIO()
     # Not compressed: pictures shrink little, and a load is then as fast as the disk.
     np.savez(file, source=np.array(source), sha256=np.array(digest(arrays)), **arrays._asdict())
     return file.getvalue()
 
 
-def _read(entry: Entry, path: Path) -> tuple[Arrays, str, str]:
+def _read(entry: DatasetEntry, path: Path) -> tuple[SplitArrays, str, str]:
     remedy = "delete it and fetch again"
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = Arrays(*(file[field] for field in Arrays._fields))
+            arrays = SplitArrays(*(file[field] for field in SplitArrays._fields))
             source, recorded = str(file["source"]), str(file["sha256"])
     except Exception as reason:  # on a broken file, numpy and zipfile raise all sorts of errors
         raise DataError(

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from steppe import _validate
 from steppe.data import decoders, pins
-from steppe.data.dataset import Arrays
-from steppe.data.sources import Source, Web
+from steppe.data.dataset import SplitArrays
+from steppe.data.sources import Download, Web
+from steppe.utils import validation
 
-Decoder = Callable[[tuple[Path, ...]], Arrays]
+Decoder = Callable[[tuple[Path, ...]], SplitArrays]
 
 
 @dataclass(frozen=True)
-class Entry:
+class DatasetEntry:
     """One data set.
 
     Args:
@@ -31,12 +31,12 @@ class Entry:
     name: str
     about: str
     classes: int
-    sources: tuple[tuple[Source, Decoder], ...]
+    sources: tuple[tuple[Download, Decoder], ...]
     sha256: str | None
 
 
 _ENTRIES = (
-    Entry(
+    DatasetEntry(
         name="mnist",
         about="handwritten digits, 28×28 grey, 60,000 to train and 10,000 to test",
         classes=10,
@@ -51,7 +51,7 @@ _ENTRIES = (
         ),
         sha256="d3bba0ce073901b7c0c5264630a1d97b21d250061900b89e8cafc17b2d4840de",
     ),
-    Entry(
+    DatasetEntry(
         name="fashion-mnist",
         about="pictures of clothing, 28×28 grey, 60,000 to train and 10,000 to test",
         classes=10,
@@ -64,7 +64,7 @@ _ENTRIES = (
         ),
         sha256="a8e00da68b43fe99bb68ea5bb9e1355f906bd60a7f099f6565785d990464ba00",
     ),
-    Entry(
+    DatasetEntry(
         name="cifar10",
         about="pictures of ten kinds of things, 32×32 colour, 50,000 to train and 10,000 to test",
         classes=10,
@@ -74,7 +74,7 @@ _ENTRIES = (
         ),
         sha256="3871edfba00d06286bdaf54a47f5b0abee25738a0dbd5391261fd1cfe67eded4",
     ),
-    Entry(
+    DatasetEntry(
         name="cifar100",
         about="pictures of a hundred kinds of things, 32×32 colour, 50,000 to train and 10,000 to "
         "test",
@@ -82,14 +82,14 @@ _ENTRIES = (
         sources=((Web(pins.TORONTO, pins.CIFAR100), decoders.cifar100_binary),),
         sha256=None,
     ),
-    Entry(
+    DatasetEntry(
         name="svhn",
         about="digits of house numbers, 32×32 colour, 73,257 to train and 26,032 to test",
         classes=10,
         sources=((Web("http://ufldl.stanford.edu/housenumbers/", pins.SVHN), decoders.svhn_files),),
         sha256=None,
     ),
-    Entry(
+    DatasetEntry(
         name="stl10",
         about="pictures of ten kinds of things, 96×96 colour, 5,000 to train and 8,000 to test",
         classes=10,
@@ -98,7 +98,7 @@ _ENTRIES = (
         ),
         sha256=None,
     ),
-    Entry(
+    DatasetEntry(
         name="adult",
         about="census table, income above 50,000 dollars or not, 32,561 to train and 16,281 to "
         "test",
@@ -114,7 +114,7 @@ _ENTRIES = (
     ),
 )
 
-ENTRIES: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+ENTRIES: dict[str, DatasetEntry] = {entry.name: entry for entry in _ENTRIES}
 
 
 def names() -> tuple[str, ...]:
@@ -127,7 +127,7 @@ def names() -> tuple[str, ...]:
     return tuple(ENTRIES)
 
 
-def find(name: str) -> Entry:
+def find(name: str) -> DatasetEntry:
     """A data set by its name, whatever its case and dashes.
 
     Examples:
@@ -137,12 +137,12 @@ def find(name: str) -> Entry:
     if isinstance(name, str) and (entry := known(name)) is not None:
         return entry
     meant = nearest(str(name), alike=0.0)
-    raise _validate.fail(
+    raise validation.fail(
         "name", name, f"must be one of {', '.join(ENTRIES)}", f"did you mean {meant!r}?"
     )
 
 
-def known(name: str) -> Entry | None:
+def known(name: str) -> DatasetEntry | None:
     """The data set that `find` finds, or None: the word may be a place of the user's own data.
 
     Examples:
@@ -164,7 +164,7 @@ def nearest(name: str, alike: float = 0.7) -> str | None:
     return entries[near[0]].name if near else None
 
 
-def _entries() -> dict[str, Entry]:
+def _entries() -> dict[str, DatasetEntry]:
     return {_plain(name): entry for name, entry in ENTRIES.items()}
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 
-class Arrays(NamedTuple):
+class SplitArrays(NamedTuple):
     """A decoded data set: pictures as uint8 (records, height, width[, colour]), labels as int64."""
 
     x_train: NDArray[np.generic]
@@ -138,16 +138,16 @@ class MappedDataset:
         return self.train, self.test if has_test else None
 
 
-def digest(arrays: Arrays) -> str:
+def digest(arrays: SplitArrays) -> str:
     """SHA-256 of decoded arrays: names, types, shapes and values, whatever file carried them.
 
     Examples:
         >>> x, y = np.zeros((1, 2, 2), np.uint8), np.zeros(1, np.int64)
-        >>> digest(Arrays(x, y, x, y))[:16]
+        >>> digest(SplitArrays(x, y, x, y))[:16]
         'fd9312ba632dc493'
     """
     sha = hashlib.sha256()
-    for name, array in zip(Arrays._fields, arrays, strict=True):
+    for name, array in zip(SplitArrays._fields, arrays, strict=True):
         # Little-endian, so that the fingerprint is the same on every machine.
         plain = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
         sha.update(f"{name} {plain.dtype.str} {plain.shape}\n".encode())

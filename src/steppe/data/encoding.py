@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from steppe import _validate
 from steppe.data.cells import number
 from steppe.data.scaling import Bounds, from_records, pair
 from steppe.errors import DataError
+from steppe.utils import validation
 
 MIDDLE = "middle"
 
@@ -63,7 +63,7 @@ def settled(path: Path, header: list[str], target: str | None, encoding: Encodin
             raise wrong(path, rule, "name it, save without line numbers, or give columns")
         columns = tuple(name for name in header if name != target)
     if len(set(columns)) != len(columns):
-        raise _validate.fail("columns", columns, "must be different columns", "name each once")
+        raise validation.fail("columns", columns, "must be different columns", "name each once")
     if target is not None and target in columns:
         raise DataError(f"columns={target!r}: is the target; leave it out of the columns.")
     if not columns:
@@ -73,12 +73,14 @@ def settled(path: Path, header: list[str], target: str | None, encoding: Encodin
             raise _unread("categories", name, columns)
     if encoding.missing not in (None, MIDDLE):
         rule = f'must be "{MIDDLE}"'
-        raise _validate.fail("missing", encoding.missing, rule, "or leave it out")
+        raise validation.fail("missing", encoding.missing, rule, "or leave it out")
     numbers = [name for name in columns if name not in categories]
     bounds = encoding.bounds
     if bounds is None and encoding.missing is not None and numbers:
         rule = f"needs bounds, since {MIDDLE!r} is the middle between them"
-        raise _validate.fail("missing", encoding.missing, rule, 'declare them, or bounds="records"')
+        raise validation.fail(
+            "missing", encoding.missing, rule, 'declare them, or bounds="records"'
+        )
     if bounds is not None and not from_records(bounds):
         bounds = _declared(bounds, numbers)
     return replace(encoding, columns=columns, bounds=bounds, categories=categories)
@@ -95,14 +97,14 @@ def different_texts(name: str, given: Any, rule: str) -> list[str]:
     whole = isinstance(given, Sequence) and not isinstance(given, str)
     texts = [text.strip() for text in given if isinstance(text, str)] if whole else []
     if not texts or len(texts) != len(given) or len(set(texts)) != len(texts):
-        raise _validate.fail(name, given, rule, 'write ["no", "yes"], say')
+        raise validation.fail(name, given, rule, 'write ["no", "yes"], say')
     return texts
 
 
 def _texts_by_column(categories: Any) -> dict[str, Sequence[str]]:
     if not isinstance(categories, Mapping | None):
         rule = "must name columns, each with its texts"
-        raise _validate.fail("categories", categories, rule, 'write {"sex": ["f", "m"]}, say')
+        raise validation.fail("categories", categories, rule, 'write {"sex": ["f", "m"]}, say')
     return {
         name: different_texts("categories", texts, f"of {name!r} must be a list of different texts")
         for name, texts in (categories or {}).items()

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from steppe import _validate
+from steppe.utils import validation
 
 
 def by_parity(labels: ArrayLike | Tensor) -> tuple[Tensor, Tensor]:
@@ -28,7 +28,7 @@ def by_parity(labels: ArrayLike | Tensor) -> tuple[Tensor, Tensor]:
     """
     values = _flat("labels", labels)
     if not np.issubdtype(values.dtype, np.integer):
-        raise _validate.fail(
+        raise validation.fail(
             "labels", str(values.dtype), "must be whole numbers", "give the class of each record"
         )
     return _two(values % 2 == 0)
@@ -58,7 +58,7 @@ def by_attribute(
     found = _flat("values", values)
     if isinstance(members, str):
         rule = "is one text, in which every part of it would be found"
-        raise _validate.fail("members", members, rule, f"write {{{members!r}}}")
+        raise validation.fail("members", members, rule, f"write {{{members!r}}}")
     inside = members if callable(members) else members.__contains__
     return _two(np.array([bool(inside(value)) for value in found.tolist()], dtype=np.bool_))
 
@@ -66,7 +66,7 @@ def by_attribute(
 def _flat(name: str, values: ArrayLike | Tensor) -> NDArray[Any]:
     found = np.asarray(values)
     if found.ndim != 1:
-        raise _validate.fail(name, found.shape, "must be one value a record", "give a flat array")
+        raise validation.fail(name, found.shape, "must be one value a record", "give a flat array")
     return found
 
 

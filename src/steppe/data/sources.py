@@ -29,7 +29,7 @@ class SourceFailed(Exception):
     """This source gave nothing usable; the next one is tried."""
 
 
-class Source(Protocol):
+class Download(Protocol):
     """A way to get the files of one data set."""
 
     @property

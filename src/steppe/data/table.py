@@ -21,7 +21,7 @@ from steppe.errors import DataError
 Targets = NDArray[np.int64] | NDArray[np.float32]
 
 
-class Records(NamedTuple):
+class TableData(NamedTuple):
     """What a table holds.
 
     Args:
@@ -40,7 +40,7 @@ def read_table(
     target: str | None,
     classes: int | Sequence[str] | None,
     encoding: Encoding,
-) -> Records:
+) -> TableData:
     """Read a CSV file with a header line, once; see `steppe.data.read` for the arguments.
 
     Without classes the target is a number, as for a regression.
@@ -120,7 +120,7 @@ def _cells(
     )
 
 
-def _encoded(values: NDArray[np.float64], targets: Targets | None, encoding: Encoding) -> Records:
+def _encoded(values: NDArray[np.float64], targets: Targets | None, encoding: Encoding) -> TableData:
     columns, known = encoding.columns or (), encoding.categories or {}
     numeric = [place for place, name in enumerate(columns) if name not in known]
     bounds = encoding.bounds
@@ -137,7 +137,7 @@ def _encoded(values: NDArray[np.float64], targets: Targets | None, encoding: Enc
         for place, name in enumerate(columns)
     ]
     x = np.concatenate(parts, axis=1, dtype=np.float32)
-    return Records(x, targets, replace(encoding, bounds=bounds))
+    return TableData(x, targets, replace(encoding, bounds=bounds))
 
 
 def _wrong_target(path: Path, where: str, classes: int | Sequence[str] | None) -> DataError:

@@ -1,8 +1,7 @@
 """How flat is a solution? Curvature, landscapes, paths, rays, noise; numbers and figures.
 
 Every measure reads records. Use public data: what it says about private records is not covered by
-the guarantee of the training.
-"""
+the guarantee of the training."""
 
 from steppe.flatness.directions import Cosines as Cosines
 from steppe.flatness.directions import CosineTrack as CosineTrack
@@ -10,6 +9,7 @@ from steppe.flatness.directions import cosine_figure as cosine_figure
 from steppe.flatness.eigenvalues import Eigenvalues as Eigenvalues
 from steppe.flatness.eigenvalues import eigenvalue_figure as eigenvalue_figure
 from steppe.flatness.eigenvalues import top_eigenvalues as top_eigenvalues
+from steppe.flatness.figures import new_figure as new_figure
 from steppe.flatness.gradient_norms import GradientNorms as GradientNorms
 from steppe.flatness.gradient_norms import gradient_norm_histogram as gradient_norm_histogram
 from steppe.flatness.gradient_norms import norms_figure as norms_figure
@@ -17,7 +17,7 @@ from steppe.flatness.gradient_norms import record_gradient_norms as record_gradi
 from steppe.flatness.interpolation import Path as Path
 from steppe.flatness.interpolation import interpolate as interpolate
 from steppe.flatness.interpolation import path_figure as path_figure
-from steppe.flatness.landscape import Line as Line
+from steppe.flatness.landscape import LossLine as LossLine
 from steppe.flatness.landscape import Plane as Plane
 from steppe.flatness.landscape import filter_normalised_direction as filter_normalised_direction
 from steppe.flatness.landscape import line_figure as line_figure
@@ -34,10 +34,10 @@ from steppe.flatness.robustness import robustness_figure as robustness_figure
 from steppe.flatness.spectrum import SpectralDensity as SpectralDensity
 from steppe.flatness.spectrum import density_figure as density_figure
 from steppe.flatness.spectrum import spectral_density as spectral_density
-from steppe.flatness.surface import Measured as Measured
+from steppe.flatness.surface import MeanScores as MeanScores
 from steppe.flatness.surface import Progress as Progress
 from steppe.flatness.surface import Surface as Surface
-from steppe.flatness.trace import Trace as Trace
+from steppe.flatness.trace import HessianTrace as HessianTrace
 from steppe.flatness.trace import hessian_trace as hessian_trace
 from steppe.flatness.trace import trace_figure as trace_figure
 from steppe.flatness.two_minima import Descent as Descent

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from steppe import _validate
 from steppe.flatness.figures import new_figure
+from steppe.utils import validation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,10 +61,10 @@ class CosineTrack:
         new = direction.detach().double().flatten().clone()
         length = torch.linalg.vector_norm(new)
         if not bool(torch.isfinite(length)):
-            raise _validate.fail("direction", length.item(), "must be finite", "check the step")
+            raise validation.fail("direction", length.item(), "must be finite", "check the step")
         if self._last is not None and self._last.shape != new.shape:
             rule = f"must have {len(self._last)} entries like the one before"
-            raise _validate.fail("direction", tuple(direction.shape), rule, "use a new track")
+            raise validation.fail("direction", tuple(direction.shape), rule, "use a new track")
         if length > 0:
             new /= length
         if self._last is not None:

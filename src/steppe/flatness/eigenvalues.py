@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from steppe import _validate
 from steppe.flatness.figures import new_figure
 from steppe.flatness.surface import Progress, Surface, gaussian
+from steppe.utils import validation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,7 +48,7 @@ class Eigenvalues:
         """
         if not 1 <= position <= len(self.values):
             rule = f"must be between 1 and {len(self.values)}"
-            raise _validate.fail("position", position, rule, "ask for more eigenvalues")
+            raise validation.fail("position", position, rule, "ask for more eigenvalues")
         smaller = self.values[position - 1]
         return self.values[0] / smaller if smaller else math.inf
 
@@ -71,12 +71,12 @@ def top_eigenvalues(
         tolerance: relative accuracy to stop at.
         progress: called after each product; the total is not known beforehand.
     """
-    _validate.positive_integer("count", count)
-    _validate.positive("tolerance", tolerance)
+    validation.positive_integer("count", count)
+    validation.positive("tolerance", tolerance)
     size = surface.dimension
     if count > size:
         rule = f"must be at most the number of weights, {size}"
-        raise _validate.fail("count", count, rule, "ask for fewer")
+        raise validation.fail("count", count, rule, "ask for fewer")
     import numpy as np
 
     products = 0
@@ -114,7 +114,7 @@ def _lanczos(product: Any, size: int, count: int, tolerance: float, start: Any) 
         found = eigsh(operator, k=count, which="LA", v0=start, tol=tolerance, maxiter=_RESTARTS)
     except ArpackNoConvergence as error:
         rule = f"was not reached in {_RESTARTS} restarts"
-        raise _validate.fail("tolerance", tolerance, rule, "use a larger one") from error
+        raise validation.fail("tolerance", tolerance, rule, "use a larger one") from error
     return found[0], found[1]
 
 

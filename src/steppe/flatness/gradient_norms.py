@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from steppe import _validate
-from steppe._modes import evaluating
-from steppe.clipping.batches import each
 from steppe.flatness.figures import new_figure
 from steppe.flatness.surface import Progress, Surface
+from steppe.utils import validation
+from steppe.utils.batches import each
+from steppe.utils.module_modes import evaluating
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,7 +53,7 @@ def record_gradient_norms(
         chunk: records whose gradients are in memory at once.
         progress: called after each batch with the records done.
     """
-    _validate.positive_integer("chunk", chunk)
+    validation.positive_integer("chunk", chunk)
     parameters = surface.split(surface.weights)
 
     def single_loss(parameters: dict[str, Tensor], *record: Tensor) -> Tensor:
@@ -88,19 +88,19 @@ def gradient_norm_histogram(
         bins: number of equal bins.
         largest: last edge; the largest finite norm or twice the clip unless given.
     """
-    _validate.positive("clip", clip)
-    _validate.positive_integer("bins", bins)
+    validation.positive("clip", clip)
+    validation.positive_integer("bins", bins)
     if norms.ndim != 1 or not len(norms):
-        raise _validate.fail(
+        raise validation.fail(
             "norms", tuple(norms.shape), "must have shape (records,), not empty", "flatten them"
         )
     norms = norms.detach().double().cpu()
     finite = norms[norms.isfinite()]
     if bool((finite < 0).any()):
-        raise _validate.fail("norms", finite.min().item(), "must not be negative", "take norms")
+        raise validation.fail("norms", finite.min().item(), "must not be negative", "take norms")
     if largest is None:
         largest = max(2 * clip, finite.max().item() if len(finite) else 0.0)
-    _validate.positive("largest", largest)
+    validation.positive("largest", largest)
     counts = torch.histc(finite, bins, min=0.0, max=largest)
     not_finite = len(norms) - len(finite)
     return GradientNorms(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from steppe._validate import fail
 from steppe.flatness.figures import new_figure
-from steppe.flatness.surface import Measured, Progress, Surface
+from steppe.flatness.surface import MeanScores, Progress, Surface
+from steppe.utils.validation import fail
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +29,7 @@ class Path:
     """
 
     positions: tuple[float, ...]
-    measured: Mapping[str, tuple[Measured, ...]]
+    measured: Mapping[str, tuple[MeanScores, ...]]
 
 
 def interpolate(
@@ -60,7 +60,7 @@ def interpolate(
     surfaces = {name: Surface(first, loss, batches) for name, batches in data.items()}
     start = next(iter(surfaces.values())).weights.double()
     end = Surface(second, loss, ()).weights.double()
-    found: dict[str, list[Measured]] = {name: [] for name in surfaces}
+    found: dict[str, list[MeanScores]] = {name: [] for name in surfaces}
     for i, position in enumerate(positions):
         # lerp returns its ends exactly, so the two solutions are measured as they are.
         weights = torch.lerp(start, end, position)

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from steppe import _validate
 from steppe.flatness.figures import new_figure
 from steppe.flatness.surface import Progress, Surface, gaussian, move_by
+from steppe.utils import validation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
-class Line:
+class LossLine:
     """Loss along one direction.
 
     Attributes:
@@ -80,7 +80,7 @@ def loss_line(
     radius: float = 1.0,
     points: int = 51,
     progress: Progress | None = None,
-) -> Line:
+) -> LossLine:
     """Loss and accuracy along one filter-normalised direction.
 
     Args:
@@ -97,7 +97,7 @@ def loss_line(
         found.append(surface.at(move_by(surface, position * direction)))
         if progress is not None:
             progress(len(found), points)
-    return Line(
+    return LossLine(
         positions,
         tuple(measured.loss for measured in found),
         tuple(measured.accuracy for measured in found),
@@ -135,16 +135,16 @@ def loss_plane(
 
 
 def _grid(radius: float, points: int) -> tuple[float, ...]:
-    _validate.positive("radius", radius)
-    _validate.positive_integer("points", points)
+    validation.positive("radius", radius)
+    validation.positive_integer("points", points)
     if points < 3 or points % 2 == 0:
         rule = "must be odd and at least 3, so that the solution is in the middle"
-        raise _validate.fail("points", points, rule, "use 51")
+        raise validation.fail("points", points, rule, "use 51")
     half = points // 2
     return tuple(radius * (i - half) / half for i in range(points))
 
 
-def line_figure(results: Mapping[str, Line]) -> Figure:
+def line_figure(results: Mapping[str, LossLine]) -> Figure:
     """Loss along a direction for several solutions.
 
     Args:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from steppe import _validate
 from steppe.flatness.figures import new_figure
 from steppe.flatness.surface import Progress, Surface, gaussian, move_by
+from steppe.utils import validation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,11 +60,11 @@ def random_rays(
         rays: number of directions.
         progress: called after each pass over the data.
     """
-    _validate.positive_integer("rays", rays)
+    validation.positive_integer("rays", rays)
     for distance in distances:
-        _validate.non_negative("distances", distance)
+        validation.non_negative("distances", distance)
     if not any(distance > 0 for distance in distances):
-        raise _validate.fail(
+        raise validation.fail(
             "distances", list(distances), "must hold one above 0", "give several, say 1 to 10"
         )
     rows = []
@@ -92,11 +92,11 @@ def percent_gain(base: Rays, other: Rays) -> float:
         50.0
     """
     if base.distances != other.distances:
-        raise _validate.fail(
+        raise validation.fail(
             "distances", other.distances, f"must equal the base's, {base.distances}", "walk again"
         )
     if base.wideness == 0:
-        raise _validate.fail("wideness", 0.0, "of the base must be above 0", "use shorter steps")
+        raise validation.fail("wideness", 0.0, "of the base must be above 0", "use shorter steps")
     return 100 * (other.wideness - base.wideness) / base.wideness
 
 

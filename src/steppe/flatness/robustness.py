@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from steppe import _validate
 from steppe.flatness.figures import new_figure
 from steppe.flatness.surface import Progress, Surface, gaussian, move_by
+from steppe.utils import validation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,8 +68,8 @@ def robust_accuracy(
         copies: independent noisy copies, one pass over the data each.
         progress: called after each pass.
     """
-    _validate.non_negative("noise", noise)
-    _validate.positive_integer("copies", copies)
+    validation.non_negative("noise", noise)
+    validation.positive_integer("copies", copies)
     scale = noise * (_root_mean_squares(surface) if relative else 1.0)
     clean = surface.accuracy_at(surface.weights)
     found = []

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from steppe import _validate
 from steppe.flatness.figures import new_figure
 from steppe.flatness.surface import Progress, Surface, rademacher
+from steppe.utils import validation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,7 +67,7 @@ class SpectralDensity:
             points: where to evaluate.
             width: standard deviation of the curve.
         """
-        _validate.positive("width", width)
+        validation.positive("width", width)
         scale = 1 / (width * math.sqrt(2 * math.pi))
 
         def height(point: float) -> float:
@@ -102,8 +102,8 @@ def spectral_density(
         starts: independent random starts that are averaged.
         progress: called after each product.
     """
-    _validate.positive_integer("steps", steps)
-    _validate.positive_integer("starts", starts)
+    validation.positive_integer("steps", steps)
+    validation.positive_integer("starts", starts)
     done = 0
 
     def product(vector: Tensor) -> Tensor:

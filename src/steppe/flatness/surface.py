@@ -10,18 +10,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from steppe._modes import evaluating
-from steppe._validate import fail
-from steppe.clipping import per_record
-from steppe.clipping.batches import each
 from steppe.errors import DataError
+from steppe.gradients import per_record
+from steppe.utils.batches import each
+from steppe.utils.module_modes import evaluating
+from steppe.utils.validation import fail
 
 # Called with how much is done and, where it is known, how much there is.
 Progress = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeanScores:
     """Means over the records.
 
     Attributes:
@@ -125,7 +125,7 @@ class Surface:
             )
         return losses
 
-    def at(self, weights: Tensor) -> Measured:
+    def at(self, weights: Tensor) -> MeanScores:
         """Mean loss and accuracy with other weights, in one pass over the data.
 
         Args:
@@ -143,7 +143,7 @@ class Surface:
                 hits = _hits(output, target, self._classes_second)
                 classes = classes and hits is not None
                 right += 0.0 if hits is None else hits
-        return Measured(loss / records, right / records if classes else None)
+        return MeanScores(loss / records, right / records if classes else None)
 
     def accuracy_at(self, weights: Tensor) -> float:
         """Accuracy with other weights; refused where targets are not classes."""

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from steppe import _validate
 from steppe.flatness.figures import new_figure
 from steppe.flatness.surface import Progress, Surface, rademacher
+from steppe.utils import validation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
-class Trace:
+class HessianTrace:
     """An unbiased estimate of the trace.
 
     Attributes:
@@ -44,7 +44,7 @@ def hessian_trace(
     generator: torch.Generator,
     samples: int = 20,
     progress: Progress | None = None,
-) -> Trace:
+) -> HessianTrace:
     """Hutchinson's estimate: the mean of vᵀHv over vectors v of random signs.
 
     Args:
@@ -53,19 +53,19 @@ def hessian_trace(
         samples: Hessian-vector products to spend, at least two; the error falls as 1/√samples.
         progress: called after each product.
     """
-    _validate.positive_integer("samples", samples)
+    validation.positive_integer("samples", samples)
     if samples < 2:
-        raise _validate.fail("samples", samples, "must be at least 2 for an error bar", "use 20")
+        raise validation.fail("samples", samples, "must be at least 2 for an error bar", "use 20")
     found = []
     for done in range(1, samples + 1):
         signs = rademacher(surface, generator).to(surface.weights.device)
         found.append(torch.dot(signs, surface.hessian_vector(signs)).item())
         if progress is not None:
             progress(done, samples)
-    return Trace(tuple(found))
+    return HessianTrace(tuple(found))
 
 
-def trace_figure(results: Mapping[str, Trace]) -> Figure:
+def trace_figure(results: Mapping[str, HessianTrace]) -> Figure:
     """Traces of several solutions with two standard errors.
 
     Args:

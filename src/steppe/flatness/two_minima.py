@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from steppe import _validate
 from steppe.flatness.figures import new_figure
+from steppe.utils import validation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,9 +104,9 @@ def noisy_descent(
         noise: standard deviation for each coordinate of the gradient.
         surface: what to descend; the paper's centres unless given.
     """
-    _validate.positive_integer("steps", steps)
-    _validate.positive("rate", rate)
-    _validate.non_negative("noise", noise)
+    validation.positive_integer("steps", steps)
+    validation.positive("rate", rate)
+    validation.non_negative("noise", noise)
     surface = surface or TwoMinima()
     points = [torch.tensor(start, dtype=torch.float64)]
     differences = []

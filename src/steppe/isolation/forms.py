@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import (
     in_kernel_invocation_manager,
 )
 
-from steppe.clipping.batches import tensors_in
+from steppe.utils.batches import tensors_in
 
 _FORM: dict[Any, bool] = {}
 _SPECIAL = frozenset(

@@ -20,13 +20,13 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
-from steppe._global_seeds import global_seeds_kept, seed_everything
 from steppe.errors import DataError
 from steppe.isolation.numbers import Told
 from steppe.isolation.owners import FREE, TYPE, everywhere, on_axis
 from steppe.isolation.pipeline_watch import Leaving, RecordsWatch
 from steppe.isolation.watch import Finding, Owned
-from steppe.sampling._alone import form_of, generators
+from steppe.randomness import global_generators_kept, global_state, seed_global_generators
+from steppe.utils.record_form import form_of
 
 Collate = Callable[[list[Any]], Any]
 Way = frozenset[tuple[Any, ...]]
@@ -64,7 +64,7 @@ def follow_collate(collate: Collate, records: Sequence[Any]) -> bool:
     few = list(records[:_OTHERS])
     if not any(isinstance(leaf, Tensor) for leaf in tree_leaves(few)):
         return False
-    with global_seeds_kept(), _attributes_kept(collate):
+    with global_generators_kept(), attributes_kept(collate):
         ways: list[Way] = []
         for count in _COUNTS if proven else _COUNTS[:4]:
             way = _follow(collate, [records[0]] * count, equal=True)
@@ -107,10 +107,10 @@ def _follow(
         return made
 
     given = [_replaced(record, own, i) for i, record in enumerate(records)]
-    seed_everything(0)
-    before, whole = generators(), True
+    seed_global_generators(0)
+    before, whole = global_state(), True
     batch: Any = None
-    with warnings.catch_warnings(), _quiet():
+    with warnings.catch_warnings(), quiet():
         warnings.simplefilter("ignore")
         try:
             with watch, Leaving(watch) if fake is not None else nullcontext():
@@ -118,7 +118,7 @@ def _follow(
         except Exception:  # whatever user code says of fake tensors, which it will not see
             whole = False
     _require_apart(watch)
-    drawn = watch.coins or generators() != before
+    drawn = watch.coins or global_state() != before
     if not whole or watch.stopped:
         return None
     rows_known = _require_own_rows(watch, batch, len(records), equal)
@@ -219,7 +219,7 @@ def _rounded(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @contextmanager
-def _attributes_kept(collate: Any) -> Iterator[None]:
+def attributes_kept(collate: Any) -> Iterator[None]:
     """What a call puts into the object that collates is taken out again: it has no numbers."""
     apart = (type, types.ModuleType)
     objects = [collate, getattr(collate, "__self__", None)]
@@ -246,7 +246,7 @@ def _attributes_kept(collate: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Fake tensors write errors of the user's code to a log before they raise them."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
     before, log.disabled = log.disabled, True

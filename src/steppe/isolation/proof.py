@@ -22,20 +22,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from steppe._global_seeds import global_seeds_kept, seed_everything
-from steppe.clipping.batches import each
-from steppe.clipping.contact import Layouts
-from steppe.clipping.layout import Layout
-from steppe.clipping.tracing import Path, name_of, on_records, path_of
 from steppe.errors import IsolationError, SteppeError
+from steppe.gradients import ContactLayout, Path, RecordLayout, name_of, on_records, path_of
 from steppe.isolation import refusals
 from steppe.isolation.chance import Chance, compared
 from steppe.isolation.numbers import Told, difference
 from steppe.isolation.operators import COPYING
 from steppe.isolation.owners import FREE, TYPE
-from steppe.isolation.sizes import code_seen, named_sizes
+from steppe.isolation.sizes import code_seen, likely_sizes
 from steppe.isolation.trace import Meeting, Signal, Trace, trace
 from steppe.isolation.watch import Asked, NotIsolated
+from steppe.randomness import global_generators_kept, seed_global_generators
+from steppe.utils.batches import each
 
 _RECORDS = 3  # whose owners are looked at
 _MORE = 5  # at least: what does not say whose it is shows its record axis by growing
@@ -57,7 +55,7 @@ class Proof:
         records: the largest number that was followed.
     """
 
-    layouts: list[Layouts]
+    layouts: list[ContactLayout]
     bytes_per_record: int
     paths: frozenset[Path]
     records: int
@@ -88,8 +86,8 @@ def prove(
     Guarantees:
         Nothing is computed from records. Attributes of modules and random state are as they were.
     """
-    apart = (_attributes_kept(model), _weights_apart(model), _placed(model, objective, example))
-    with global_seeds_kept(), apart[0], apart[1], apart[2]:
+    apart = (attributes_kept(model), _weights_apart(model), _placed(model, objective, example))
+    with global_generators_kept(), apart[0], apart[1], apart[2]:
 
         def follow(
             records: int, seed: int = 0, back: bool = True, chance: Chance | None = None
@@ -98,7 +96,7 @@ def prove(
             _require_isolated(found)
             return found
 
-        seed_everything(0)
+        seed_global_generators(0)
         before = _python_generators()
         try:
             with code_seen() as codes:
@@ -120,7 +118,7 @@ def prove(
         more = max(_MORE, most if room is None else min(most, room // max(1, held)))
         if getattr(objective, "runs_users_code", True):
             # Once more in the same form: what the first pass has kept may be used now.
-            usual, sizes = follow(_RECORDS), named_sizes(codes, model, more)
+            usual, sizes = follow(_RECORDS), likely_sizes(codes, model, _lengths(first), more)
         else:  # torch's own layers keep nothing, and ask for no number of records but one
             usual, sizes = first, [1]
         second = follow(more)
@@ -136,7 +134,7 @@ def prove(
         else:
             paths |= _paths_by_chance(follow, more, first, paths)
     layouts = [
-        Layouts(
+        ContactLayout(
             meeting.operation,
             tuple(_layout(meeting, *pair, more) for pair in _pairs(meeting.inputs, later.inputs)),
             tuple(_layout(meeting, *pair, more) for pair in _pairs(meeting.outputs, later.outputs)),
@@ -166,7 +164,7 @@ def _traced(
     asked: Asked | None = None,
 ) -> Trace:
     batch = each(lambda t: t.new_empty((records, *t.shape[1:])), example)
-    seed_everything(seed)
+    seed_global_generators(seed)
     try:
         return trace(model, objective, batch, records, back, seed, chance, asked)
     except NotIsolated as stop:
@@ -322,7 +320,7 @@ def _computes(told: Told) -> bool:
     return told.operation not in COPYING
 
 
-def _layout(meeting: Meeting, signal: Signal, later: Signal, more: int) -> Layout:
+def _layout(meeting: Meeting, signal: Signal, later: Signal, more: int) -> RecordLayout:
     """Where the records lie in a tensor, from its owners for a few records and for more."""
     found = [
         layout
@@ -334,7 +332,7 @@ def _layout(meeting: Meeting, signal: Signal, later: Signal, more: int) -> Layou
     return found[0]
 
 
-def _possible(signal: Signal, records: int) -> Iterator[Layout]:
+def _possible(signal: Signal, records: int) -> Iterator[RecordLayout]:
     shape = signal.shape
     for axis, size in enumerate(shape):
         if not size or size % records:
@@ -342,12 +340,12 @@ def _possible(signal: Signal, records: int) -> Iterator[Layout]:
         for interleaved in (False, True):
             if interleaved and size == records:
                 continue
-            layout = Layout.of(shape, records, axis, interleaved)
+            layout = RecordLayout.of(shape, records, axis, interleaved)
             if _agrees(signal, layout, records):
                 yield layout
 
 
-def _agrees(signal: Signal, layout: Layout, records: int) -> bool:
+def _agrees(signal: Signal, layout: RecordLayout, records: int) -> bool:
     """Whether every element lies where its owner has its rows, or is free."""
     if signal.owned is None:
         return True
@@ -359,11 +357,16 @@ def _agrees(signal: Signal, layout: Layout, records: int) -> bool:
     return bool(((owners == whose) | (owners == FREE)).all())
 
 
-def _require_gradients_alike(meeting: Meeting, layouts: Layouts) -> None:
+def _require_gradients_alike(meeting: Meeting, layouts: ContactLayout) -> None:
     """Refuse gradients that come back to another record than their output went out from."""
     for gradient, layout in zip(meeting.gradients, layouts.outputs, strict=False):
         if gradient is not None and not _agrees(gradient, layout, _RECORDS):
             raise refusals.gradients_of_others(meeting.operation, meeting.layer)
+
+
+def _lengths(found: Trace) -> set[int]:
+    """Of the axes of what meets weights: a batch of so many records may be taken for a square."""
+    return {size for meeting in found.meetings for s in meeting.inputs for size in s.shape}
 
 
 def _python_generators() -> bytes:
@@ -392,7 +395,7 @@ def _weights_apart(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _attributes_kept(model: nn.Module) -> Iterator[None]:
+def attributes_kept(model: nn.Module) -> Iterator[None]:
     """What a pass puts into modules is taken out again: it has no numbers."""
     kept = [(module, dict(vars(module))) for module in model.modules()]
     inside: list[tuple[Any, Any]] = []

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from steppe._text import first_line
-from steppe.clipping.contact import checkpointed
 from steppe.errors import IsolationError, UnsupportedModelError
+from steppe.gradients import checkpointed
 from steppe.isolation.watch import BACKWARD, Asked, Finding
+from steppe.utils.formatting import first_line
 
 _READS = {
     "Python reads a value": "must not be read by Python, which may then do something else",

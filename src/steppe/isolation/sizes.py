@@ -1,4 +1,4 @@
-"""Numbers of records at which code may do something else: those that its own constants name.
+"""Numbers of records at which code may do something else: lengths of axes, and its own constants.
 
 `if len(x) > 37` has 37 among the constants of its function, and `self.most` among the attributes of
 its module. What torch and this library run is no code of the user's.
@@ -11,6 +11,7 @@ import types
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -24,7 +25,7 @@ def code_seen() -> Iterator[set[types.CodeType]]:
     seen: set[types.CodeType] = set()
     before = sys.getprofile()
 
-    def note(frame: types.FrameType, event: str, argument: object) -> None:
+    def note(frame: types.FrameType, event: Any, argument: object) -> None:
         if event == "call":
             seen.add(frame.f_code)
         if before is not None:
@@ -39,22 +40,25 @@ def code_seen() -> Iterator[set[types.CodeType]]:
             seen.remove(code)
 
 
-def named_sizes(codes: Iterable[types.CodeType], model: nn.Module, most: int) -> list[int]:
-    """The whole numbers that code and modules name, and the next, as far as so many records may go
-    through the model at once.
+def likely_sizes(
+    codes: Iterable[types.CodeType], model: nn.Module, lengths: Iterable[int], most: int
+) -> list[int]:
+    """One, the lengths of axes, the whole numbers that code and modules name, and the next ones, as
+    far as so many records may go through the model at once.
 
     Args:
         codes: the functions that ran.
         model: of which the user's own modules are asked for numbers.
+        lengths: of axes of what goes through the model.
         most: the largest number of records that is worth a try.
 
     Examples:
         >>> def loss(x):
         ...     return x if len(x) > 37 else 2 * x
-        >>> named_sizes([loss.__code__], nn.Identity(), 64)
-        [1, 37, 38, 2, 3]
+        >>> likely_sizes([loss.__code__], nn.Identity(), [8], 64)
+        [1, 8, 37, 38, 2, 3]
     """
-    found: list[object] = []
+    found: list[Any] = []
     for code in codes:
         found += code.co_consts
         found += [part for one in code.co_consts if type(one) is tuple for part in one]
@@ -63,4 +67,4 @@ def named_sizes(codes: Iterable[types.CodeType], model: nn.Module, most: int) ->
             found += vars(module).values()
     named = sorted({int(one) for one in found if type(one) in (int, float) and one == one // 1})
     sizes = [size for one in reversed(named) for size in (one, one + 1)]
-    return [1, *dict.fromkeys(size for size in sizes if 1 < size <= most)]
+    return [1, *dict.fromkeys(size for size in (*sorted(lengths), *sizes) if 1 < size <= most)]

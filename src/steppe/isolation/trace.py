@@ -19,13 +19,22 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from steppe.clipping.batches import each
-from steppe.clipping.contact import ANCHOR, Contact, backward_to, leaf_ids, saved_as_they_are
-from steppe.clipping.passes import check_losses
-from steppe.clipping.rules import RULES
-from steppe.clipping.rules.fallback import out_of_place
-from steppe.clipping.tracing import BackwardCalls, Path, Tracer, mark, path_of
-from steppe.clipping.value_free import value_free
+from steppe.gradients import (
+    BACKWARD_LEAF,
+    RULES,
+    BackwardCalls,
+    Contact,
+    Path,
+    Tracer,
+    backward_to,
+    check_losses,
+    leaf_ids,
+    mark,
+    out_of_place,
+    path_of,
+    saved_as_they_are,
+    value_free,
+)
 from steppe.isolation.chance import Chance, Draw
 from steppe.isolation.numbers import Told
 from steppe.isolation.operators import LEAVING
@@ -33,6 +42,7 @@ from steppe.isolation.owners import on_axis
 from steppe.isolation.rules import rule_of
 from steppe.isolation.watch import Asked, Finding, NotIsolated, Owned, Watch
 from steppe.isolation.where import Layers
+from steppe.utils.batches import each
 
 Objective = Callable[[Any], Tensor]
 
@@ -125,7 +135,7 @@ class _Seam(torch.autograd.Function):
         return (None, None, *grads)
 
 
-class _Follower(Tracer):
+class Follower(Tracer):
     """Leaves contacts to autograd and listens at their seams."""
 
     def __init__(
@@ -171,7 +181,7 @@ class _Follower(Tracer):
         def heard(grads: tuple[Tensor | None, ...]) -> None:
             meeting.gradients = [None if g is None else self.signal(g) for g in grads]
 
-        left = _Seam.apply(heard, ANCHOR, *outputs)  # type: ignore[no-untyped-call]
+        left = _Seam.apply(heard, BACKWARD_LEAF, *outputs)  # type: ignore[no-untyped-call]
         if contact.in_place:
             return args[0].copy_(left)
         if isinstance(made, Tensor):
@@ -207,7 +217,7 @@ def _stop_leaving(watch: Watch, func: Any, args: Any) -> None:
 
 
 @contextmanager
-def _plain_operations() -> Iterator[None]:
+def plain_operations() -> Iterator[None]:
     """oneDNN takes a whole recurrent layer in one operation, for which there is no rule."""
     before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
@@ -218,7 +228,7 @@ def _plain_operations() -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Fake tensors write errors of the user's code to a log before they raise them."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
     before, log.disabled = log.disabled, True
@@ -266,14 +276,14 @@ def trace(
     alias = each(fake_rows, batch)
     kind, number = (None, None) if asked is None else (asked.kind, asked.number)
     watch.asked = number if kind == "told" else None
-    follower = _Follower(records, watch, layers, number if kind == "calls" else None)
+    follower = Follower(records, watch, layers, number if kind == "calls" else None)
     mark(alias, follower.number)
     with (
         layers.followed(),
-        _plain_operations(),
+        plain_operations(),
         torch.enable_grad(),
         warnings.catch_warnings(),
-        _quiet(),
+        quiet(),
         watch,
     ):
         warnings.simplefilter("ignore")
@@ -283,7 +293,7 @@ def trace(
         there, heard = len(watch.told), list[Any]()
         if back and follower.meetings and losses.requires_grad:
             with _BackwardFollower(heard, follower.number, watch), value_free():
-                backward_to(ANCHOR, losses)
+                backward_to(BACKWARD_LEAF, losses)
     return Trace(
         records,
         follower.signal(losses),

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from steppe.clipping.tracing import ANY_PASS, is_marked, made_in_another
+from steppe.gradients import ANY_PASS, is_marked, made_in_another
 from steppe.isolation.chance import Chance, Draw, filled
 from steppe.isolation.forms import at_once
 from steppe.isolation.numbers import INDICES, Constant, Told, kept, numbers_in, shape_of
@@ -31,8 +31,8 @@ from steppe.isolation.owners import FREE, MIXED, TYPE, everywhere, squeezed
 from steppe.isolation.places import along, even, holds_records, same_for_all
 from steppe.isolation.where import line_of_user
 
-_OWNED = "_steppe_owned"
-_RANDOM = "_steppe_random"
+OWNED = "_steppe_owned"
+RANDOM = "_steppe_random"
 _LARGE = 2**16
 _FEW = 8  # up to so many records it is compared where each has its elements
 BACKWARD = "a hook or backward()"
@@ -137,11 +137,11 @@ class Call:
 
     def is_free(self, value: Any) -> bool:
         """Whether a value was made from no record."""
-        return not isinstance(value, Tensor) or not hasattr(value, _OWNED)
+        return not isinstance(value, Tensor) or not hasattr(value, OWNED)
 
     def is_known(self, index: Tensor) -> bool:
         """Whether numbers of rows come from no record and from no chance."""
-        return self.is_free(index) and not hasattr(index, _RANDOM)
+        return self.is_free(index) and not hasattr(index, RANDOM)
 
     def is_settled(self, index: Tensor) -> bool:
         """Whether it is known that an index comes from no record, and from no record's chance."""
@@ -149,7 +149,7 @@ class Call:
 
     def tensors(self) -> Iterator[Tensor]:
         """All arguments that are tensors, those in lists included."""
-        return _tensors(self.given.values())
+        return tensors_among(self.given.values())
 
     def require_same_for_all(self, value: Tensor, owners: Tensor) -> None:
         """Note a constant whose numbers differ from record to record: they say where it lies."""
@@ -233,7 +233,7 @@ class Watch(TorchDispatchMode):
         """Say whose records a tensor is made from."""
         if origin is not None and not bool((owners == MIXED).any()):
             origin = None
-        setattr(tensor, _OWNED, Owned(owners, self.number, origin, _memory(tensor)))
+        setattr(tensor, OWNED, Owned(owners, self.number, origin, _memory(tensor)))
 
     def adopt(self, tensor: Tensor, owners: Tensor) -> None:
         """Take a tensor of the batch: it ends with the pass, so it may be written to."""
@@ -242,7 +242,7 @@ class Watch(TorchDispatchMode):
 
     def owned(self, tensor: Tensor) -> Owned | None:
         """What is known of a tensor made from records; None for one that is free."""
-        found: Owned | None = getattr(tensor, _OWNED, None)
+        found: Owned | None = getattr(tensor, OWNED, None)
         if found is None:
             return None
         if found.watch != self.number:
@@ -273,7 +273,7 @@ class Watch(TorchDispatchMode):
     def require_same_for_all(self, func: Any, value: Tensor, owners: Tensor) -> None:
         """Note a constant that gives records other numbers by their place among the others."""
         # Random numbers may differ until it is known which of them belong to records.
-        if value.numel() <= 1 or not self.is_settled(value) or hasattr(value, _OWNED):
+        if value.numel() <= 1 or not self.is_settled(value) or hasattr(value, OWNED):
             return
         if not same_for_all(value, owners, self.records):
             self.note("place", func, "numbers that differ from record to record")
@@ -285,7 +285,7 @@ class Watch(TorchDispatchMode):
 
     def is_settled(self, value: Tensor) -> bool:
         """Whether it is known of random numbers that they belong to no record."""
-        return not hasattr(value, _RANDOM) or self._chance is not None
+        return not hasattr(value, RANDOM) or self._chance is not None
 
     # Running
 
@@ -303,18 +303,18 @@ class Watch(TorchDispatchMode):
     def _followed(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if func in QUESTIONS:
             return func(*args, **kwargs)
-        given = _by_name(func, args, kwargs)
-        tensors = list(_tensors(given.values()))
+        given = by_name(func, args, kwargs)
+        tensors = list(tensors_among(given.values()))
         for tensor in tensors:
-            if isinstance(tensor, FakeTensor) and not hasattr(tensor, _OWNED):
+            if isinstance(tensor, FakeTensor) and not hasattr(tensor, OWNED):
                 # Made where this watch was not on, as in another thread.
                 finding = self.note("no rule", func, "a tensor made out of sight")
                 self.own(tensor, everywhere(tensor.ndim, MIXED), finding)
-            elif made_in_another(tensor, self.marks) and not hasattr(tensor, _OWNED):
+            elif made_in_another(tensor, self.marks) and not hasattr(tensor, OWNED):
                 self.note("carries", func, "a tensor of an earlier pass")
         if func.overloadpacket in LIKE:
             return self._run_like(func, given, tensors, args, kwargs)
-        if not any(hasattr(tensor, _OWNED) for tensor in tensors):
+        if not any(hasattr(tensor, OWNED) for tensor in tensors):
             return self._run_free(func, given, tensors, args, kwargs)
         if torch.Tag.data_dependent_output in func.tags:
             self._read(func)
@@ -346,7 +346,7 @@ class Watch(TorchDispatchMode):
         """Of a tensor only the form counts, and what is drawn lies as its records do."""
         told = {name: value for name, value in given.items() if not isinstance(value, Tensor)}
         made = self._run_free(func, told, (), *self._without_records(args, kwargs))
-        if hasattr(made, _OWNED) and hasattr(tensors[0], _OWNED):
+        if hasattr(made, OWNED) and hasattr(tensors[0], OWNED):
             whose = self.owners(tensors[0])
             known = not bool(((whose == MIXED) | (whose == FREE)).any())
             if known and tuple(tensors[0].shape) == tuple(made.shape):
@@ -358,14 +358,14 @@ class Watch(TorchDispatchMode):
     ) -> Any:
         """What no record is in is computed for real."""
         draws = torch.Tag.nondeterministic_seeded in func.tags
-        shaken = any(hasattr(tensor, _RANDOM) for tensor in tensors)
+        shaken = any(hasattr(tensor, RANDOM) for tensor in tensors)
         if draws and self._fake is not None:
             # By its place among the draws, so that how many records there are moves no coin.
             torch.manual_seed(1_000_003 * self._seed + len(self.draws) + 1)
         random = draws or shaken
         if random and torch.Tag.data_dependent_output in func.tags:
             self.coins = True
-        written = _written(func)
+        written = written_by(func)
         large = random and written and tensors[0].numel() > _LARGE
         # Large masks are filled in vain: nothing looks at random numbers but one by one.
         large = large and self._chance is None
@@ -376,13 +376,13 @@ class Watch(TorchDispatchMode):
         outputs = tensors[0] if large else func(*args, **kwargs)
         if func.overloadpacket in EMPTY and self._fake is not None:
             outputs.zero_()  # what lies in memory by accident is not compared
-        made = list(_tensors((outputs,)))
+        made = list(tensors_among((outputs,)))
         for tensor in made:
             self._register(tensor, tensors)
             if random:
                 for other in self._looking_at(tensor) if written else ():
-                    setattr(other, _RANDOM, True)
-                setattr(tensor, _RANDOM, True)
+                    setattr(other, RANDOM, True)
+                setattr(tensor, RANDOM, True)
         whose = self._drawn(func, tensors, outputs, [None] * len(made)) if draws else ()
         for tensor, owners in zip(made, whose, strict=False):
             if owners is not None:
@@ -396,7 +396,7 @@ class Watch(TorchDispatchMode):
         self, func: Any, tensors: Sequence[Tensor], outputs: Any, owners: Any
     ) -> list[Tensor | None]:
         """Write down a draw, and give what no record owns to those that it was drawn for."""
-        made, whose = list(_tensors((outputs,))), list(_owners_in(owners))
+        made, whose = list(tensors_among((outputs,))), list(_owners_in(owners))
         free = any(of is None or bool((of == FREE).any()) for of in whose)
         number = len(self.draws)
         self.draws.append(
@@ -452,7 +452,7 @@ class Watch(TorchDispatchMode):
         """
         if isinstance(tensor, FakeTensor) or tensor.layout != torch.strided:
             return tensor
-        storage = _storage(tensor)
+        storage = storage_of(tensor)
         key = (storage._cdata, tensor.dtype)
         with _disable_current_modes(), self._fake or nullcontext():
             if key not in self._twins:
@@ -460,7 +460,7 @@ class Watch(TorchDispatchMode):
                 made = torch.empty(size, dtype=tensor.dtype, device=tensor.device)
                 self._twins[key] = (storage, made)
                 if (entry := self._born.get(storage._cdata)) is not None:
-                    memory = _storage(made)
+                    memory = storage_of(made)
                     self._born[memory._cdata] = (memory, entry[1])
             return self._twins[key][1].as_strided(*_place(tensor))
 
@@ -468,7 +468,7 @@ class Watch(TorchDispatchMode):
         """Arguments of which only the form counts, as tensors that no record is in."""
 
         def plain(value: Any) -> Any:
-            if not isinstance(value, Tensor) or not hasattr(value, _OWNED):
+            if not isinstance(value, Tensor) or not hasattr(value, OWNED):
                 return value
             return torch.empty_strided(
                 value.size(), value.stride(), dtype=value.dtype, device=value.device
@@ -489,7 +489,7 @@ class Watch(TorchDispatchMode):
         return [
             ref
             for ref in seen
-            if (one := ref()) is not None and hasattr(one, _OWNED) and not is_marked(one)
+            if (one := ref()) is not None and hasattr(one, OWNED) and not is_marked(one)
         ]
 
     # Results
@@ -501,9 +501,9 @@ class Watch(TorchDispatchMode):
             if origin is None and known is not None:
                 origin = known.origin
         # Batch norm writes to its statistics, and its schema does not say so.
-        written = (*_written(call.func), *call.written)
+        written = (*written_by(call.func), *call.written)
         sources = list(call.tensors())
-        flat = list(_tensors((call.outputs,)))
+        flat = list(tensors_among((call.outputs,)))
         found = list(_owners_in(owners))
         changed = {id(call.given[name]) for name in written if name in call.given}
         for tensor, of in zip(flat, found, strict=True):
@@ -564,7 +564,7 @@ class Watch(TorchDispatchMode):
 
     def _require_own(self, func: Any, tensor: Tensor, detail: str) -> None:
         """Note a write to what was there before the pass, and will be after it."""
-        if tensor.numel() and _storage(tensor)._cdata not in self._born:
+        if tensor.numel() and storage_of(tensor)._cdata not in self._born:
             self.note("writes", func, detail)
             if not isinstance(tensor, FakeTensor):
                 self._before.append((tensor.detach(), tensor.detach().clone()))
@@ -581,7 +581,7 @@ class Watch(TorchDispatchMode):
             return
         memory = self.memory(tensor)
         for other in others:
-            origin = origin or getattr(getattr(other, _OWNED, None), "origin", None)
+            origin = origin or getattr(getattr(other, OWNED, None), "origin", None)
         before = [self.owners(other) for other in others]
         memory.as_strided(*_place(tensor)).copy_(owners.expand(tensor.shape))
         self.own(tensor, owners, origin)
@@ -603,7 +603,7 @@ class Watch(TorchDispatchMode):
 
     def memory(self, tensor: Tensor) -> Tensor:
         """The owners of all the memory that a tensor looks at, as far as tensors look at it."""
-        size = _storage(tensor).nbytes() // tensor.element_size()
+        size = storage_of(tensor).nbytes() // tensor.element_size()
         # What no tensor that is left looks at may be of anybody.
         memory = torch.full((size,), MIXED, dtype=TYPE, device="cpu")
         for other in (*self._looking_at(tensor), tensor):
@@ -612,7 +612,7 @@ class Watch(TorchDispatchMode):
         return memory
 
     def _looking_at(self, tensor: Tensor) -> list[Tensor]:
-        entry = self._born.get(_storage(tensor)._cdata)
+        entry = self._born.get(storage_of(tensor)._cdata)
         alive = [] if entry is None else [ref() for ref in entry[1]]
         return [other for other in alive if other is not None]
 
@@ -620,27 +620,27 @@ class Watch(TorchDispatchMode):
         """Remember whose memory a result lies in."""
         if tensor.layout != torch.strided:
             return
-        storage = _storage(tensor)
+        storage = storage_of(tensor)
         key = storage._cdata
         entry = self._born.get(key)
         if entry is not None:
             entry[1].append(weakref.ref(tensor))
-        elif not any(_storage(source)._cdata == key for source in sources):
+        elif not any(storage_of(source)._cdata == key for source in sources):
             self._born[key] = (storage, [weakref.ref(tensor)])
 
     def _constants(self, func: Any, given: dict[str, Any]) -> tuple[Constant, ...]:
         """The constants that an operation is about to use."""
-        over = _written(func) if func.overloadpacket in OVER else ()
+        over = written_by(func) if func.overloadpacket in OVER else ()
         found = []
         for name, value in given.items():
             if name in over:
                 continue
-            for number, tensor in enumerate(_tensors((value,))):
-                if hasattr(tensor, _OWNED) or not tensor.numel():
+            for number, tensor in enumerate(tensors_among((value,))):
+                if hasattr(tensor, OWNED) or not tensor.numel():
                     continue
-                random = hasattr(tensor, _RANDOM)
+                random = hasattr(tensor, RANDOM)
                 value = None if random and self._chance is None else tensor
-                if value is not None and _storage(tensor)._cdata in self._born:
+                if value is not None and storage_of(tensor)._cdata in self._born:
                     value = kept(tensor)
                 found.append(
                     Constant(
@@ -668,7 +668,7 @@ class Watch(TorchDispatchMode):
             target, axis = given.get("weight", target), 0
         if not isinstance(target, Tensor) or not target.ndim:
             return False
-        owners = self.owners(target) if hasattr(target, _OWNED) else None
+        owners = self.owners(target) if hasattr(target, OWNED) else None
         return holds_records(target, owners, axis % target.ndim)
 
     def _told(
@@ -678,8 +678,8 @@ class Watch(TorchDispatchMode):
         if self.asked == len(self.told):
             self.answer = self.place()
         shapes = tuple(
-            shape_of(tensor, getattr(getattr(tensor, _OWNED, None), "owners", None))
-            for tensor in _tensors((outputs,))
+            shape_of(tensor, getattr(getattr(tensor, OWNED, None), "owners", None))
+            for tensor in tensors_among((outputs,))
         )
         return Told(func.overloadpacket, tuple(numbers_in(given)), constants, shapes)
 
@@ -688,24 +688,24 @@ def _place(tensor: Tensor) -> tuple[Any, Any, int]:
     return tensor.shape, tensor.stride(), int(tensor.storage_offset())
 
 
-def _storage(tensor: Tensor) -> Any:
+def storage_of(tensor: Tensor) -> Any:
     return tensor.untyped_storage()
 
 
 def _memory(tensor: Tensor) -> int | None:
-    return _storage(tensor)._cdata if tensor.layout == torch.strided else None
+    return storage_of(tensor)._cdata if tensor.layout == torch.strided else None
 
 
-def _tensors(values: Any) -> Iterator[Tensor]:
+def tensors_among(values: Any) -> Iterator[Tensor]:
     for value in values:
         if isinstance(value, Tensor):
             yield value
         elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
+            yield from tensors_among(value)
 
 
 def _like(outputs: Any, value: Any) -> list[Any]:
-    return [value for _ in _tensors((outputs,))]
+    return [value for _ in tensors_among((outputs,))]
 
 
 def _owners_in(owners: Any) -> Iterator[Tensor | None]:
@@ -720,14 +720,14 @@ _NAMES: dict[Any, tuple[str, ...]] = {}
 _WRITTEN: dict[Any, tuple[str, ...]] = {}
 
 
-def _by_name(func: Any, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+def by_name(func: Any, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     names = _NAMES.get(func)
     if names is None:
         names = _NAMES[func] = tuple(a.name for a in func._schema.arguments)
     return {**dict(zip(names, args, strict=False)), **kwargs}
 
 
-def _written(func: Any) -> tuple[str, ...]:
+def written_by(func: Any) -> tuple[str, ...]:
     """The names of arguments that an operation changes in place."""
     names = _WRITTEN.get(func)
     if names is None:

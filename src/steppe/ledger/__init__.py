@@ -1,6 +1,8 @@
 """What was spent, written before it is spent."""
 
 from steppe.ledger.account import Account as Account
+from steppe.ledger.account import pause_quietly as pause_quietly
 from steppe.ledger.chain import Anchor as Anchor
+from steppe.ledger.chain import storage_error as storage_error
 from steppe.ledger.ledger import Ledger as Ledger
-from steppe.ledger.runs import Run as Run
+from steppe.ledger.runs import LedgerRun as LedgerRun

@@ -8,11 +8,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from steppe import _validate
 from steppe.errors import BudgetExhausted, SteppeError
 from steppe.ledger.chain import Anchor, Record, Writer
 from steppe.ledger.runs import Books, Cost, minus, to_json
 from steppe.plan import Plan
+from steppe.utils import validation
 
 
 class Account:
@@ -100,7 +100,7 @@ def cost(plan: Plan, steps: int) -> Cost:
 
 def announcement(plan: Plan, charged: int, block: int) -> Record | None:
     """The charge of the block that follows, or None at the plan's end."""
-    last = min(charged + _validate.positive_integer("block", block), plan.total_steps)
+    last = min(charged + validation.positive_integer("block", block), plan.total_steps)
     if last == charged:
         return None
     return {"last": last, "cost": to_json(minus(cost(plan, last), cost(plan, charged)))}

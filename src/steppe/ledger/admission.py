@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from steppe import _validate
 from steppe.errors import BudgetExhausted
 from steppe.ledger.chain import Record
-from steppe.ledger.runs import Books, Cost, Run
+from steppe.ledger.runs import Books, Cost, LedgerRun
 from steppe.plan import Plan
+from steppe.utils import validation
 
 _FORMAT = 1
 _REMEDIES = {
@@ -38,17 +38,17 @@ def header(plan: Plan, data: Mapping[str, Any], budget: Mapping[str, float] | No
     }
 
 
-def require_same_run(found: Run, plan: Plan, data: Mapping[str, Any]) -> None:
+def require_same_run(found: LedgerRun, plan: Plan, data: Mapping[str, Any]) -> None:
     """Refuse to go on with a run by another plan or with other data."""
     if found.plan != plan.digest():
-        raise _validate.fail(
+        raise validation.fail(
             "plan",
             plan.digest()[:12],
             f"is not the plan of this run, {found.plan[:12]}",
             "resume with the same constants, or begin a new run",
         )
     if found.data != dict(data):
-        raise _validate.fail(
+        raise validation.fail(
             "data",
             dict(data),
             f"are not the data of this run, {found.data}",
@@ -67,14 +67,16 @@ def require_addable(path: Path, books: Books, plan: Plan, data: Mapping[str, Any
     """
     shared = books.header or {}
     if shared.get("format") != _FORMAT:
-        raise _validate.fail("ledger", str(path), f"is not of format {_FORMAT}", "use another file")
+        raise validation.fail(
+            "ledger", str(path), f"is not of format {_FORMAT}", "use another file"
+        )
     for name, own in (
         ("data", data.get("name")),
         ("adjacency", plan.adjacency),
         ("unit", plan.unit),
     ):
         if own != shared[name]:
-            raise _validate.fail(
+            raise validation.fail(
                 name,
                 own,
                 f"must be that of the ledger, {shared[name]!r}, for runs to add up",
@@ -102,7 +104,7 @@ def require_room(
     shared = books.header or {}
     budget = shared["budget"]
     if declared is not None and declared != budget:
-        raise _validate.fail(
+        raise validation.fail(
             "epsilon",
             declared["epsilon"],
             f"is not the budget that this ledger was made with, {budget}",
@@ -110,7 +112,7 @@ def require_room(
         )
     if budget is not None:
         if not_private_reason is not None:  # one step of it would use up any budget for good
-            raise _validate.fail(
+            raise validation.fail(
                 "not_private_reason",
                 not_private_reason,
                 f"makes epsilon infinite, and the ledger allows {budget['epsilon']:g}",
@@ -130,7 +132,7 @@ def require_accountable(books: Books, plan: Plan, whole: Cost) -> None:
     """Refuse a new run at whose δ no ε of all runs could be computed when it has ended."""
     limit = books.smallest_delta(whole)
     if plan.delta < limit:
-        raise _validate.fail(
+        raise validation.fail(
             "delta",
             plan.delta,
             f"is below {limit:g}, the smallest at which this run and all before it can be added up",

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from steppe._files import Lock, sync_folder, write_atomically, writing
 from steppe.errors import DataError, MisuseError, StorageError
+from steppe.utils.files import Lock, sync_folder, write_atomically, writing
 
 Record = dict[str, Any]
 

@@ -9,9 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from steppe import _validate
-from steppe._files import unwritable
-from steppe.accounting.pld import check_delta
+from steppe.accounting import check_delta
 from steppe.errors import DataError, StorageError
 from steppe.ledger.account import Account, announcement, cost, enter, opening
 from steppe.ledger.admission import (
@@ -22,8 +20,10 @@ from steppe.ledger.admission import (
     require_same_run,
 )
 from steppe.ledger.chain import Anchor, Reading, Record, Writer, read
-from steppe.ledger.runs import Books, Run, minus
+from steppe.ledger.runs import Books, LedgerRun, minus
 from steppe.plan import Plan
+from steppe.utils import validation
+from steppe.utils.files import unwritable
 
 
 class Ledger:
@@ -66,17 +66,17 @@ class Ledger:
         self, path: str | Path, *, epsilon: float | None = None, delta: float | None = None
     ) -> None:
         remedy = 'write "patients.jsonl", say'
-        self.path = _validate.path("ledger", path, remedy)
+        self.path = validation.path("ledger", path, remedy)
         if path == "":
-            raise _validate.fail("ledger", path, "must name a file", remedy)
+            raise validation.fail("ledger", path, "must name a file", remedy)
         if (epsilon is None) != (delta is None):
-            raise _validate.fail(
+            raise validation.fail(
                 "epsilon", epsilon, f"goes with delta, which is {delta}", "give both or neither"
             )
         self._budget: dict[str, float] | None = None
         if epsilon is not None and delta is not None:
             check_delta(delta)
-            budget = _validate.positive("epsilon", epsilon)
+            budget = validation.positive("epsilon", epsilon)
             self._budget = {"epsilon": budget, "delta": float(delta)}
 
     def epsilon(self, delta: float) -> float:
@@ -94,7 +94,7 @@ class Ledger:
         books, _ = self._books(read(self.path))
         return books.epsilon(delta)
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, LedgerRun]:
         """Every run in the ledger, by its id, in the order in which they began."""
         return self._books(read(self.path))[0].runs
 
@@ -133,7 +133,7 @@ class Ledger:
             require_accountable(asked, plan, whole)
             run = run or secrets.token_hex(8)
             if run in books.runs:
-                raise _validate.fail("run", run, "is in the ledger already", "use resume()")
+                raise validation.fail("run", run, "is in the ledger already", "use resume()")
             about = {
                 "plan": plan.digest(),
                 "steps": plan.total_steps,

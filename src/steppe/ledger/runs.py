@@ -9,9 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from steppe import accounting
-from steppe.accounting import Segment, Segments
-from steppe.accounting.pld import checked, smallest_delta
-from steppe.accounting.segment import merged
+from steppe.accounting import Segment, Segments, checked, merged, smallest_delta
 from steppe.ledger.chain import Record
 
 _KINDS = ("open", "run", "resume", "charge", "pause", "repair")
@@ -23,7 +21,7 @@ Cost = tuple[Segments, ...]
 
 
 @dataclass
-class Run:
+class LedgerRun:
     """One run, as far as the ledger knows it.
 
     Args:
@@ -54,7 +52,7 @@ class Books:
     """The state that a ledger's records lead to, one after the other."""
 
     header: Record | None = None
-    runs: dict[str, Run] = field(default_factory=dict)
+    runs: dict[str, LedgerRun] = field(default_factory=dict)
     _open: str | None = None
 
     def take(self, record: Record) -> None:
@@ -68,7 +66,7 @@ class Books:
         if kind == "repair" and record["run"] is None:
             return
         if kind == "run":
-            self.runs[record["run"]] = Run(
+            self.runs[record["run"]] = LedgerRun(
                 id=record["run"],
                 plan=record["plan"],
                 steps=record["steps"],

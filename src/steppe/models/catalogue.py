@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import nn
 
-from steppe import _validate
 from steppe.models import dpnas, plain_cnn, regression, resnet, resnet20, scattering, wide_resnet
 from steppe.models.vision_transformer import VisionTransformer
+from steppe.utils import validation
 
 _CONSTRUCTORS: dict[str, Callable[..., nn.Module]] = {
     "linear": regression.linear_regression,
@@ -66,7 +66,7 @@ def create(name: str, **options: Any) -> nn.Module:
     for option, value in options.items():
         if option not in known:
             listed = ", ".join(known)
-            raise _validate.fail(option, value, f"is no option of {name!r}", f"use {listed}")
+            raise validation.fail(option, value, f"is no option of {name!r}", f"use {listed}")
     return constructor(**options)
 
 
@@ -84,5 +84,5 @@ def _constructor(name: str) -> Callable[..., nn.Module]:
     if name not in _CONSTRUCTORS:
         near = difflib.get_close_matches(str(name), _CONSTRUCTORS, n=1, cutoff=0.0)[0]
         listed = ", ".join(_CONSTRUCTORS)
-        raise _validate.fail("name", name, f"must be one of {listed}", f"did you mean {near!r}?")
+        raise validation.fail("name", name, f"must be one of {listed}", f"did you mean {near!r}?")
     return _CONSTRUCTORS[name]

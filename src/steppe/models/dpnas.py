@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from steppe import _validate
 from steppe.models.initialisation import he_fan_out_
+from steppe.utils import validation
 
 _NODES = 5  # after the first, which is the cell's input
 
@@ -102,7 +102,7 @@ def _network(
     classes: int,
 ) -> nn.Module:
     """Stem, cells and head; `side` is the edge of the image after the pools."""
-    _validate.positive_integer("classes", classes)
+    validation.positive_integer("classes", classes)
     layers: list[nn.Module] = [nn.Conv2d(channels, stem, 3, padding=1, bias=False), _norm(stem)]
     inputs = stem
     for width in widths:

@@ -11,7 +11,7 @@ import math
 
 from torch import Tensor, nn
 
-from steppe import _validate
+from steppe.utils import validation
 
 
 def cnn_tanh_26k(channels: int = 1, classes: int = 10) -> nn.Module:
@@ -154,5 +154,5 @@ def _start_as_dp_ftrl(model: nn.Module) -> nn.Module:
 
 
 def _check(channels: int, classes: int) -> None:
-    _validate.positive_integer("channels", channels)
-    _validate.positive_integer("classes", classes)
+    validation.positive_integer("channels", channels)
+    validation.positive_integer("classes", classes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from steppe import _validate
+from steppe.utils import validation
 
 
 def logistic_regression(features: int = 784, classes: int = 10) -> nn.Module:
@@ -19,8 +19,8 @@ def logistic_regression(features: int = 784, classes: int = 10) -> nn.Module:
         >>> logistic_regression()(torch.zeros(2, 1, 28, 28)).shape
         torch.Size([2, 10])
     """
-    _validate.positive_integer("features", features)
-    _validate.positive_integer("classes", classes)
+    validation.positive_integer("features", features)
+    validation.positive_integer("classes", classes)
     return nn.Sequential(nn.Flatten(), nn.Linear(features, classes))
 
 
@@ -39,5 +39,5 @@ def linear_regression(features: int = 256, bias: bool = True) -> nn.Module:
         >>> linear_regression(4)(torch.zeros(3, 4)).shape
         torch.Size([3])
     """
-    _validate.positive_integer("features", features)
+    validation.positive_integer("features", features)
     return nn.Sequential(nn.Flatten(), nn.Linear(features, 1, bias=bias), nn.Flatten(0))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from steppe import _validate
+from steppe.utils import validation
 
 _GROUPS = 32
 
@@ -98,8 +98,8 @@ def _network(
     channels: int,
     classes: int,
 ) -> nn.Module:
-    _validate.positive_integer("channels", channels)
-    _validate.positive_integer("classes", classes)
+    validation.positive_integer("channels", channels)
+    validation.positive_integer("classes", classes)
     blocks: list[nn.Module] = []
     inputs = 64
     for stage, depth in enumerate(depths):

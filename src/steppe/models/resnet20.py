@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from steppe import _validate
 from steppe.models.initialisation import he_fan_out_
+from steppe.utils import validation
 
 
 def resnet20(channels: int = 3, classes: int = 10) -> nn.Module:
@@ -20,8 +20,8 @@ def resnet20(channels: int = 3, classes: int = 10) -> nn.Module:
         channels: of the images.
         classes: number of labels.
     """
-    _validate.positive_integer("channels", channels)
-    _validate.positive_integer("classes", classes)
+    validation.positive_integer("channels", channels)
+    validation.positive_integer("classes", classes)
     blocks: list[nn.Module] = []
     inputs = 16
     for width in (16, 32, 64):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from steppe import _validate
+from steppe.utils import validation
 
 _ANGLES = 8
 _SIGMA = 0.8  # width of the finest wavelet, in pixels
@@ -65,10 +65,12 @@ class Scattering(nn.Module):
     ) -> None:
         super().__init__()
         if side % _SHRINK or side < 2 * _SHRINK:
-            raise _validate.fail("side", side, "must be a multiple of 4, at least 8", "pad or crop")
-        _validate.positive_integer("colours", colours)
-        if _PATHS % _validate.positive_integer("groups", groups):
-            raise _validate.fail("groups", groups, f"must divide {_PATHS}", "use 27")
+            raise validation.fail(
+                "side", side, "must be a multiple of 4, at least 8", "pad or crop"
+            )
+        validation.positive_integer("colours", colours)
+        if _PATHS % validation.positive_integer("groups", groups):
+            raise validation.fail("groups", groups, f"must divide {_PATHS}", "use 27")
         self.side = side
         self.colours = colours
         self.groups = groups
@@ -92,7 +94,7 @@ class Scattering(nn.Module):
         """Features (records, features) of pictures (records, colours, side, side)."""
         shape = (self.colours, self.side, self.side)
         if pictures.shape[1:] != shape:
-            raise _validate.fail(
+            raise validation.fail(
                 "pictures",
                 tuple(pictures.shape),
                 f"must have the shape (records, *{shape})",
@@ -167,7 +169,7 @@ class ScatteringLinear(nn.Module):
         mirror: bool = False,
     ) -> None:
         super().__init__()
-        _validate.positive_integer("classes", classes)
+        validation.positive_integer("classes", classes)
         self.front = Scattering(side, colours, groups, mirror)
         # No bias: it would be a feature of size 1 beside features of norm 1, take half of every
         # clipped squared norm, and say what the part that all pictures share can say as well.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from steppe import _validate
+from steppe.utils import validation
 
 
 class ClassTokenAndPositions(nn.Module):
@@ -61,11 +61,11 @@ class VisionTransformer(nn.Module):
         named = {"size": size, "channels": channels, "classes": classes}
         named |= {"width": width, "depth": depth, "heads": heads, "patch": patch}
         for name, value in named.items():
-            _validate.positive_integer(name, value)
+            validation.positive_integer(name, value)
         if size % patch:
-            raise _validate.fail("patch", patch, f"must divide size={size}", "choose a divisor")
+            raise validation.fail("patch", patch, f"must divide size={size}", "choose a divisor")
         if width % heads:
-            raise _validate.fail("heads", heads, f"must divide width={width}", "choose a divisor")
+            raise validation.fail("heads", heads, f"must divide width={width}", "choose a divisor")
         self.patches = nn.Conv2d(channels, width, patch, stride=patch)
         self.tokens = ClassTokenAndPositions((size // patch) ** 2, width)
         self.blocks = nn.Sequential(*(_block(width, heads) for _ in range(depth)))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from steppe import _validate
+from steppe.utils import validation
 
 _GROUPS = 16
 # Standard deviation of a unit normal that is cut at two standard deviations.
@@ -115,8 +115,8 @@ def _missing(size: int, kernel: int, stride: int) -> int:
 
 
 def _network(depth: int, widening: int, channels: int, classes: int) -> nn.Module:
-    _validate.positive_integer("channels", channels)
-    _validate.positive_integer("classes", classes)
+    validation.positive_integer("channels", channels)
+    validation.positive_integer("classes", classes)
     blocks: list[nn.Module] = []
     inputs = 16
     for group in range(3):

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from steppe._validate import fail, positive
-from steppe.noise.limits import require_noise_dtype
-from steppe.noise.source import Source
+from steppe.randomness import Source, require_noise_dtype
+from steppe.utils.validation import fail, positive
 
 # The grid lies 2^32 times below the noise: fine enough that rounding 10^9 parameters moves two sums
 # apart by less than 1e-5 standard deviations, coarse enough that sums of half a million standard

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from steppe.noise.source import Source
+from steppe.randomness import Source
 
 
 @runtime_checkable

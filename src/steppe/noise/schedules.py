@@ -12,8 +12,8 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
-from steppe._validate import fail, positive, positive_integer
 from steppe.noise.gaussian import Gaussian
+from steppe.utils.validation import fail, positive, positive_integer
 
 # Less than this share of the first noise is none to speak of: the plan would have to start at a
 # multiplier of a million to end at one.
@@ -23,7 +23,7 @@ _MOST_LEVELS = 1000
 
 
 @dataclass(frozen=True)
-class Schedule(Gaussian, ABC):
+class NoiseSchedule(Gaussian, ABC):
     """Gaussian noise in levels of `every` steps each; a subclass says how large each level is.
 
     Args:
@@ -82,7 +82,7 @@ class Schedule(Gaussian, ABC):
 
 
 @dataclass(frozen=True)
-class ExponentialSchedule(Schedule):
+class ExponentialSchedule(NoiseSchedule):
     """σ₀ · exp(−decay · level).
 
     Args:
@@ -91,7 +91,7 @@ class ExponentialSchedule(Schedule):
         grid: as for `Gaussian`.
 
     Guarantees:
-        As for `Schedule`.
+        As for `NoiseSchedule`.
 
     Examples:
         >>> [(n, round(f, 3)) for n, f in ExponentialSchedule(0.5, every=10).relative(25)]
@@ -111,7 +111,7 @@ class ExponentialSchedule(Schedule):
 
 
 @dataclass(frozen=True)
-class TimeSchedule(Schedule):
+class TimeSchedule(NoiseSchedule):
     """σ₀ / (1 + decay · level).
 
     Args:
@@ -120,7 +120,7 @@ class TimeSchedule(Schedule):
         grid: as for `Gaussian`.
 
     Guarantees:
-        As for `Schedule`.
+        As for `NoiseSchedule`.
 
     Examples:
         >>> [(n, round(f, 3)) for n, f in TimeSchedule(0.5, every=10).relative(25)]
@@ -140,7 +140,7 @@ class TimeSchedule(Schedule):
 
 
 @dataclass(frozen=True)
-class StepSchedule(Schedule):
+class StepSchedule(NoiseSchedule):
     """σ₀ · drop^level: the noise is multiplied by `drop` every so many steps.
 
     Args:
@@ -150,7 +150,7 @@ class StepSchedule(Schedule):
         grid: as for `Gaussian`.
 
     Guarantees:
-        As for `Schedule`.
+        As for `NoiseSchedule`.
 
     Examples:
         >>> [(n, round(f, 3)) for n, f in StepSchedule(0.6, every=10).relative(25)]
@@ -172,7 +172,7 @@ class StepSchedule(Schedule):
 
 
 @dataclass(frozen=True)
-class PolynomialSchedule(Schedule):
+class PolynomialSchedule(NoiseSchedule):
     """σ₀ · ((1 − end) · (1 − level/period)^power + end), and σ₀ · end from `period` on.
 
     Args:
@@ -183,7 +183,7 @@ class PolynomialSchedule(Schedule):
         grid: as for `Gaussian`.
 
     Guarantees:
-        As for `Schedule`.
+        As for `NoiseSchedule`.
 
     Examples:
         >>> schedule = PolynomialSchedule(0.5, period=2, power=1, every=10)

@@ -3,4 +3,7 @@
 from steppe.papers.experiment import Column as Column
 from steppe.papers.experiment import Constants as Constants
 from steppe.papers.experiment import Experiment as Experiment
-from steppe.papers.experiment import Run as Run
+from steppe.papers.experiment import ExperimentRun as ExperimentRun
+from steppe.papers.overview import listed as listed
+from steppe.papers.overview import shown as shown
+from steppe.papers.results import Results as Results

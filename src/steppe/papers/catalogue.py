@@ -6,8 +6,8 @@ import difflib
 import importlib
 from collections.abc import Iterator
 
-from steppe import _validate
 from steppe.papers.experiment import Experiment
+from steppe.utils import validation
 
 # Modules of this package, in the order in which they are listed.
 PAPERS = ("dp_swa", "recycling", "dp_sat", "weight_decay", "combinations")
@@ -33,4 +33,4 @@ def find(name: str) -> Experiment:
         known.append(experiment.name)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
     rule = f"must be one of {', '.join(known)}"
-    raise _validate.fail("experiment", name, rule, f"did you mean {near!r}?")
+    raise validation.fail("experiment", name, rule, f"did you mean {near!r}?")

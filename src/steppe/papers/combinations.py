@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from steppe.flatness.figures import new_figure
+from steppe.flatness import new_figure
 from steppe.papers import summary
 from steppe.papers.dp_sat.measured import compared, measure
-from steppe.papers.experiment import Column, Constants, Experiment, Run
+from steppe.papers.experiment import Column, Constants, Experiment, ExperimentRun
 from steppe.papers.figures import by_setting
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ _STRONG = {"l2": 1e-3}
 _QUANTILE = {"quantile": 0.5}
 
 
-def figure(runs: Sequence[Run]) -> Figure:
+def figure(runs: Sequence[ExperimentRun]) -> Figure:
     """Difference to plain DP-SGD, last weights and average, with intervals."""
     drawn, axes = new_figure("Fashion-MNIST, ε = 3", "points of accuracy above DP-SGD, last", "")
     settings = by_setting(runs)
-    gains: Mapping[str, Callable[[Run], float]] = {
+    gains: Mapping[str, Callable[[ExperimentRun], float]] = {
         "last": lambda run: float(run.measured["accuracy"]),
         "average": lambda run: float(run.measured["averaged"]),
     }

@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from steppe import _validate
+from steppe.utils import validation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +54,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Run:
+class ExperimentRun:
     """One setting at one seed, as it is stored.
 
     Attributes:
@@ -123,30 +123,30 @@ class Experiment:
     baseline: str | None = None
     judged: Sequence[str] = ()
     rivals: Mapping[str, str] = field(default_factory=dict)
-    figure: Callable[[Sequence[Run]], Figure] | None = None
+    figure: Callable[[Sequence[ExperimentRun]], Figure] | None = None
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", self.name):
             rule = "must be lower-case words with dashes between, since files are named after it"
-            raise _validate.fail("name", self.name, rule, "write it like 'dp-sat-toy'")
-        _validate.positive("minutes", self.minutes)
+            raise validation.fail("name", self.name, rule, "write it like 'dp-sat-toy'")
+        validation.positive("minutes", self.minutes)
         for name, value in (("settings", self.settings), ("seeds", self.seeds)):
             if not value:
-                raise _validate.fail(name, value, "must not be empty", "name at least one")
+                raise validation.fail(name, value, "must not be empty", "name at least one")
         if self.baseline is not None and self.baseline not in self.settings:
             known = ", ".join(self.settings)
-            raise _validate.fail("baseline", self.baseline, f"must be one of {known}", "name one")
+            raise validation.fail("baseline", self.baseline, f"must be one of {known}", "name one")
         for name in self.judged:
-            _validate.one_of("judged", name, [column.name for column in self.columns])
+            validation.one_of("judged", name, [column.name for column in self.columns])
         for name in {*self.rivals, *self.rivals.values()}:
-            _validate.one_of("rivals", name, list(self.settings))
+            validation.one_of("rivals", name, list(self.settings))
 
     def pairs(self) -> list[tuple[str, int]]:
         """Every (setting, seed), in the order in which they are run."""
         return [(setting, seed) for seed in self.seeds for setting in self.settings]
 
 
-def number(run: Run, column: str) -> float | None:
+def number(run: ExperimentRun, column: str) -> float | None:
     """A run's number in a column, or None where it has none."""
     value = run.measured.get(column)
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):

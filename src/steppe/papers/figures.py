@@ -6,18 +6,18 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from steppe.flatness.figures import new_figure
+from steppe.flatness import new_figure
 from steppe.papers import summary
-from steppe.papers.experiment import Run
+from steppe.papers.experiment import ExperimentRun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-def by_setting(runs: Sequence[Run]) -> dict[str, list[Run]]:
+def by_setting(runs: Sequence[ExperimentRun]) -> dict[str, list[ExperimentRun]]:
     """The runs of each setting, settings in the order in which they first come."""
-    found: dict[str, list[Run]] = {}
+    found: dict[str, list[ExperimentRun]] = {}
     for run in runs:
         found.setdefault(run.setting, []).append(run)
     return found
@@ -44,7 +44,7 @@ def panels(count: int) -> tuple[Figure, list[Axes]]:
     return figure, list(figure.subplots(1, count, squeeze=False)[0])
 
 
-def accuracy_curves(runs: Sequence[Run]) -> Figure:
+def accuracy_curves(runs: Sequence[ExperimentRun]) -> Figure:
     """Test accuracy over epochs, the mean over seeds, and each seed as a thin line."""
     figure, axes = new_figure("Test accuracy", "epoch", "accuracy (%)")
     for i, (setting, own) in enumerate(by_setting(runs).items()):
@@ -59,7 +59,7 @@ def accuracy_curves(runs: Sequence[Run]) -> Figure:
 
 
 def against(
-    runs: Sequence[Run], constant: str, column: str, family: str, *, y: str, title: str
+    runs: Sequence[ExperimentRun], constant: str, column: str, family: str, *, y: str, title: str
 ) -> Figure:
     """A column against a constant of the settings, one line for each value of another constant.
 

@@ -16,12 +16,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from steppe import _validate
 from steppe.clipping import Flat
-from steppe.noise import Gaussian, Source
+from steppe.noise import Gaussian
 from steppe.plan import Plan
 from steppe.points import Here
+from steppe.randomness import Source
 from steppe.sampling import Poisson
+from steppe.utils import validation
 
 Floats = NDArray[np.float32]
 
@@ -117,10 +118,10 @@ def _check(plan: Plan) -> None:
     for name, kind in plain.items():
         if type(getattr(plan, name)) is not kind:
             rule = f"must be {kind.__name__} in closed form"
-            raise _validate.fail(name, getattr(plan, name), rule, "use make_private for others")
+            raise validation.fail(name, getattr(plan, name), rule, "use make_private for others")
     if plan.l2 or plan.views > 1 or getattr(plan.noise, "grid", False):
         rule = "is not part of the closed form, like views and the grid"
-        raise _validate.fail("l2", plan.l2, rule, "use make_private")
+        raise validation.fail("l2", plan.l2, rule, "use make_private")
 
 
 class Cycles:

@@ -37,7 +37,7 @@ def shown(results: Results) -> str:
 
 
 def _row(experiment: Experiment, results: Results) -> list[str]:
-    left = runner.missing(results, runner.Choice())
+    left = runner.missing(results, runner.RunFilter())
     runs = results.current()
     seconds = sum(runner.expected_seconds(experiment, runs, setting) for setting, _ in left)
     stored = f"{len(experiment.pairs()) - len(left)} of {len(experiment.pairs())}"

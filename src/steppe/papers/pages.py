@@ -13,11 +13,11 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from steppe._files import in_turn, write_atomically
 from steppe.papers import runner
-from steppe.papers.experiment import Run
+from steppe.papers.experiment import ExperimentRun
 from steppe.papers.results import Results
 from steppe.papers.summary import table, verdicts
+from steppe.utils.files import in_turn, write_atomically
 
 _BLOCK = "<!-- results of {name} -->\n{text}<!-- end of {name} -->"
 
@@ -48,7 +48,7 @@ def refresh(results: Results) -> list[Path]:
     return changed
 
 
-def _seeds(runs: Sequence[Run]) -> str:
+def _seeds(runs: Sequence[ExperimentRun]) -> str:
     seeds = sorted({run.seed for run in runs})
     if not seeds:
         return ""
@@ -57,7 +57,7 @@ def _seeds(runs: Sequence[Run]) -> str:
     return f" (seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))})"
 
 
-def _time(runs: Sequence[Run]) -> str:
+def _time(runs: Sequence[ExperimentRun]) -> str:
     """All runs together, one after the other, and on how many threads."""
     total = runner.duration(sum(run.seconds for run in runs))
     threads = sorted({run.threads for run in runs})
@@ -71,7 +71,7 @@ def block(results: Results) -> str:
     """What stands between the two comments."""
     experiment, runs = results.experiment, results.current()
     command = f"`python -m steppe.papers run {experiment.name}`"
-    left = runner.missing(results, runner.Choice())
+    left = runner.missing(results, runner.RunFilter())
     needed = sum(runner.expected_seconds(experiment, runs, setting) for setting, _ in left)
     status = f"{command}: {len(runs)} runs{_seeds(runs)}, {_time(runs)}"
     if left:

@@ -14,12 +14,11 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from steppe import data, models
-from steppe._modes import evaluating
-from steppe.clipping import Kernels
-from steppe.make import make_private
-from steppe.noise import SeededSource
+from steppe.gradients import Kernels
 from steppe.plan import Plan
-from steppe.private import Private
+from steppe.private import Private, make_private
+from steppe.randomness import SeededSource
+from steppe.utils.module_modes import evaluating
 
 # Public constants that the papers' code uses for MNIST and for Fashion-MNIST alike.
 _GREY = ((0.1307,), (0.3081,))

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from steppe._files import in_turn, write_atomically
-from steppe._text import finite
 from steppe.errors import DataError
-from steppe.noise import SeededSource
-from steppe.papers.experiment import Constants, Experiment, Run
+from steppe.papers.experiment import Constants, Experiment, ExperimentRun
+from steppe.randomness import SeededSource
+from steppe.utils.files import in_turn, write_atomically
+from steppe.utils.formatting import finite
 
 
 class Results:
@@ -31,13 +31,13 @@ class Results:
         self.path = folder / f"{experiment.name}.json"
         self.picture = folder / f"{experiment.name}.png"
 
-    def read(self) -> list[Run]:
+    def read(self) -> list[ExperimentRun]:
         """Everything stored so far, in the experiment's order; what it no longer has comes last."""
         if not self.path.exists():
             return []
         try:
             rows = json.loads(self.path.read_text(encoding="utf-8"))["runs"]
-            runs = [Run(**row) for row in rows]
+            runs = [ExperimentRun(**row) for row in rows]
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(
                 f"results={str(self.path)!r}: must be a file that the runner wrote ({error}); "
@@ -46,7 +46,7 @@ class Results:
         place = {pair: i for i, pair in enumerate(self.experiment.pairs())}
         return sorted(runs, key=lambda run: place.get((run.setting, run.seed), len(place)))
 
-    def current(self) -> list[Run]:
+    def current(self) -> list[ExperimentRun]:
         """The stored runs of settings the experiment has, which must have their constants."""
         settings = self.experiment.settings
         runs = [run for run in self.read() if run.setting in settings]
@@ -65,7 +65,7 @@ class Results:
                 )
         return runs
 
-    def add(self, run: Run) -> None:
+    def add(self, run: ExperimentRun) -> None:
         """Store one more run; where another process was faster with the same one, its run stays."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with in_turn(self.folder):  # two processes may run different seeds of one experiment
@@ -73,7 +73,7 @@ class Results:
             if (run.setting, run.seed) not in {(old.setting, old.seed) for old in stored}:
                 write_atomically(self.path, self._text([*stored, run]).encode())
 
-    def _text(self, runs: Sequence[Run]) -> str:
+    def _text(self, runs: Sequence[ExperimentRun]) -> str:
         """JSON with one run a line, so that a run more is a line more in the history."""
         experiment = self.experiment
         head = {

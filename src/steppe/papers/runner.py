@@ -11,14 +11,14 @@ from importlib.metadata import version
 
 import torch
 
-from steppe import _validate
 from steppe.papers import catalogue
-from steppe.papers.experiment import Experiment, Run
+from steppe.papers.experiment import Experiment, ExperimentRun
 from steppe.papers.results import Results, as_stored
+from steppe.utils import validation
 
 
 @dataclass(frozen=True)
-class Choice:
+class RunFilter:
     """Which part of an experiment to run.
 
     Args:
@@ -35,18 +35,18 @@ class Choice:
         """The chosen (setting, seed), each seed for all settings before the next."""
         settings = list(experiment.settings) if self.settings is None else list(self.settings)
         for setting in settings:
-            _validate.one_of("settings", setting, list(experiment.settings))
+            validation.one_of("settings", setting, list(experiment.settings))
         seeds = experiment.seeds if self.seeds is None else self.seeds
         return [(setting, seed) for seed in seeds for setting in settings]
 
 
-def missing(results: Results, choice: Choice) -> list[tuple[str, int]]:
+def missing(results: Results, choice: RunFilter) -> list[tuple[str, int]]:
     """The chosen (setting, seed) that are not stored yet."""
     stored = {(run.setting, run.seed) for run in results.current()}
     return [pair for pair in choice.pairs(results.experiment) if pair not in stored]
 
 
-def expected_seconds(experiment: Experiment, runs: Sequence[Run], setting: str) -> float:
+def expected_seconds(experiment: Experiment, runs: Sequence[ExperimentRun], setting: str) -> float:
     """How long one more run of a setting takes: as its own runs did, else as the others."""
     own = [run.seconds for run in runs if run.setting == setting]
     return statistics.median(own or [run.seconds for run in runs] or [60 * experiment.minutes])
@@ -54,7 +54,7 @@ def expected_seconds(experiment: Experiment, runs: Sequence[Run], setting: str) 
 
 def run(
     results: Results,
-    choice: Choice,
+    choice: RunFilter,
     command: str,
     say: Callable[[str], None] = print,
 ) -> int:
@@ -70,7 +70,7 @@ def run(
         How many runs are still missing because the time was used up.
     """
     if choice.minutes is not None:
-        _validate.positive("minutes", choice.minutes)
+        validation.positive("minutes", choice.minutes)
     experiment, begin = results.experiment, time.monotonic()
     _take_over(results, choice, say)
     while left := missing(results, choice):
@@ -87,7 +87,7 @@ def run(
     return 0
 
 
-def _take_over(results: Results, choice: Choice, say: Callable[[str], None]) -> None:
+def _take_over(results: Results, choice: RunFilter, say: Callable[[str], None]) -> None:
     """Copy what another table has measured with the same function, constants and seed."""
     experiment = results.experiment
     others = [
@@ -105,10 +105,10 @@ def _take_over(results: Results, choice: Choice, say: Callable[[str], None]) -> 
                 break
 
 
-def _run_one(experiment: Experiment, setting: str, seed: int, command: str) -> Run:
+def _run_one(experiment: Experiment, setting: str, seed: int, command: str) -> ExperimentRun:
     constants, begin = experiment.settings[setting], time.perf_counter()
     measured = experiment.measure(constants, seed)
-    return Run(
+    return ExperimentRun(
         setting=setting,
         seed=seed,
         constants=constants,
@@ -121,7 +121,7 @@ def _run_one(experiment: Experiment, setting: str, seed: int, command: str) -> R
     )
 
 
-def _brief(experiment: Experiment, done: Run) -> str:
+def _brief(experiment: Experiment, done: ExperimentRun) -> str:
     numbers = [
         f"{column.title or column.name} {column.form.format(done.measured[column.name])}"
         for column in experiment.columns

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from steppe.papers.experiment import Column, Experiment, Run, number
+from steppe.papers.experiment import Column, Experiment, ExperimentRun, number
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,20 @@ def interval(values: Sequence[float]) -> Interval | None:
     return Interval(mean, half, count)
 
 
-def values(runs: Sequence[Run], setting: str, column: str) -> dict[int, float]:
+def values(runs: Sequence[ExperimentRun], setting: str, column: str) -> dict[int, float]:
     """A column's numbers by seed."""
     found = {run.seed: number(run, column) for run in runs if run.setting == setting}
     return {seed: value for seed, value in found.items() if value is not None}
 
 
-def mean(runs: Sequence[Run], setting: str, column: str) -> Interval | None:
+def mean(runs: Sequence[ExperimentRun], setting: str, column: str) -> Interval | None:
     """A setting's mean over its seeds."""
     return interval(list(values(runs, setting, column).values()))
 
 
-def difference(runs: Sequence[Run], setting: str, baseline: str, column: str) -> Interval | None:
+def difference(
+    runs: Sequence[ExperimentRun], setting: str, baseline: str, column: str
+) -> Interval | None:
     """The mean difference to another setting over the seeds that both have.
 
     Seeds decide first weights, sampling and noise. Pairs differ by the setting, and by the draws
@@ -69,7 +71,7 @@ def difference(runs: Sequence[Run], setting: str, baseline: str, column: str) ->
     return interval([ours[seed] - theirs[seed] for seed in sorted({*ours} & {*theirs})])
 
 
-def table(experiment: Experiment, runs: Sequence[Run]) -> str:
+def table(experiment: Experiment, runs: Sequence[ExperimentRun]) -> str:
     """The experiment's table in Markdown; judged columns also as differences to the baseline."""
     judged = experiment.judged if experiment.baseline is not None else ()
     compared = [column for column in experiment.columns if column.name in judged]
@@ -93,7 +95,7 @@ def table(experiment: Experiment, runs: Sequence[Run]) -> str:
     return aligned([head, *rows])
 
 
-def verdicts(experiment: Experiment, runs: Sequence[Run]) -> list[str]:
+def verdicts(experiment: Experiment, runs: Sequence[ExperimentRun]) -> list[str]:
     """For each setting, which of the judged columns are above or below zero beyond their interval.
 
     Settings with one seed have no interval and are left out. Differences to a rival are not in the

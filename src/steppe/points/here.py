@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe.points.point import Ask, Walk, Weights
+from steppe.points.point import Forgetful, MovableWeights
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,18 @@ class Here:
         """How often one step asks the same batch."""
         return 1
 
-    def begin(self, weights: Weights) -> Walk:
-        """The state of one run: none is needed."""
+    def begin(self, weights: MovableWeights) -> HereRun:
+        """Start a run; it remembers nothing."""
         del weights
-        return _ask_once
+        return HereRun()
 
 
-def _ask_once(ask: Ask) -> Tensor:
-    return ask()
+class HereRun(Forgetful):
+    """Weights stay where they are."""
+
+    def offset(self, answers: Sequence[Tensor]) -> None:
+        """The weights are not moved."""
+
+    def gradient(self, answers: Sequence[Tensor]) -> Tensor:
+        """The one answer."""
+        return answers[0]

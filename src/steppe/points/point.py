@@ -1,25 +1,21 @@
 """Place 2: the protocol of a point, and the weights it may move.
 
-A point decides at which weights the batch is asked. It gets `ask`, which queries the batch at the
-weights as they are now and answers with the noised mean gradient, and it may call it as often as it
-says in `queries`; the account is made from that number.
+A step queries the same batch `queries` times, and the account is made from that number. Before each
+query the point says how far the weights are moved for it, from the noised answers so far; after the
+last one it makes the step's gradient from all answers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from steppe import _validate
-
-Ask = Callable[[], Tensor]
-Walk = Callable[[Ask], Tensor]
-"""Makes one step's private gradient; one that remembers something is `Remembering` too."""
+from steppe.utils import validation
 
 # Shorter vectors have no direction worth the name, and radius / length would leave float32.
 _SHORTEST = 1e-30
@@ -31,13 +27,13 @@ _LONGEST = 1e9
 
 def climb_radius(name: str, value: Any, remedy: str) -> float:
     """ρ: the length of a climb, above 0 and not so long that the weights leave float32."""
-    radius = _validate.positive(name, value, remedy)
+    radius = validation.positive(name, value, remedy)
     if radius > _LONGEST:
-        raise _validate.fail(name, value, f"must be at most {_LONGEST:g}", remedy)
+        raise validation.fail(name, value, f"must be at most {_LONGEST:g}", remedy)
     return radius
 
 
-class Weights:
+class MovableWeights:
     """The trained weights as one thing that can be moved and put back.
 
     Weights that are frozen keep their place in flat vectors; they are never moved and do not count
@@ -103,9 +99,23 @@ class Weights:
             start += parameter.numel()
 
 
-@runtime_checkable
-class Remembering(Protocol):
-    """A walk whose next step depends on earlier ones, so that a run can be taken up again."""
+class PointRun(Protocol):
+    """A point at work in one run.
+
+    Guarantees:
+        It sees noised answers and released weights, nothing private. What it remembers changes in
+        `gradient` alone, so that a step that failed leaves it as it was.
+    """
+
+    def offset(self, answers: Sequence[Tensor]) -> Tensor | None:
+        """How far the weights are moved for the next query of this step, as a flat vector.
+
+        Args:
+            answers: the noised gradients of the step's queries so far.
+        """
+
+    def gradient(self, answers: Sequence[Tensor]) -> Tensor:
+        """The step's private gradient, from the answers to all its queries."""
 
     def state(self) -> dict[str, Tensor]:
         """What the next step depends on; public, since it is made from released numbers."""
@@ -114,17 +124,28 @@ class Remembering(Protocol):
         """Go on from what `state` returned."""
 
 
+class Forgetful:
+    """A point's run that remembers nothing from step to step."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Nothing is remembered."""
+        return {}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Nothing is remembered."""
+
+
 @runtime_checkable
 class Point(Protocol):
-    """Where the gradient is taken.
+    """Where the gradient is taken: the public constants.
 
     Guarantees:
-        A run's walk calls `ask` at most `queries` times per step, and reads nothing private.
+        Every step asks the batch `queries` times, whatever the answers are.
     """
 
     @property
     def queries(self) -> int:
         """How often one step asks the same batch."""
 
-    def begin(self, weights: Weights) -> Walk:
-        """Start a run: a function that makes one step's private gradient from `ask`."""
+    def begin(self, weights: MovableWeights) -> PointRun:
+        """Start a run over these weights."""

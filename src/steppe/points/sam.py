@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe.points.point import Ask, Walk, Weights, climb_radius
+from steppe.points.point import Forgetful, MovableWeights, climb_radius
 
 _REMEDY = "a common range is 0.005 to 0.1; use Here() for no climb"
 
@@ -43,12 +44,21 @@ class SAM:
         """How often one step asks the same batch."""
         return 2
 
-    def begin(self, weights: Weights) -> Walk:
-        """The walk of one run: it remembers nothing from step to step."""
+    def begin(self, weights: MovableWeights) -> SAMRun:
+        """Start a run; it remembers nothing."""
+        return SAMRun(weights, self.radius)
 
-        def walk(ask: Ask) -> Tensor:
-            climb = weights.scaled(ask(), self.radius)
-            with weights.moved(climb):
-                return ask()
 
-        return walk
+class SAMRun(Forgetful):
+    """Climbs along the first answer of every step."""
+
+    def __init__(self, weights: MovableWeights, radius: float) -> None:
+        self._weights, self._radius = weights, radius
+
+    def offset(self, answers: Sequence[Tensor]) -> Tensor | None:
+        """None for the first query, then ρ along its answer."""
+        return self._weights.scaled(answers[0], self._radius) if answers else None
+
+    def gradient(self, answers: Sequence[Tensor]) -> Tensor:
+        """The answer from the top of the climb."""
+        return answers[1]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe.points.point import Ask, Walk, Weights, climb_radius
+from steppe.points.point import MovableWeights, climb_radius
 
 _REMEDY = "a common range is 0.005 to 0.1; use Here() for no climb"
 
@@ -43,25 +44,32 @@ class SAT:
         """How often one step asks the same batch."""
         return 1
 
-    def begin(self, weights: Weights) -> Walk:
-        """The walk of one run: it remembers where to climb next."""
-        return _Climb(weights, self.radius)
+    def begin(self, weights: MovableWeights) -> SATRun:
+        """Start a run; it remembers where to climb next."""
+        return SATRun(weights, self.radius)
 
 
-class _Climb:
-    def __init__(self, weights: Weights, radius: float) -> None:
+class SATRun:
+    """Climbs along the last step's gradient."""
+
+    def __init__(self, weights: MovableWeights, radius: float) -> None:
         self._weights, self._radius = weights, radius
-        self._next: Tensor | None = None
+        self._climb: Tensor | None = None
 
-    def __call__(self, ask: Ask) -> Tensor:
-        with self._weights.moved(self._next):
-            gradient = ask()
+    def offset(self, answers: Sequence[Tensor]) -> Tensor | None:
+        """ρ along the last step's gradient; None in the first step."""
+        return self._climb
+
+    def gradient(self, answers: Sequence[Tensor]) -> Tensor:
+        """The one answer, which is also where the next step climbs."""
         # A copy of its own: the optimizer and the user may do to `.grad` what they like.
-        self._next = self._weights.scaled(gradient, self._radius)
-        return gradient
+        self._climb = self._weights.scaled(answers[0], self._radius)
+        return answers[0]
 
     def state(self) -> dict[str, Tensor]:
-        return {} if self._next is None else {"climb": self._next.clone()}
+        """The next climb."""
+        return {} if self._climb is None else {"climb": self._climb.clone()}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        self._next = state["climb"].clone() if "climb" in state else None
+        """Go on from a climb."""
+        self._climb = state["climb"].clone() if "climb" in state else None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe.points.point import Ask, Walk, Weights, climb_radius
+from steppe.points.point import MovableWeights, climb_radius
 
 _REMEDY = "a common range is 0.05 to 0.5; use Here() for no climb"
 
@@ -45,28 +46,33 @@ class SATMomentum:
         """How often one step asks the same batch."""
         return 1
 
-    def begin(self, weights: Weights) -> Walk:
-        """The walk of one run: it remembers the weights of the step before."""
-        return _Return(weights, self.radius)
+    def begin(self, weights: MovableWeights) -> SATMomentumRun:
+        """Start a run; it remembers the weights of the step before."""
+        return SATMomentumRun(weights, self.radius)
 
 
-class _Return:
-    def __init__(self, weights: Weights, radius: float) -> None:
+class SATMomentumRun:
+    """Climbs back towards the weights of the step before."""
+
+    def __init__(self, weights: MovableWeights, radius: float) -> None:
         self._weights, self._radius = weights, radius
         self._previous: Tensor | None = None
 
-    def __call__(self, ask: Ask) -> Tensor:
-        here = self._weights.flat()
-        climb = None
-        if self._previous is not None:
-            climb = self._weights.scaled(self._previous - here, self._radius)
-        with self._weights.moved(climb):
-            gradient = ask()
-        self._previous = here  # only now: a step that failed has moved nothing
-        return gradient
+    def offset(self, answers: Sequence[Tensor]) -> Tensor | None:
+        """ρ towards the weights of the step before; None in the first step."""
+        if self._previous is None:
+            return None
+        return self._weights.scaled(self._previous - self._weights.flat(), self._radius)
+
+    def gradient(self, answers: Sequence[Tensor]) -> Tensor:
+        """The one answer; the weights, back in their place by now, are remembered."""
+        self._previous = self._weights.flat()
+        return answers[0]
 
     def state(self) -> dict[str, Tensor]:
+        """The weights of the step before."""
         return {} if self._previous is None else {"previous": self._previous.clone()}
 
     def load(self, state: dict[str, Tensor]) -> None:
+        """Go on from the weights of a step before."""
         self._previous = state["previous"].clone() if "previous" in state else None

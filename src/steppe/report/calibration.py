@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steppe._validate import fail, positive_integer
+from steppe.utils.validation import fail, positive_integer
 
 
 @dataclass(frozen=True)

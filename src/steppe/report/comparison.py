@@ -9,10 +9,10 @@ from typing import Any
 from steppe.report.axes import Axis
 from steppe.report.chart import Chart, table
 from steppe.report.curves import lines, score, share_axis
-from steppe.report.layers import Dots, Layer, Line, Links, Point
+from steppe.report.layers import Dots, Layer, Line, Links, Mark
 from steppe.report.markup import Child, Markup, tag
 from steppe.report.numbers import bound, duration, short
-from steppe.report.run import Run, number
+from steppe.report.run import ReportedRun, number
 from steppe.report.sections import Section, citation, configuration, missing, statement
 from steppe.report.settings import flattened
 from steppe.report.words import delta_too_large
@@ -21,7 +21,7 @@ from steppe.report.words import delta_too_large
 _ALWAYS_DIFFER = frozenset({"plan.digest", "digest", "run"})
 
 
-def comparison_sections(runs: Sequence[Run]) -> list[Section]:
+def comparison_sections(runs: Sequence[ReportedRun]) -> list[Section]:
     """Every part of the page of several runs."""
     return [
         Section("runs", "The runs", (_warnings(runs), _run_table(runs))),
@@ -33,9 +33,9 @@ def comparison_sections(runs: Sequence[Run]) -> list[Section]:
     ]
 
 
-def across_runs(runs: Sequence[Run]) -> Chart | None:
+def across_runs(runs: Sequence[ReportedRun]) -> Chart | None:
     """Final accuracy of each run at its ε: last iterate, best average and published model."""
-    ends: dict[str, list[tuple[str, Point]]] = {
+    ends: dict[str, list[tuple[str, Mark]]] = {
         "last iterate": [],
         "best average": [],
         "published": [],
@@ -69,7 +69,7 @@ def across_runs(runs: Sequence[Run]) -> Chart | None:
     return Chart("runs-by-epsilon", "Final accuracy by run", words, x, y, layers, "run")
 
 
-def curves(runs: Sequence[Run]) -> Chart | None:
+def curves(runs: Sequence[ReportedRun]) -> Chart | None:
     """Accuracy of the last iterate by the ε spent, or by step where ε is not in every log."""
     by_epsilon = all(
         run.epsilon is not None and all(e.epsilon is not None for e in run.evaluations)
@@ -96,7 +96,7 @@ def curves(runs: Sequence[Run]) -> Chart | None:
     return Chart("runs-curves", "Accuracy while training", words, x, y, layers, "step")
 
 
-def _warnings(runs: Sequence[Run]) -> Child:
+def _warnings(runs: Sequence[ReportedRun]) -> Child:
     """What makes the runs' ε not comparable, in sentences."""
     sentences = []
     for key, words in (
@@ -120,7 +120,7 @@ def _warnings(runs: Sequence[Run]) -> Child:
     return [tag("p", sentence, class_="warning") for sentence in sentences]
 
 
-def _run_table(runs: Sequence[Run]) -> Markup:
+def _run_table(runs: Sequence[ReportedRun]) -> Markup:
     rows = []
     for run in runs:
         facts, result = run.statement or {}, run.result or {}
@@ -145,12 +145,12 @@ def _run_table(runs: Sequence[Run]) -> Markup:
     return table([*head, "which", "time"], rows)
 
 
-def _published(run: Run) -> Mapping[str, Any] | None:
+def _published(run: ReportedRun) -> Mapping[str, Any] | None:
     """The row of the model that the run publishes, where its result says which."""
     return None if run.published is None else run.row(run.published)
 
 
-def _differences(runs: Sequence[Run]) -> Child:
+def _differences(runs: Sequence[ReportedRun]) -> Child:
     columns = [dict(flattened({"plan": run.plan or {}, **configuration(run)})) for run in runs]
     names = dict.fromkeys(name for column in columns for name in column)
     rows = [
@@ -163,7 +163,7 @@ def _differences(runs: Sequence[Run]) -> Child:
     return table(["setting", *(run.name for run in runs)], rows)
 
 
-def _folded(run: Run, body: Child) -> Markup:
+def _folded(run: ReportedRun, body: Child) -> Markup:
     return tag("details", tag("summary", run.name), body)
 
 
@@ -171,17 +171,17 @@ def _or_missing(chart: Chart | None) -> Child:
     return chart.html() if chart else missing("No run has what this figure needs.")
 
 
-def _end(run: Run, row: Mapping[str, Any] | None) -> Point | None:
+def _end(run: ReportedRun, row: Mapping[str, Any] | None) -> Mark | None:
     accuracy, epsilon = number(row or {}, "accuracy"), run.epsilon
     if row is None or accuracy is None or epsilon is None or not math.isfinite(accuracy):
         return None
     value = score("accuracy", accuracy)
     if row["model"] != "last":
         value += f" ({row['model']})"
-    return Point(epsilon, accuracy, f"{run.name}, ε {bound(epsilon)}", value)
+    return Mark(epsilon, accuracy, f"{run.name}, ε {bound(epsilon)}", value)
 
 
-def _score(run: Run, row: Mapping[str, Any] | None) -> str:
+def _score(run: ReportedRun, row: Mapping[str, Any] | None) -> str:
     """The accuracy, or the loss by its name."""
     value = number(row or {}, run.measure)
     if value is None or run.measure == "accuracy":

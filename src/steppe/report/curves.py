@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from steppe.report.axes import Axis, percent_decimals
 from steppe.report.chart import Chart
-from steppe.report.layers import Line, Point
+from steppe.report.layers import Line, Mark
 from steppe.report.numbers import bound, percent, short
-from steppe.report.run import Evaluation, Run
+from steppe.report.run import LoggedScores, ReportedRun
 
 # A start that lies this many times further away than all the rest is left outside the frame.
 _FAR = 3.0
 
 
-def tones(run: Run) -> dict[str, int]:
+def tones(run: ReportedRun) -> dict[str, int]:
     """The colour of every model, the same in all figures; the last iterate is the neutral one."""
     averages = [name for name in run.models if name != "last"]
     return {"last": 0, **{name: tone for tone, name in enumerate(averages, 1)}}
@@ -26,7 +26,7 @@ def title(model: str) -> str:
     return "last iterate" if model == "last" else model
 
 
-def curve_charts(run: Run) -> list[Chart]:
+def curve_charts(run: ReportedRun) -> list[Chart]:
     """Every score by step, and accuracy by ε spent, as far as they were measured."""
     measures = dict.fromkeys(name for e in run.evaluations for name in e.scores)
     by_step = [_by_step(run, name, f"curve-{i}") for i, name in enumerate(measures)]
@@ -42,10 +42,10 @@ def score(measure: str, value: float | None) -> str:
 
 
 def lines(
-    evaluations: Sequence[Evaluation],
+    evaluations: Sequence[LoggedScores],
     colours: Mapping[str, int],
     measure: str,
-    across: Callable[[Evaluation], float | None],
+    across: Callable[[LoggedScores], float | None],
 ) -> list[Line]:
     """A line for each model, of all its evaluations that are finite.
 
@@ -63,7 +63,7 @@ def lines(
             if evaluation.model != model or x is None or y is None:
                 continue
             if math.isfinite(x) and math.isfinite(y):
-                points.append(Point(x, y, _where(evaluation), score(measure, y)))
+                points.append(Mark(x, y, _where(evaluation), score(measure, y)))
         if points:
             drawn.append(Line(title(model), tone, sorted(points, key=lambda point: point.x)))
     return drawn
@@ -78,7 +78,7 @@ def share_axis(title: str, values: Sequence[float], *, tight: bool = False) -> A
     return Axis(title, axis.low, axis.high, lambda share: percent(share, digits))
 
 
-def _by_step(run: Run, measure: str, key: str) -> Chart | None:
+def _by_step(run: ReportedRun, measure: str, key: str) -> Chart | None:
     drawn = lines(run.evaluations, tones(run), measure, lambda e: float(e.step))
     if not drawn:
         return None
@@ -94,7 +94,7 @@ def _by_step(run: Run, measure: str, key: str) -> Chart | None:
     return Chart(key, f"{measure.capitalize()} while training", words, x, y, drawn, "step")
 
 
-def _by_epsilon(run: Run) -> Chart | None:
+def _by_epsilon(run: ReportedRun) -> Chart | None:
     drawn = lines(run.evaluations, tones(run), "accuracy", lambda e: e.epsilon)
     if not drawn or run.epsilon is None:
         return None
@@ -125,7 +125,7 @@ def _without_far_start(drawn: Sequence[Line]) -> tuple[list[float], bool]:
     return (later, True) if beyond > _FAR * spread else (everything, False)
 
 
-def _where(evaluation: Evaluation) -> str:
+def _where(evaluation: LoggedScores) -> str:
     if evaluation.epsilon is None:
         return f"step {evaluation.step:,}"
     return f"step {evaluation.step:,}, ε {bound(evaluation.epsilon)}"

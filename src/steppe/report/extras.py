@@ -14,34 +14,34 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from steppe._files import in_turn, writing
-from steppe._validate import fail
 from steppe.report.calibration import calibration
 from steppe.report.run import EXTRAS, read_extras, require_run
-from steppe.training.folder import write_json
+from steppe.training import write_json
+from steppe.utils.files import in_turn, writing
+from steppe.utils.validation import fail
 
 if TYPE_CHECKING:
     from steppe.averaging import Prediction
     from steppe.flatness import (
         Eigenvalues,
         GradientNorms,
-        Line,
+        HessianTrace,
+        LossLine,
         Rays,
         RobustAccuracy,
         SpectralDensity,
-        Trace,
     )
 
-    Measure = Eigenvalues | Line | Rays | RobustAccuracy | SpectralDensity | Trace
+    Measure = Eigenvalues | LossLine | Rays | RobustAccuracy | SpectralDensity | HessianTrace
 
 # Measures that the page can draw, by class, and their names in the file.
 MEASURES = {
     "Eigenvalues": "eigenvalues",
-    "Line": "line",
+    "LossLine": "line",
     "Rays": "rays",
     "RobustAccuracy": "robustness",
     "SpectralDensity": "density",
-    "Trace": "trace",
+    "HessianTrace": "trace",
 }
 _WIDTH_BINS = 20
 

@@ -21,7 +21,7 @@ _MOST_MARKS = 120
 
 
 @dataclass(frozen=True)
-class Point:
+class Mark:
     """A place in the plot with its words.
 
     Args:
@@ -49,7 +49,7 @@ class Layer(Protocol):
         """Which colour; 0 is the neutral one."""
 
     @property
-    def points(self) -> Sequence[Point]:
+    def points(self) -> Sequence[Mark]:
         """What the table alternative lists; empty for a reference."""
 
     @property
@@ -73,7 +73,7 @@ class Line:
 
     name: str
     tone: int
-    points: Sequence[Point]
+    points: Sequence[Mark]
     band: Sequence[tuple[float, float, float]] = ()
 
     swatch = "line"
@@ -112,7 +112,7 @@ class Dots:
 
     name: str
     tone: int
-    points: Sequence[Point]
+    points: Sequence[Mark]
     hollow: bool = False
     labels: Sequence[str] = ()
 
@@ -157,7 +157,7 @@ class Bars:
 
     name: str
     tone: int
-    points: Sequence[Point]
+    points: Sequence[Mark]
     widths: Sequence[float]
 
     swatch = "bar"
@@ -213,7 +213,7 @@ class Rule:
 class Links:
     """Thin lines between pairs of points that belong together."""
 
-    pairs: Sequence[tuple[Point, Point]]
+    pairs: Sequence[tuple[Mark, Mark]]
 
     name = ""
     tone = 0
@@ -261,13 +261,13 @@ def _dots(series: Line | Dots, frame: Frame, radius: float) -> list[Markup]:
     ]
 
 
-def _some(points: Sequence[Point]) -> Sequence[Point]:
+def _some(points: Sequence[Mark]) -> Sequence[Mark]:
     """Evenly chosen points, the last one among them."""
     stride = -(-len(points) // _MOST_MARKS) or 1
     return points[::-1][::stride][::-1]
 
 
-def _words(point: Point, series: str) -> Markup:
+def _words(point: Mark, series: str) -> Markup:
     # One line each: the script splits them.
     lines = (" ".join(text.split()) for text in (point.value, series, point.where))
     return tag("title", "\n".join(lines))

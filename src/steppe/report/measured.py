@@ -9,7 +9,7 @@ from typing import Any
 from steppe.report.axes import Axis
 from steppe.report.chart import Chart
 from steppe.report.curves import share_axis
-from steppe.report.layers import Bars, Layer, Line, Point, Rule
+from steppe.report.layers import Bars, Layer, Line, Mark, Rule
 from steppe.report.numbers import percent, short
 from steppe.report.parts import malformed, mapping, needed, numbers, origin
 from steppe.report.run import number
@@ -22,7 +22,7 @@ def norm_chart(part: Mapping[str, Any]) -> Chart:
     if len(edges) != len(counts) + 1 or not counts:
         raise malformed("gradient_norms", "needs one edge more than counts")
     bars = [
-        (Point((a + b) / 2, n, f"{short(a, 3)} to {short(b, 3)}", f"{short(n)} records"), b - a, a)
+        (Mark((a + b) / 2, n, f"{short(a, 3)} to {short(b, 3)}", f"{short(n)} records"), b - a, a)
         for a, b, n in zip(edges, edges[1:], counts, strict=False)
     ]
     layers: list[Layer] = []
@@ -53,7 +53,7 @@ def calibration_chart(part: Mapping[str, Any]) -> Chart:
     for entry in bins:
         confidence, accuracy = needed(entry, "confidence"), needed(entry, "accuracy")
         where = f"confidence {percent(confidence)}, {short(needed(entry, 'records'))} records"
-        points.append(Point(confidence, accuracy, where, f"{percent(accuracy)} right"))
+        points.append(Mark(confidence, accuracy, where, f"{percent(accuracy)} right"))
     if not points:
         raise malformed("intervals", "needs at least one bin with records")
     words = (
@@ -74,7 +74,7 @@ def width_chart(part: Mapping[str, Any]) -> Chart:
     if len(edges) != len(counts) + 1 or not counts:
         raise malformed("intervals", "needs one edge more than counts")
     points = [
-        Point((a + b) / 2, n, f"{percent(a)} to {percent(b)}", f"{short(n)} records")
+        Mark((a + b) / 2, n, f"{percent(a)} to {percent(b)}", f"{short(n)} records")
         for a, b, n in zip(edges, edges[1:], counts, strict=False)
     ]
     widths = [b - a for a, b in pairwise(edges)]

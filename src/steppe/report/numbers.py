@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from steppe._text import rounded_up
+from steppe.utils.formatting import rounded_up
 
 _THIN = "\N{NARROW NO-BREAK SPACE}"
 

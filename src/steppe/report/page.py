@@ -11,12 +11,12 @@ from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
-from steppe._files import write_atomically, writing
-from steppe._validate import fail
 from steppe.report.comparison import comparison_sections
 from steppe.report.markup import Child, Markup, joined, tag
-from steppe.report.run import Run, read_run
+from steppe.report.run import ReportedRun, read_run
 from steppe.report.sections import Section, run_sections, tiles
+from steppe.utils.files import write_atomically, writing
+from steppe.utils.validation import fail
 
 
 def write(runs: Sequence[Path], out: Path) -> Path:
@@ -55,7 +55,7 @@ def write(runs: Sequence[Path], out: Path) -> Path:
     return path
 
 
-def _told_apart(runs: list[Run], folders: Sequence[Path]) -> list[Run]:
+def _told_apart(runs: list[ReportedRun], folders: Sequence[Path]) -> list[ReportedRun]:
     """Runs whose folders have one name get that of the folder around it too, or a number."""
     seen = Counter(run.name for run in runs)
     longer = [
@@ -69,7 +69,7 @@ def _told_apart(runs: list[Run], folders: Sequence[Path]) -> list[Run]:
     ]
 
 
-def render(runs: Sequence[Run]) -> str:
+def render(runs: Sequence[ReportedRun]) -> str:
     """The page as text.
 
     Args:

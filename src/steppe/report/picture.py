@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from steppe._files import write_atomically
 from steppe.errors import DataError
 from steppe.report.axes import Axis
 from steppe.report.chart import Chart
 from steppe.report.curves import share_axis
-from steppe.report.layers import Dots, Layer, Line, Point, tone_class
+from steppe.report.layers import Dots, Layer, Line, Mark, tone_class
 from steppe.report.markup import Markup, tag
 from steppe.report.numbers import percent, short
 from steppe.report.page import text_of
 from steppe.report.run import number
+from steppe.utils.files import write_atomically
 
 _WIDTH, _HEIGHT, _HEAD, _GAP = 430, 310, 74, 24
 _STYLE = """
@@ -29,7 +29,7 @@ _STYLE = """
 
 
 @dataclass(frozen=True)
-class Measured:
+class AccuracyDot:
     """The accuracy of one training run.
 
     Args:
@@ -73,7 +73,7 @@ def picture(results: Path, out: Path, baseline: str | None = None) -> Path:
     return Path(out)
 
 
-def draw(runs: Sequence[Measured], baseline: str | None = None) -> str:
+def draw(runs: Sequence[AccuracyDot], baseline: str | None = None) -> str:
     """The picture as text.
 
     Args:
@@ -109,18 +109,18 @@ def draw(runs: Sequence[Measured], baseline: str | None = None) -> str:
     )
 
 
-def _panel(key: str, runs: Sequence[Measured], tones: dict[str, int]) -> Chart:
+def _panel(key: str, runs: Sequence[AccuracyDot], tones: dict[str, int]) -> Chart:
     layers: list[Layer] = []
     for recipe, tone in tones.items():
         own = [run for run in runs if run.recipe == recipe]
         dots = [
-            Point(r.epsilon, r.accuracy, f"ε {short(r.epsilon)}, seed {r.seed}", _words(r.accuracy))
+            Mark(r.epsilon, r.accuracy, f"ε {short(r.epsilon)}, seed {r.seed}", _words(r.accuracy))
             for r in own
         ]
         means = []
         for epsilon in sorted({run.epsilon for run in own}):
             mean = statistics.fmean(run.accuracy for run in own if run.epsilon == epsilon)
-            means.append(Point(epsilon, mean, f"ε {short(epsilon)}", f"mean {_words(mean)}"))
+            means.append(Mark(epsilon, mean, f"ε {short(epsilon)}", f"mean {_words(mean)}"))
         if own:
             layers += [Line(recipe, tone, means), Dots(recipe, tone, dots)]
     x = Axis.around("ε", [run.epsilon for run in runs])
@@ -138,7 +138,7 @@ def _legend(tones: dict[str, int]) -> Markup:
     return tag("g", entries)
 
 
-def _measured(path: Path, run: Any) -> Measured:
+def _measured(path: Path, run: Any) -> AccuracyDot:
     facts = run if isinstance(run, dict) else {}
     constants, measured = (
         part if isinstance(part := facts.get(key), dict) else {}
@@ -149,7 +149,7 @@ def _measured(path: Path, run: Any) -> Measured:
     if epsilon is None or seed is None or accuracy is None:
         raise _broken(path, f"run {run!r} must have epsilon, seed and accuracy")
     data, recipe = (str(constants.get(key, "")) for key in ("data", "recipe"))
-    return Measured(data, recipe, epsilon, int(seed), accuracy)
+    return AccuracyDot(data, recipe, epsilon, int(seed), accuracy)
 
 
 def _words(accuracy: float) -> str:

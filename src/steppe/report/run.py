@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from steppe._validate import fail
-from steppe.accounting.statement_text import caution
+from steppe.accounting import caution
 from steppe.errors import DataError
+from steppe.utils.validation import fail
 
 # Larger than any log of a run; a file beyond it is not one of ours.
 _LARGEST = 256 * 2**20
@@ -26,7 +26,7 @@ _ANY_OF = ("statement.json", "result.json", "log.jsonl")
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class LoggedScores:
     """One line of the log: a model measured on the data for evaluation.
 
     Args:
@@ -43,7 +43,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Run:
+class ReportedRun:
     """What a run left behind.
 
     Args:
@@ -63,7 +63,7 @@ class Run:
     plan: Mapping[str, Any] | None
     config: Mapping[str, Any] | None
     result: Mapping[str, Any] | None
-    evaluations: tuple[Evaluation, ...]
+    evaluations: tuple[LoggedScores, ...]
     notes: tuple[str, ...]
     extras: Mapping[str, Any]
     torn: int
@@ -144,7 +144,7 @@ class Run:
         return next((row for row in self.rows if row["model"] == model), None)
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> ReportedRun:
     """Read a run folder.
 
     Args:
@@ -165,7 +165,7 @@ def read_run(folder: Path) -> Run:
     result = _object(folder / "result.json")
     _check_table(folder / "result.json", result)
     lines, torn = _log(folder / "log.jsonl")
-    run = Run(
+    run = ReportedRun(
         name=folder.resolve().name,
         statement=statement,
         plan=plan,
@@ -240,9 +240,9 @@ def _log(path: Path) -> tuple[list[dict[str, Any]], int]:
     return found, torn
 
 
-def _evaluations(lines: list[dict[str, Any]]) -> Iterator[Evaluation]:
+def _evaluations(lines: list[dict[str, Any]]) -> Iterator[LoggedScores]:
     """The evaluations, one for each model and step: of two the later, as after a resume."""
-    found: dict[tuple[str, int], Evaluation] = {}
+    found: dict[tuple[str, int], LoggedScores] = {}
     for line in lines:
         step = number(line, "step")
         if line.get("kind") != "evaluation" or step is None or not math.isfinite(step):
@@ -253,7 +253,7 @@ def _evaluations(lines: list[dict[str, Any]]) -> Iterator[Evaluation]:
             for name in line
             if name not in _NOT_SCORES and (value := number(line, name)) is not None
         }
-        found[model, int(step)] = Evaluation(model, int(step), number(line, "epsilon"), scores)
+        found[model, int(step)] = LoggedScores(model, int(step), number(line, "epsilon"), scores)
     yield from found.values()
 
 

@@ -9,12 +9,12 @@ from typing import Any
 from steppe.errors import DataError, SteppeError
 from steppe.report.chart import table
 from steppe.report.curves import curve_charts, score, title, tones
-from steppe.report.ground import flatness_charts, flatness_rows
+from steppe.report.flatness_charts import flatness_charts, flatness_rows
 from steppe.report.markup import Child, Markup, tag
 from steppe.report.measured import calibration_chart, norm_chart, width_chart
 from steppe.report.numbers import bound, duration, short
 from steppe.report.parts import may_be_shown, origin
-from steppe.report.run import Run, number
+from steppe.report.run import ReportedRun, number
 from steppe.report.settings import settings_table, without_folders
 from steppe.report.words import WARNING, delta_too_large, plain_words
 
@@ -53,7 +53,7 @@ class Section:
         return tag("section", heading, self.body, id=self.key, aria_labelledby=f"{self.key}-title")
 
 
-def run_sections(run: Run) -> list[Section]:
+def run_sections(run: ReportedRun) -> list[Section]:
     """Every part of one run's page; parts that the run does not have share one at the end."""
     parts = {
         ("confidence", "How sure it is"): _measured(run, "intervals", _confidence),
@@ -87,7 +87,7 @@ def missing(what: str) -> Missing:
     return Missing(tag("p", what, class_="missing"))
 
 
-def tiles(run: Run) -> Markup:
+def tiles(run: ReportedRun) -> Markup:
     """The few numbers that a reader looks for first."""
     facts = run.statement or {}
     result = run.result or {}
@@ -121,7 +121,7 @@ def tiles(run: Run) -> Markup:
     )
 
 
-def statement(run: Run) -> Child:
+def statement(run: ReportedRun) -> Child:
     """The privacy statement: plain words, then the nine items."""
     void = run.epsilon is None or delta_too_large(run) or run.caution is not None
     words = [
@@ -150,7 +150,7 @@ def statement(run: Run) -> Child:
     )
 
 
-def results(run: Run) -> Child:
+def results(run: ReportedRun) -> Child:
     """The final table, and what the log has to say."""
     remarks = [without_folders(note) for note in run.notes]
     lost = number(run.result or {}, "lost")
@@ -188,7 +188,7 @@ def _result(name: str, value: float | None) -> str:
     return duration(value) if name == "seconds" else score(name, value)
 
 
-def _why_no_table(run: Run) -> str:
+def _why_no_table(run: ReportedRun) -> str:
     if run.result is None:
         return "There is no final table: the run has not finished."
     if run.scoring_failed:
@@ -196,7 +196,7 @@ def _why_no_table(run: Run) -> str:
     return "There is no final table: the run had no data for evaluation, so nothing was measured."
 
 
-def layers(run: Run) -> Child:
+def layers(run: ReportedRun) -> Child:
     """The layer table: the path every weight takes through the clip."""
     found = (run.result or {}).get("layers")
     if not isinstance(found, list) or not found:
@@ -209,7 +209,7 @@ def layers(run: Run) -> Child:
     return table(list(_LAYER_COLUMNS), rows)
 
 
-def settings(run: Run) -> Child:
+def settings(run: ReportedRun) -> Child:
     """Plan and configuration."""
     parts = [
         (kind, settings_table(kind, values))
@@ -221,7 +221,7 @@ def settings(run: Run) -> Child:
     return [tag("details", tag("summary", f"The {kind}"), body, open=True) for kind, body in parts]
 
 
-def configuration(run: Run) -> dict[str, Any]:
+def configuration(run: ReportedRun) -> dict[str, Any]:
     """The configuration without its format, without the plan, which has a table of its own, and
     without the scale of the inputs, which may have been read off the records."""
     config = {key: value for key, value in (run.config or {}).items() if key != "format"}
@@ -232,7 +232,7 @@ def configuration(run: Run) -> dict[str, Any]:
     return config
 
 
-def citation(run: Run) -> Child:
+def citation(run: ReportedRun) -> Child:
     """What to cite for the methods of the run."""
     text = (run.result or {}).get("citation")
     if not isinstance(text, str) or not text.strip():
@@ -240,14 +240,16 @@ def citation(run: Run) -> Child:
     return tag("pre", tag("code", text), class_="scroll", tabindex="0")
 
 
-def _charts(run: Run) -> Child:
+def _charts(run: ReportedRun) -> Child:
     charts = curve_charts(run)
     if not charts:
         return missing("The log has no evaluations, so there are no curves.")
     return [chart.html() for chart in charts]
 
 
-def _measured(run: Run, part: str, draw: Callable[[Run, Mapping[str, Any]], Child]) -> Child:
+def _measured(
+    run: ReportedRun, part: str, draw: Callable[[ReportedRun, Mapping[str, Any]], Child]
+) -> Child:
     found, name = run.extras.get(part), _NAMES[part]
     if not isinstance(found, dict):
         return missing(f"No measurement of {name} was added to this run.")
@@ -265,15 +267,15 @@ def _measured(run: Run, part: str, draw: Callable[[Run, Mapping[str, Any]], Chil
         raise DataError(f"figures.json of {run.name!r}: {rule}; measure again.") from None
 
 
-def _confidence(run: Run, part: Mapping[str, Any]) -> Child:
+def _confidence(run: ReportedRun, part: Mapping[str, Any]) -> Child:
     return calibration_chart(part).html(), width_chart(part).html()
 
 
-def _norms(run: Run, part: Mapping[str, Any]) -> Child:
+def _norms(run: ReportedRun, part: Mapping[str, Any]) -> Child:
     return norm_chart(part).html()
 
 
-def _flatness(run: Run, part: Mapping[str, Any]) -> Child:
+def _flatness(run: ReportedRun, part: Mapping[str, Any]) -> Child:
     rows: Sequence[Sequence[str]] = flatness_rows(part)
     return (
         tag("p", origin(part)),
@@ -282,7 +284,7 @@ def _flatness(run: Run, part: Mapping[str, Any]) -> Child:
     )
 
 
-def _badges(run: Run, row: Mapping[str, Any]) -> Child:
+def _badges(run: ReportedRun, row: Mapping[str, Any]) -> Child:
     published = row["model"] == run.published and len(run.rows) > 1
     badges = {"published": published, "best average": row is run.best}
     return [(_badge(text), " ") for text, earned in badges.items() if earned]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from steppe.report.numbers import bound, percent, short
-from steppe.report.run import Run, number
+from steppe.report.run import ReportedRun, number
 
 WARNING = "WARNING:"
 _FALSE_ALARMS = 0.01
@@ -48,7 +48,7 @@ def most_found(pairs: Sequence[tuple[float, float]], false_alarms: float) -> flo
     )
 
 
-def bounds(run: Run) -> list[tuple[float, float]]:
+def bounds(run: ReportedRun) -> list[tuple[float, float]]:
     """The (ε, δ) pairs that hold for a run, the one of record first; empty if none does."""
     epsilon, delta = run.epsilon, number(run.statement or {}, "delta")
     if epsilon is None or delta is None or not math.isfinite(epsilon):
@@ -67,7 +67,7 @@ def bounds(run: Run) -> list[tuple[float, float]]:
     return [(epsilon, delta), *further]
 
 
-def plain_words(run: Run) -> list[str]:
+def plain_words(run: ReportedRun) -> list[str]:
     """Paragraphs on what is promised; for a run without a guarantee, that there is none."""
     if run.statement is None:
         return ["This folder has no privacy statement, so no guarantee is shown."]
@@ -101,14 +101,14 @@ def plain_words(run: Run) -> list[str]:
     ]
 
 
-def delta_too_large(run: Run) -> bool:
+def delta_too_large(run: ReportedRun) -> bool:
     """Whether δ is 1 over the population or more, as item 8 of the statement says it."""
     facts = run.statement or {}
     delta, population = number(facts, "delta"), number(facts, "population")
     return delta is not None and population is not None and delta * population >= 1
 
 
-def _warning(run: Run, unit: str, delta: float) -> list[str]:
+def _warning(run: ReportedRun, unit: str, delta: float) -> list[str]:
     if not delta_too_large(run):
         return []
     return [
@@ -117,7 +117,7 @@ def _warning(run: Run, unit: str, delta: float) -> list[str]:
     ]
 
 
-def _isolation(run: Run, unit: str) -> list[str]:
+def _isolation(run: ReportedRun, unit: str) -> list[str]:
     """How it is known that records stand alone, where the statement says it and it is known."""
     known = {
         "proven": "is proven from the operations of the model and its loss",
@@ -129,7 +129,7 @@ def _isolation(run: Run, unit: str) -> list[str]:
     return [f"That a {unit}'s gradient depends on that {unit} alone, as ε presumes, {said}."]
 
 
-def _together(run: Run) -> list[str]:
+def _together(run: ReportedRun) -> list[str]:
     """What all runs on the same data cost, where the ledger has more than this one."""
     ledger = (run.result or {}).get("ledger")
     if not isinstance(ledger, dict):

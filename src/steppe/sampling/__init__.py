@@ -1,11 +1,10 @@
-from steppe.sampling._records import Records as Records
-from steppe.sampling.data import records as records
-from steppe.sampling.labels import check_labels as check_labels
-from steppe.sampling.labels import labels as labels
-from steppe.sampling.offers import Offers as Offers
+"""Place 1, who takes part: the samplers, and the protocol that a plan asks of them.
+
+Imports `randomness`, `utils`, `errors`.
+"""
+
 from steppe.sampling.periodic import Periodic as Periodic
 from steppe.sampling.poisson import CappedPoisson as CappedPoisson
 from steppe.sampling.poisson import Poisson as Poisson
 from steppe.sampling.sampler import Draw as Draw
 from steppe.sampling.sampler import Sampler as Sampler
-from steppe.sampling.shared import share_records as share_records

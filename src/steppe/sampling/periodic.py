@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steppe._validate import fail, open_unit, positive, positive_integer
-from steppe.sampling._exact import Words
+from steppe.sampling.exact import Words
 from steppe.sampling.poisson import Poisson
 from steppe.sampling.sampler import Draw, Rates, Sampler, members
+from steppe.utils.validation import fail, open_unit, positive, positive_integer
 
 _LONGEST = 2**53  # the largest number of steps that a plan can have
 

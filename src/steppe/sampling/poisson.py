@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from steppe._validate import fail, positive, positive_integer
-from steppe.sampling._exact import ONE, Words, binomial, uniform_subset
+from steppe.sampling.exact import ONE, Words, binomial, uniform_subset
 from steppe.sampling.sampler import Draw, Rates, Sampler
+from steppe.utils.validation import fail, positive, positive_integer
 
 
 @dataclass(frozen=True)

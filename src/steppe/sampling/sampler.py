@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from steppe._validate import fail
-from steppe.sampling._exact import Words
+from steppe.sampling.exact import Words
+from steppe.utils.validation import fail
 
 # Who takes part in a step, by its number counted from 0.
 Draw: TypeAlias = Callable[[int, Words], Tensor]

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steppe import _validate
-from steppe._modes import evaluating
-from steppe._text import first_line
 from steppe.averaging import Outputs
-from steppe.clipping.batches import count
-from steppe.clipping.objective import per_record
 from steppe.errors import DataError, SteppeError
-from steppe.sampling import Records, records, share_records
+from steppe.gradients import per_record
+from steppe.records import Records, as_records, share_records
+from steppe.utils import validation
+from steppe.utils.batches import count
+from steppe.utils.formatting import first_line
+from steppe.utils.module_modes import evaluating
 
 Scores = dict[str, float]
 _AT_ONCE = 1024
@@ -64,7 +64,7 @@ class Evaluation:
             raise
         except Exception as error:  # the user's code may raise anything
             said = first_line(error).rstrip(".")
-            raise _validate.fail(
+            raise validation.fail(
                 "evaluate",
                 self._shown,
                 f"the model cannot be scored: {type(error).__name__}: {said}",
@@ -103,7 +103,7 @@ class Evaluation:
 
     def _losses(self, outputs: Any, targets: Any) -> Tensor:
         if self._loss is None:
-            raise _validate.fail("loss", None, "is needed to evaluate", "pass loss=")
+            raise validation.fail("loss", None, "is needed to evaluate", "pass loss=")
         return self._loss(outputs, targets)
 
     def _batches(self) -> Iterator[Any]:
@@ -115,7 +115,7 @@ class Evaluation:
     def _require_targets(self, rows: Records) -> None:
         example = rows.example()
         if not isinstance(example, tuple | list) or len(example) < 2:
-            raise _validate.fail(
+            raise validation.fail(
                 "evaluate",
                 type(example).__name__,
                 "must give pairs of inputs and targets",
@@ -126,7 +126,7 @@ class Evaluation:
 def refuse_training_data(data: Any, evaluate: Any) -> None:
     """Refuse to score on the private records themselves, as far as `share_records` can tell."""
     if evaluate is not None and share_records(data, evaluate):
-        raise _validate.fail(
+        raise validation.fail(
             "evaluate",
             type(evaluate).__name__,
             "are the private records, and scores on them would be stored and shown",
@@ -158,14 +158,14 @@ def _has_classes(outputs: Any, targets: Any) -> bool:
 
 def _records(data: Any) -> Records:
     try:
-        return records(data)
+        return as_records(data)
     except DataError as error:  # speaks of `data`, which are the private ones here
         raise DataError(f"evaluate{str(error).removeprefix('data')}") from None
 
 
 def _numbers(found: Any) -> Scores:
     if not isinstance(found, Mapping) or not found:
-        raise _validate.fail(
+        raise validation.fail(
             "evaluate",
             type(found).__name__,
             "must return numbers by name",
@@ -177,13 +177,13 @@ def _numbers(found: Any) -> Scores:
 def _number(name: str, value: Any) -> float:
     if name in _TAKEN:
         rule = "is the name of something else in the table or the log"
-        raise _validate.fail("evaluate", name, rule, "return this number by another name")
+        raise validation.fail("evaluate", name, rule, "return this number by another name")
     try:
         if isinstance(value, str):
             raise TypeError
         return float(value)  # NaN is a number that went wrong: the run goes on and stores null
     except (TypeError, ValueError, OverflowError, RuntimeError):
         shown = type(value).__name__
-        raise _validate.fail(
+        raise validation.fail(
             f"evaluate[{name!r}]", shown, "must be a number", "return a number"
         ) from None

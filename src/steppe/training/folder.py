@@ -15,14 +15,14 @@ from typing import Any
 
 from torch import Tensor
 
-from steppe import _validate
-from steppe._files import single_writer, unwritable, write_atomically
-from steppe._text import finite
 from steppe.accounting import Statement
-from steppe.averaging.entry import as_safetensors
+from steppe.averaging import as_safetensors
 from steppe.errors import DataError, MisuseError
-from steppe.ledger.chain import storage_error
+from steppe.ledger import storage_error
 from steppe.plan import Plan
+from steppe.utils import validation
+from steppe.utils.files import single_writer, unwritable, write_atomically
+from steppe.utils.formatting import finite
 
 # What the system says of files that are written; a user's own code may raise the others as well.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -44,9 +44,9 @@ class RunFolder:
             now = time.strftime("%Y%m%d-%H%M%S", time.localtime())
             path = Path("runs") / f"{now}-{secrets.token_hex(2)}"
         remedy = 'write run="runs/first", say'
-        self.path = _validate.path("run", path, remedy)
+        self.path = validation.path("run", path, remedy)
         if path == "":
-            raise _validate.fail("run", path, "must name a folder", remedy)
+            raise validation.fail("run", path, "must name a folder", remedy)
         self.of_python: tuple[str, ...] = ()
         self.config = self.path / "config.json"
         self.toml = self.path / "run.toml"
@@ -89,7 +89,7 @@ class RunFolder:
     def _refuse_a_file(self) -> None:
         if self.path.exists() and not self.path.is_dir():
             remedy = "name a folder, new or empty"
-            raise _validate.fail("run", str(self.path), "is a file", remedy)
+            raise validation.fail("run", str(self.path), "is a file", remedy)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -107,7 +107,7 @@ class RunFolder:
         except OSError as error:
             rule = f"cannot be made ({error.strerror})"
             remedy = "name a folder in a place where you may write"
-            raise _validate.fail("run", str(self.path), rule, remedy) from error
+            raise validation.fail("run", str(self.path), rule, remedy) from error
 
     def begin(
         self, plan: Plan, statement: Statement, config: Mapping[str, Any], toml: str | None

@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steppe._text import finite, rounded_up
-from steppe._user_code import kind_and_line
 from steppe.errors import SteppeError
-from steppe.ledger import Account
-from steppe.ledger.account import pause_quietly
+from steppe.ledger import Account, pause_quietly
 from steppe.private import Private
-from steppe.training import finishing, settings
-from steppe.training.checkpoints import Checkpoint, Checkpoints
-from steppe.training.curve import EpsilonCurve
+from steppe.training import fingerprint, results
+from steppe.training.callbacks import StepInfo
+from steppe.training.epsilon_curve import EpsilonCurve
 from steppe.training.interrupt import Interrupted, StopRequest
-from steppe.training.kept import Scored
+from steppe.training.ledger_summary import standing, without_machine
 from steppe.training.log import Log
-from steppe.training.moment import Moment
 from steppe.training.outcome import Outcome, promised, row
 from steppe.training.progress import Bar
-from steppe.training.shared_ledger import standing, without_machine
+from steppe.training.resume_checkpoints import Checkpoint, ResumeCheckpoints
+from steppe.training.run_averages import Scored
+from steppe.utils.formatting import finite, rounded_up
+from steppe.utils.user_code import kind_and_line
 
 if TYPE_CHECKING:
     from steppe.averaging import CheckpointStore
@@ -56,7 +55,7 @@ class Loop:
         self._scoring_error: str | None = None
         self._whole = False  # whether everything that follows a step from its number is done
         self._epsilon = EpsilonCurve(trainer.plan)
-        self._checkpoints = Checkpoints(trainer.folder.checkpoints)
+        self._checkpoints = ResumeCheckpoints(trainer.folder.checkpoints)
         self._store = trainer.open_store()
         self._begun = time.monotonic() - seconds
 
@@ -105,7 +104,7 @@ class Loop:
             Checkpoint(
                 step=step,
                 run=self._account.run.id,
-                settings=settings.digest(trainer.settings),
+                settings=fingerprint.digest(trainer.settings),
                 anchor=self._account.anchor,
                 seconds=self._seconds,
                 lost=self._lost,
@@ -156,7 +155,9 @@ class Loop:
             self.save()
         self._bar.step(promised(epsilon, self._reason))
         spent = epsilon if self._reason is None else math.inf
-        moment = Moment(step, trainer.plan.total_steps, spent, self._seconds, trainer.model, table)
+        moment = StepInfo(
+            step, trainer.plan.total_steps, spent, self._seconds, trainer.model, table
+        )
         answers = [callback(moment) for callback in trainer.callbacks]  # all of them are asked
         return any(isinstance(answer, bool | np.bool_) and answer for answer in answers)
 
@@ -211,7 +212,7 @@ class Loop:
         """Publish: weights, averages, table, statement."""
         trainer, plan, private = self._trainer, self._trainer.plan, self._private
         seconds = self._seconds
-        published = finishing.write_models(trainer, private.steps_done, self._say)
+        published = results.write_models(trainer, private.steps_done, self._say)
         outcome = Outcome(
             table=self._final_table(),
             published=published,
@@ -222,10 +223,10 @@ class Loop:
             seconds=seconds,
             run=trainer.folder.path,
             statement=trainer.statement,
-            ledger=finishing.ledger_facts(trainer, self._say),
+            ledger=results.ledger_facts(trainer, self._say),
             scoring_error=self._scoring_error,
         )
-        finishing.write_result(trainer, outcome, private.report())
+        results.write_result(trainer, outcome, private.report())
         return outcome
 
     def _interrupted(self) -> Interrupted:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from steppe.sampling import Records
+from steppe.records import Records
 
 LOSSES: dict[str, Callable[..., Tensor]] = {
     name: getattr(F, name)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from steppe._text import rounded_up
-from steppe._text import table as columns
 from steppe.accounting import Statement
 from steppe.training.evaluation import Scores
-from steppe.training.shared_ledger import standing
+from steppe.training.ledger_summary import standing
+from steppe.utils.formatting import rounded_up
+from steppe.utils.formatting import table as columns
 
 _HEADS = {"seconds": "time"}
 

@@ -6,7 +6,7 @@ import sys
 from types import TracebackType
 from typing import Any
 
-from steppe._text import rounded_up
+from steppe.utils.formatting import rounded_up
 
 
 class Bar:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from steppe import _validate
+from steppe.utils import validation
 
 LAST = "last"
 
@@ -30,16 +30,16 @@ def find(given: str | None, kept: Sequence[str]) -> str:
     if given is None or given == LAST:
         return LAST
     if not isinstance(given, str):
-        raise _validate.fail("publish", given, "must be the name of a model", 'write "last", say')
+        raise validation.fail("publish", given, "must be the name of a model", 'write "last", say')
     found = [name for name in kept if _means(given, name)]
     if len(found) == 1:
         return found[0]
     if found:
         rule = f"may mean any of {', '.join(found)}"
-        raise _validate.fail("publish", given, rule, "write enough of the name to tell them apart")
+        raise validation.fail("publish", given, rule, "write enough of the name to tell them apart")
     rule = "is no model of weights that this run keeps"
     remedy = f"publish {' or '.join((LAST, *kept))}, or keep it under averages"
-    raise _validate.fail("publish", given, rule, remedy)
+    raise validation.fail("publish", given, rule, remedy)
 
 
 def _means(given: str, name: str) -> bool:

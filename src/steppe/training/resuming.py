@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from steppe.errors import DataError
 from steppe.ledger import Ledger
-from steppe.training.checkpoints import Checkpoint, Checkpoints
 from steppe.training.folder import RunFolder
+from steppe.training.resume_checkpoints import Checkpoint, ResumeCheckpoints
 
 if TYPE_CHECKING:
     from steppe.training.trainer import Trainer
@@ -28,7 +28,7 @@ def newest(
         The checkpoint, and complaints about newer ones that are damaged. None for a run that has
         not begun: the first checkpoint comes before the first charge.
     """
-    checkpoint, complaints = Checkpoints(folder.checkpoints).newest()
+    checkpoint, complaints = ResumeCheckpoints(folder.checkpoints).newest()
     if checkpoint is not None:
         checkpoint.require_of(config["run"], config["digest"])
         return checkpoint, tuple(complaints)

@@ -14,25 +14,24 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from steppe import _validate
 from steppe.averaging import CheckpointStore, Keep
 from steppe.errors import PrivacyWarning
-from steppe.ledger import Account, Anchor, Ledger, Run
-from steppe.make import make_private
-from steppe.noise import Source
+from steppe.ledger import Account, Anchor, Ledger, LedgerRun
 from steppe.plan import Plan
-from steppe.private import Private
-from steppe.sampling import records
-from steppe.training import arguments, publishing, recipes, resuming, settings
+from steppe.private import Private, make_private
+from steppe.randomness import Source
+from steppe.records import as_records
+from steppe.training import fingerprint, parts, publishing, recipes, resuming
+from steppe.training.callbacks import Callback
 from steppe.training.evaluation import Evaluation, refuse_training_data
 from steppe.training.folder import RunFolder
-from steppe.training.kept import Keepable, Kept, stored_steps
+from steppe.training.ledger_summary import as_before, runs_before, standing
 from steppe.training.loop import Loop
 from steppe.training.losses import curvature, why_no_outputs
-from steppe.training.moment import Callback
+from steppe.training.lr_schedule import LRSchedule
 from steppe.training.outcome import Outcome
-from steppe.training.schedule import Schedule
-from steppe.training.shared_ledger import as_before, runs_before, standing
+from steppe.training.run_averages import Keepable, RunAverages, stored_steps
+from steppe.utils import validation
 
 _FORMAT = 1
 
@@ -137,17 +136,17 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         progress: bool = True,
     ) -> None:
-        arguments.require_parts(model, plan, optimizer)
-        arguments.isolation("isolation", isolation)
+        parts.require_parts(model, plan, optimizer)
+        parts.isolation("isolation", isolation)
         loss = None if objective is not None else loss
-        rows = records(data)
+        rows = as_records(data)
         self.reasons: dict[str, str] = {}
-        self.callbacks = arguments.callbacks(callbacks)
-        arguments.text("data_name", data_name)
+        self.callbacks = parts.callbacks(callbacks)
+        parts.text("data_name", data_name)
         if optimizer is None:
             if scheduler is not None:
                 remedy = "pass that optimizer too, as optimizer="
-                raise _validate.fail("scheduler", scheduler, "belongs to an optimizer", remedy)
+                raise validation.fail("scheduler", scheduler, "belongs to an optimizer", remedy)
             known = plan if plan.population else plan.for_population(len(rows))
             bend = curvature(loss, model, rows)
             optimizer, self.reasons["optimizer"] = recipes.optimizer_for(model, known, bend)
@@ -160,8 +159,8 @@ class Trainer:
         self.folder = RunFolder(run)
         self.evaluation = None if evaluate is None else Evaluation(evaluate, loss, objective)
         refuse_training_data(data, evaluate)
-        self.schedule = Schedule(scheduler, optimizer, self.evaluation is not None)
-        before = settings.of_optimizer(optimizer), settings.of_scheduler(scheduler)
+        self.schedule = LRSchedule(scheduler, optimizer, self.evaluation is not None)
+        before = fingerprint.of_optimizer(optimizer), fingerprint.of_scheduler(scheduler)
 
         def private() -> Private:
             return make_private(
@@ -183,21 +182,21 @@ class Trainer:
         self._make_private = private
         self._unused: Private | None = private()
         self.plan = plan = self._unused.plan
-        said = arguments.texts("also_read", also_read)
+        said = parts.texts("also_read", also_read)
         also_read = tuple(dict.fromkeys((*rows.also_read, *said)))
         self.statement = replace(self._unused.statement(), also_read=also_read)
         if self.statement.caution is not None:
             warnings.warn(self.statement.caution, PrivacyWarning, stacklevel=2)
         steps = plan.total_steps
-        self.checkpoint_every = arguments.checkpoint_every(checkpoint_every, steps)
-        self.evaluate_every = arguments.evaluate_every(evaluate_every, steps)
-        self.block = arguments.block(block, self.checkpoint_every)
-        self.store_every = store_every = arguments.store_every(store_every, steps)
-        self._keep = arguments.keep(keep, store_every)
+        self.checkpoint_every = parts.checkpoint_every(checkpoint_every, steps)
+        self.evaluate_every = parts.evaluate_every(evaluate_every, steps)
+        self.block = parts.block(block, self.checkpoint_every)
+        self.store_every = store_every = parts.store_every(store_every, steps)
+        self._keep = parts.keep(keep, store_every)
         self.model, self.optimizer = model, optimizer
-        kept = arguments.several("averages", () if averages is None else averages)
+        kept = parts.several("averages", () if averages is None else averages)
         stored = stored_steps(store_every, steps, self._keep)
-        self.kept = Kept(model, kept, steps, stored, why_no_outputs(loss, rows))
+        self.kept = RunAverages(model, kept, steps, stored, why_no_outputs(loss, rows))
         self.publish = publishing.find(publish, self.kept.of_weights)
         self.progress = progress
         self.toml: str | None = None
@@ -206,14 +205,14 @@ class Trainer:
         self.ledger = shared if isinstance(shared, Ledger) else Ledger(shared)
         self._ledger_is_named = ledger is not None
         self.named_ledger: dict[str, Any] = {}
-        self.data = settings.of_data(data_name, plan.population, rows)
+        self.data = fingerprint.of_data(data_name, plan.population, rows)
         self.settings: dict[str, Any] = {
             "plan": {**plan.to_dict(), "digest": plan.digest()},
             "data": self.data,
-            "model": settings.of_model(model),
-            "loss": settings.of_function(loss),
-            "objective": settings.of_function(objective),
-            "augment": settings.of_function(augment),
+            "model": fingerprint.of_model(model),
+            "loss": fingerprint.of_function(loss),
+            "objective": fingerprint.of_function(objective),
+            "augment": fingerprint.of_function(augment),
             "optimizer": before[0],
             "scheduler": before[1],
             "averages": self.kept.labels,
@@ -222,7 +221,7 @@ class Trainer:
         }
         if self.publish != publishing.LAST:
             self.settings["publish"] = self.publish
-        if isolation != arguments.LEVELS[0]:
+        if isolation != parts.LEVELS[0]:
             self.settings["isolation"] = isolation
         if also_read:  # a resumed run must not forget what the first part of it read
             self.settings["also_read"] = list(also_read)
@@ -260,7 +259,7 @@ class Trainer:
         config = self.folder.read_config()
         was = config["settings"].get("ledger")
         self.settings["ledger"] = as_before(self.settings["ledger"], was)
-        settings.require_same(self.settings, config["settings"])
+        fingerprint.require_same(self.settings, config["settings"])
         with self.folder.held():
             checkpoint, complaints = resuming.newest(self.folder, config, self.ledger)
             anchor = Anchor() if checkpoint is None else checkpoint.anchor
@@ -290,7 +289,7 @@ class Trainer:
             return None
         return standing(**self._named(self.ledger.runs(), ""))
 
-    def _named(self, known: Mapping[str, Run], run: str) -> dict[str, Any]:
+    def _named(self, known: Mapping[str, LedgerRun], run: str) -> dict[str, Any]:
         path = str(self.ledger.path.resolve())
         return {"path": path, "before": runs_before(known, run)}
 
@@ -305,7 +304,7 @@ class Trainer:
 
     def _account(self, run: str, anchor: Anchor) -> Account:
         """The run's hold on the ledger, which it enters only once."""
-        with _validate.called(self.keys):
+        with validation.called(self.keys):
             return self._opened(run, anchor)
 
     def _opened(self, run: str, anchor: Anchor) -> Account:
@@ -333,7 +332,7 @@ class Trainer:
         return {
             "format": _FORMAT,
             "run": run,
-            "digest": settings.digest(self.settings),
+            "digest": fingerprint.digest(self.settings),
             "settings": self.settings,
             "reasons": self.reasons,
             "of_python": self.folder.of_python,

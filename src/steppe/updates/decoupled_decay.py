@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from steppe._validate import fail, non_negative
+from steppe.utils.validation import fail, non_negative
 
 
 class DecoupledDecay:

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from steppe._validate import fail, non_negative, positive, positive_integer
-from steppe.clipping import GEP, Quantile
 from steppe.errors import ConfigurationError
+from steppe.utils.validation import fail, non_negative, positive, positive_integer
 
 if TYPE_CHECKING:
     from steppe.plan import Plan
@@ -116,17 +115,17 @@ class DPAdam(Optimizer):
             if not all(_close(_std_at(given, s), _std_at(expected, s)) for s in starts):
                 raise _other_noise(given, expected)
 
-    def stand_at(self, step: int, std: float) -> None:
+    def at_step(self, step: int, noise_std: float) -> None:
         """The next step is that one of the plan, counted from 0, also where steps were lost.
 
         Args:
             step: its number.
-            std: the noise that the plan puts on its mean gradient. `noise_std` must say the same,
-                also where a state that was loaded since has another one.
+            noise_std: the noise that the plan puts on its mean gradient. Every group's must say the
+                same, also where a state that was loaded since has another one.
         """
         for group in self.param_groups:
-            if not _close(_std_at(group["noise_std"], step), std):
-                raise _other_noise(group["noise_std"], std)
+            if not _close(_std_at(group["noise_std"], step), noise_std):
+                raise _other_noise(group["noise_std"], noise_std)
             group["taken"] = step
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -191,7 +190,7 @@ class DPAdam(Optimizer):
 
 def _of_plan(plan: Plan) -> Levels:
     """The noise that a plan puts on the mean gradient."""
-    if isinstance(plan.clip, Quantile | GEP):
+    if not plan.clip.constant_noise:
         raise fail(
             "clip",
             plan.clip,

@@ -114,12 +114,12 @@ def _each(value: Any, change: Callable[[Given], Any]) -> Any:
     return value
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def tensors_among(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _tensors(item)
+            yield from tensors_among(item)
 
 
 class Wrong(Exception):
@@ -164,7 +164,7 @@ def require_truth(make: Callable[[], tuple[Any, tuple[Any, ...]]], times: int = 
             torch.manual_seed(0)
             with watch:
                 first = function(*inputs)
-            results = [*_tensors(first), *_tensors(inputs)]
+            results = [*tensors_among(first), *tensors_among(inputs)]
             known = [watch.owners(tensor) for tensor in results]
             base = [tensor.detach().clone() for tensor in results]
             if any(f.kind == "no rule" for f in watch.findings):
@@ -187,7 +187,7 @@ def require_truth(make: Callable[[], tuple[Any, tuple[Any, ...]]], times: int = 
                     torch.manual_seed(0)
                     second = function(*again)
                     for before, after, own in zip(
-                        base, [*_tensors(second), *_tensors(again)], known, strict=True
+                        base, [*tensors_among(second), *tensors_among(again)], known, strict=True
                     ):
                         _compare(before, after, own, record, trial)
     return tried

@@ -12,7 +12,7 @@ from torch.autograd.functional import hessian
 from torch.nn import functional as F
 
 from steppe import Here, Plan, SeededSource
-from steppe.sampling import records
+from steppe.records import as_records
 from steppe.training import Trainer, read, recipes
 from steppe.training.losses import LOSSES, curvature
 
@@ -89,7 +89,7 @@ def test_where_there_is_much_noise_it_decides_the_rate() -> None:
 
 
 def test_curvature_is_that_of_a_linear_model_with_inputs_of_one() -> None:
-    rows = records((torch.ones(3, 4), torch.zeros(3)))
+    rows = as_records((torch.ones(3, 4), torch.zeros(3)))
 
     def squared(weights: torch.Tensor) -> torch.Tensor:
         return F.mse_loss(weights[:4] @ torch.ones(4) + weights[4], torch.tensor(0.0))
@@ -100,7 +100,7 @@ def test_curvature_is_that_of_a_linear_model_with_inputs_of_one() -> None:
 
 @pytest.mark.parametrize("loss", [F.cross_entropy, F.binary_cross_entropy_with_logits, None])
 def test_other_losses_have_no_cap(loss: object) -> None:
-    rows = records((torch.ones(3, 4), torch.zeros(3)))
+    rows = as_records((torch.ones(3, 4), torch.zeros(3)))
     assert curvature(loss, nn.Linear(4, 1), rows) is None  # type: ignore[arg-type]
 
 
@@ -109,7 +109,7 @@ def test_networks_begin_with_less_curvature_than_the_rule_assumes(inputs: int, w
     torch.manual_seed(0)
     layers = nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
     model = nn.Sequential(*layers, nn.Linear(width, 1))
-    rows = records((torch.ones(3, inputs), torch.zeros(3)))
+    rows = as_records((torch.ones(3, inputs), torch.zeros(3)))
     assumed = curvature(F.mse_loss, model, rows)
     for _ in range(20):
         x = torch.randint(2, (inputs,)).float() * 2 - 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from steppe.papers.dp_sat.measured import compared, measure, methods
 from steppe.papers.dp_sat.recipe import PAPER, method, train
-from steppe.papers.experiment import Column, Constants, Experiment, Run
+from steppe.papers.experiment import Column, Constants, Experiment, ExperimentRun
 from steppe.papers.figures import accuracy_curves, against
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _comparison(data: str, title: str, epsilon: float, seeds: Sequence[int]) -> 
     )
 
 
-def _radius_figure(runs: Sequence[Run]) -> Figure:
+def _radius_figure(runs: Sequence[ExperimentRun]) -> Figure:
     return against(runs, "radius", "accuracy", "point", y="accuracy", title="Fashion-MNIST, ε = 3")
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from steppe.flatness.figures import new_figure
+from steppe.flatness import new_figure
 from steppe.papers.dp_sat.recipe import PAPER, method, train
 from steppe.papers.dp_sat.watch import RememberingSource, Watch
-from steppe.papers.experiment import Column, Constants, Experiment, Run
+from steppe.papers.experiment import Column, Constants, Experiment, ExperimentRun
 from steppe.papers.pictures import load
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def measure(constants: Constants, seed: int) -> Mapping[str, Any]:
     }
 
 
-def figure(runs: Sequence[Run]) -> Figure:
+def figure(runs: Sequence[ExperimentRun]) -> Figure:
     """Cosines before the noise over the run."""
     drawn, axes = new_figure("Consecutive gradients before the noise", "progress (%)", "cosine")
     for run in runs:

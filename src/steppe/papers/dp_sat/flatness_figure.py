@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steppe.flatness import SpectralDensity
-from steppe.papers.experiment import Run
+from steppe.papers.experiment import ExperimentRun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +18,7 @@ _NAMES = ("DP-SGD", "DP-SAT")
 _STYLES = (":", "--", "-")
 
 
-def figure(runs: Sequence[Run]) -> Figure:
+def figure(runs: Sequence[ExperimentRun]) -> Figure:
     """The first stored run: norms, spectrum, interpolation, cosines."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -12,14 +12,13 @@ from torch.nn import functional as F
 
 from steppe import models
 from steppe.clipping import Flat
-from steppe.flatness.figures import new_figure
-from steppe.make import make_private
-from steppe.noise import SeededSource
+from steppe.flatness import new_figure
 from steppe.papers.dp_sat.recipe import PAPER
-from steppe.papers.experiment import Column, Constants, Experiment, Run
+from steppe.papers.experiment import Column, Constants, Experiment, ExperimentRun
 from steppe.plan import Plan
 from steppe.points import SAM, SAT, Here, Point, SATMomentum
-from steppe.private import Private
+from steppe.private import Private, make_private
+from steppe.randomness import SeededSource
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -88,7 +87,7 @@ def _private(constants: Constants, point: Point, data: Any, seed: int, steps: in
     )
 
 
-def figure(runs: Sequence[Run]) -> Figure:
+def figure(runs: Sequence[ExperimentRun]) -> Figure:
     """Bars, the paper's range for DP-SAM in grey."""
     drawn, axes = new_figure("Time of a step", "", "DP-SGD = 1")
     for i, run in enumerate(runs):

@@ -10,7 +10,7 @@ import torch
 
 from steppe.flatness import TwoMinima, noisy_descent
 from steppe.papers.dp_sat.recipe import PAPER
-from steppe.papers.experiment import Column, Constants, Experiment, Run
+from steppe.papers.experiment import Column, Constants, Experiment, ExperimentRun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,7 +36,7 @@ def measure(constants: Constants, seed: int) -> Mapping[str, Any]:
     }
 
 
-def figure(runs: Sequence[Run]) -> Figure:
+def figure(runs: Sequence[ExperimentRun]) -> Figure:
     """The paths of the first seed on the ground, and what noise does along them."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -16,9 +16,9 @@ from steppe.flatness import (
     gradient_norm_histogram,
     record_gradient_norms,
 )
-from steppe.noise import SeededSource
 from steppe.papers.pictures import Batch
 from steppe.private import Private
+from steppe.randomness import SeededSource
 
 # Bins of the histogram end here; the recipe's clip of 0.1 lies in the first.
 _LARGEST_NORM = 10.0

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steppe.clipping import Flat
-from steppe.flatness.figures import new_figure
-from steppe.noise import SeededSource
+from steppe.flatness import new_figure
 from steppe.papers import summary
-from steppe.papers.experiment import Column, Constants, Experiment, Run
+from steppe.papers.experiment import Column, Constants, Experiment, ExperimentRun
 from steppe.papers.figures import by_setting, mean_curve, panels
 from steppe.papers.one_layer import Cycles, Problem, descend, squared_error
 from steppe.plan import Plan
+from steppe.randomness import SeededSource
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,7 +93,7 @@ def _distance(weights: Any, optimum: Any) -> float:
     return float(np.square(np.ravel(weights) - optimum).sum())
 
 
-def _figure(runs: Sequence[Run]) -> Figure:
+def _figure(runs: Sequence[ExperimentRun]) -> Figure:
     """Distance against steps with a 1/T line, and against the cycle length."""
     figure, (left, right) = panels(2)
     for i, (setting, own) in enumerate(by_setting(runs).items()):
@@ -115,7 +115,7 @@ def _figure(runs: Sequence[Run]) -> Figure:
     return figure
 
 
-def _epsilon_figure(runs: Sequence[Run]) -> Figure:
+def _epsilon_figure(runs: Sequence[ExperimentRun]) -> Figure:
     figure, axes = new_figure("Linear regression, dependence on ε", "ε", "‖θ − θ*‖²")
     settings = by_setting(runs)
     budgets = [own[0].constants["epsilon"] for own in settings.values()]

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steppe import data
-from steppe.noise import SeededSource
 from steppe.papers.dp_swa.linear import PAPER
-from steppe.papers.experiment import Column, Constants, Experiment, Run
+from steppe.papers.experiment import Column, Constants, Experiment, ExperimentRun
 from steppe.papers.figures import by_setting, mean_curve, panels
 from steppe.papers.one_layer import Cycles, Floats, Problem, cross_entropy, descend
 from steppe.papers.plans import plan_of
+from steppe.randomness import SeededSource
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -100,7 +100,7 @@ def _setting(epsilon: float) -> Constants:
     }
 
 
-def _figure(runs: Sequence[Run]) -> Figure:
+def _figure(runs: Sequence[ExperimentRun]) -> Figure:
     figure, (left, right) = panels(2)
     for i, (setting, own) in enumerate(by_setting(runs).items()):
         for name, line in (("SGD", ":"), ("SWA", "-")):

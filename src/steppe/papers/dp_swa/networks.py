@@ -14,7 +14,7 @@ from steppe.averaging import SWA
 from steppe.flatness import Surface, interpolate, percent_gain, random_rays
 from steppe.papers.dp_swa.linear import PAPER
 from steppe.papers.dp_swa.logistic import COLUMNS
-from steppe.papers.experiment import Column, Constants, Experiment, Run
+from steppe.papers.experiment import Column, Constants, Experiment, ExperimentRun
 from steppe.papers.figures import by_setting, mean_curve, panels
 from steppe.papers.pictures import accuracy, fit, in_parts, load
 from steppe.papers.plans import plan_of
@@ -81,7 +81,7 @@ def measure(constants: Constants, seed: int) -> Mapping[str, Any]:
     }
 
 
-def _figure(runs: Sequence[Run]) -> Figure:
+def _figure(runs: Sequence[ExperimentRun]) -> Figure:
     """Accuracy along random rays, and the loss on the line from DP-SGD (0) to DP-SWA (1)."""
     figure, (left, right) = panels(2)
     for i, (setting, own) in enumerate(by_setting(runs).items()):

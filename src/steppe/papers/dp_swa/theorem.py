@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steppe.flatness.figures import new_figure
+from steppe.flatness import new_figure
 from steppe.papers.dp_swa.linear import PAPER
-from steppe.papers.experiment import Column, Constants, Experiment, Run
+from steppe.papers.experiment import Column, Constants, Experiment, ExperimentRun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,7 +73,7 @@ def _setting(cycle: int, **changes: float) -> Constants:
     return {"dimension": 64, "start": 9.0, "cycle": cycle, **usual, **changes}
 
 
-def _figure(runs: Sequence[Run]) -> Figure:
+def _figure(runs: Sequence[ExperimentRun]) -> Figure:
     figure, axes = new_figure("Theorem 1", "T", "E‖θ̄ − θ*‖²")
     for i, run in enumerate(run for run in runs if run.seed == 0 and "cycle" in run.setting):
         times = run.measured["times"]

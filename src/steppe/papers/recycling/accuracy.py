@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from steppe import data
-from steppe.papers.experiment import Column, Constants, Experiment, Run
+from steppe.papers.experiment import Column, Constants, Experiment, ExperimentRun
 from steppe.papers.figures import by_setting, mean_curve, panels
 from steppe.papers.pictures import fit, load
 from steppe.papers.plans import plan_of
-from steppe.papers.recycling.checkpoints import Comparison, Outputs, Parts, Recorder
+from steppe.papers.recycling.checkpoints import Comparison, NetworkOutputs, Parts, Recorder
 from steppe.private import Private
 from steppe.sampling import Periodic, Poisson
 
@@ -74,7 +74,7 @@ def measure(constants: Constants, seed: int) -> Mapping[str, Any]:
     )
     # The same shuffle for every seed: test pictures are not in a random order.
     order = torch.randperm(len(pictures.test[1]), generator=torch.Generator().manual_seed(0))
-    outputs = Outputs(fitted.model, pictures.test[0][order], pictures.test[1][order])
+    outputs = NetworkOutputs(fitted.model, pictures.test[0][order], pictures.test[1][order])
     ks = [k for k in KS if k <= len(recorders[0].weights)]
     compared = Comparison(recorders[0], outputs, ks, PARTS)
     return {**fitted.measured(), **compared.measured()}
@@ -83,7 +83,7 @@ def measure(constants: Constants, seed: int) -> Mapping[str, Any]:
 _FEW = 10  # points of a curve that say little by themselves
 
 
-def _figure(runs: Sequence[Run]) -> Figure:
+def _figure(runs: Sequence[ExperimentRun]) -> Figure:
     """Accuracy at the end of the run, the mean over seeds, for each setting.
 
     Where the tuned windows leave few moments at the end, the whole run is drawn as well.

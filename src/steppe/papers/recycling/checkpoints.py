@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from steppe._modes import evaluating
 from steppe.averaging import EMA, Averages, PolynomialDecay, best_checkpoints
 from steppe.papers.pictures import in_parts
+from steppe.utils.module_modes import evaluating
 
 Score = Callable[[Tensor], float]
 
@@ -77,7 +77,7 @@ class Parts:
     test: slice
 
 
-class Outputs:
+class NetworkOutputs:
     """The answers of a network at given weights, and of ensembles of them.
 
     Args:
@@ -127,7 +127,7 @@ class Comparison:
     """
 
     def __init__(
-        self, recorder: Recorder, outputs: Outputs, ks: Sequence[int], parts: Parts
+        self, recorder: Recorder, outputs: NetworkOutputs, ks: Sequence[int], parts: Parts
     ) -> None:
         self._recorder, self._outputs, self._ks, self._parts = recorder, outputs, ks, parts
         self._answers = torch.stack([outputs.probabilities(w) for w in recorder.weights])

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from steppe.averaging.uncertainty import prediction
-from steppe.noise import SeededSource
+from steppe.averaging import prediction
 from steppe.papers.dp_swa.logistic import first_weights, pictures
-from steppe.papers.experiment import Column, Constants, Experiment, Run
+from steppe.papers.experiment import Column, Constants, Experiment, ExperimentRun
 from steppe.papers.figures import by_setting, mean_curve, panels
 from steppe.papers.one_layer import descend
 from steppe.papers.plans import plan_of
 from steppe.papers.recycling.accuracy import PAPER
+from steppe.randomness import SeededSource
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,7 +71,7 @@ def _widths(weights: NDArray[np.float32], inputs: NDArray[np.float32]) -> dict[s
     return {"probability": float(wide), "label": float(found.label_width.mean())}
 
 
-def _figure(runs: Sequence[Run]) -> Figure:
+def _figure(runs: Sequence[ExperimentRun]) -> Figure:
     titles = {"probability": "probability of the label", "label": "index of the label (paper)"}
     figure, places = panels(len(titles))
     for axes, kind in zip(places, titles, strict=True):

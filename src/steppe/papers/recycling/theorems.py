@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steppe.flatness.figures import new_figure
+from steppe.flatness import new_figure
 from steppe.papers import summary
-from steppe.papers.experiment import Column, Constants, Experiment, Run
+from steppe.papers.experiment import Column, Constants, Experiment, ExperimentRun
 from steppe.papers.recycling.accuracy import PAPER
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def measure_variance(constants: Constants, seed: int) -> Mapping[str, Any]:
     }
 
 
-def _risk_figure(runs: Sequence[Run]) -> Figure:
+def _risk_figure(runs: Sequence[ExperimentRun]) -> Figure:
     figure, axes = new_figure("Theorem 2.1", "n", "excess risk")
     constants = {run.setting: run.constants for run in runs}
     for slope, style in ((0.25, "-"), (1.0, ":")):
@@ -107,7 +107,7 @@ def _risk_figure(runs: Sequence[Run]) -> Figure:
     return figure
 
 
-def _variance_figure(runs: Sequence[Run]) -> Figure:
+def _variance_figure(runs: Sequence[ExperimentRun]) -> Figure:
     figure, axes = new_figure("Theorem 3.1", "γ", "|E S − V| / V")
     for burn_in in dict.fromkeys(run.constants["burn-in"] for run in runs):
         own = sorted(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from steppe.flatness.figures import new_figure
-from steppe.papers.experiment import Column, Constants, Experiment, Run
+from steppe.flatness import new_figure
+from steppe.papers.experiment import Column, Constants, Experiment, ExperimentRun
 from steppe.papers.weight_decay.paper import PAPER
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def measure(constants: Constants, seed: int) -> Mapping[str, Any]:
     return {"final": weight, "predicted": constants["predicted"], "path": path}
 
 
-def figure(runs: Sequence[Run]) -> Figure:
+def figure(runs: Sequence[ExperimentRun]) -> Figure:
     """The weight over the steps."""
     drawn, axes = new_figure("One weight, pulled to 3.88", "step", "θ")
     for run in runs:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from steppe.papers.experiment import Column, Constants, Experiment, Run
+from steppe.papers.experiment import Column, Constants, Experiment, ExperimentRun
 from steppe.papers.figures import accuracy_curves, against
 from steppe.papers.pictures import fit, load
 from steppe.papers.plans import plan_of
@@ -58,11 +58,11 @@ def _setting(where: str, clip: float = 3.0, decay: float = 1e-4, epochs: int = 8
     return {**_RECIPE, "where": where, "clip": clip, "decay": decay, "epochs": epochs}
 
 
-def _clip_figure(runs: Sequence[Run]) -> Figure:
+def _clip_figure(runs: Sequence[ExperimentRun]) -> Figure:
     return against(runs, "clip", "accuracy", "where", y="accuracy", title="MNIST, λ = 0.0001")
 
 
-def _decay_figure(runs: Sequence[Run]) -> Figure:
+def _decay_figure(runs: Sequence[ExperimentRun]) -> Figure:
     return against(runs, "decay", "accuracy", "where", y="accuracy", title="MNIST, R = 3")
 
 

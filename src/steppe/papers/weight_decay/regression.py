@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steppe.flatness.figures import new_figure
+from steppe.flatness import new_figure
 from steppe.papers import summary
-from steppe.papers.experiment import Column, Constants, Experiment, Run
+from steppe.papers.experiment import Column, Constants, Experiment, ExperimentRun
 from steppe.papers.weight_decay.paper import PAPER
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _mean_squared_error(theta: Array, x: Array, y: Array) -> float:
     return float(np.square(x @ theta - y).mean())
 
 
-def figure(runs: Sequence[Run]) -> Figure:
+def figure(runs: Sequence[ExperimentRun]) -> Figure:
     """Mean squared error of every setting, on a logarithmic scale."""
     drawn, axes = new_figure("Held-out error", "mean squared error", "")
     settings = list(dict.fromkeys(run.setting for run in runs))

@@ -4,13 +4,13 @@ Every number follows from public constants: the population, ε and δ, and the s
 Nothing is read from the records, so choosing costs no privacy.
 """
 
-from steppe.training.recipes.free_averages import BEFOREHAND as BEFOREHAND
-from steppe.training.recipes.free_averages import FREE as FREE
-from steppe.training.recipes.free_averages import PUBLISHED as PUBLISHED
-from steppe.training.recipes.free_averages import averages as averages
-from steppe.training.recipes.free_averages import published as published
-from steppe.training.recipes.rate import optimizer_for as optimizer_for
-from steppe.training.recipes.rate import signal_to_noise as signal_to_noise
+from steppe.training.recipes.default_averages import BEFOREHAND as BEFOREHAND
+from steppe.training.recipes.default_averages import FREE as FREE
+from steppe.training.recipes.default_averages import PUBLISHED as PUBLISHED
+from steppe.training.recipes.default_averages import averages as averages
+from steppe.training.recipes.default_averages import published as published
+from steppe.training.recipes.learning_rate import optimizer_for as optimizer_for
+from steppe.training.recipes.learning_rate import signal_to_noise as signal_to_noise
 from steppe.training.recipes.recipe import Recipe as Recipe
 from steppe.training.recipes.recipe import choose as choose
 from steppe.training.recipes.recipe import for_model as for_model

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from steppe import _validate
 from steppe.averaging import Average
 from steppe.clipping import Flat
 from steppe.plan import Plan
 from steppe.points import Point
-from steppe.training.recipes.free_averages import averages
-from steppe.training.recipes.kinds import Kind, has_fixed_features, kind_of
-from steppe.training.recipes.rate import MOMENTUM, count, rate_of, sgd
+from steppe.training.recipes.default_averages import averages
+from steppe.training.recipes.learning_rate import MOMENTUM, count, rate_of, sgd
+from steppe.training.recipes.model_kinds import Kind, has_fixed_features, kind_of
+from steppe.utils import validation
 
 _GIVEN = "given"
 _SMALLEST_BATCH = 256
@@ -124,9 +124,9 @@ def choose(
         >>> recipe.batch_size, recipe.steps, recipe.clip, recipe.delta
         (2000, 600, 0.1, 1e-05)
     """
-    population = _validate.positive_integer("population", population)
-    epsilon = _validate.positive("epsilon", epsilon)
-    weights = _validate.positive_integer("weights", weights)
+    population = validation.positive_integer("population", population)
+    epsilon = validation.positive("epsilon", epsilon)
+    weights = validation.positive_integer("weights", weights)
     kind = kind_of(fixed_features, columns, curvature)
     given: dict[str, Any] = {
         "delta": delta,
@@ -146,7 +146,7 @@ def choose(
     recipe = Recipe(
         epsilon=epsilon,
         population=population,
-        rate=math.nan if rate is None else _validate.positive("rate", rate),
+        rate=math.nan if rate is None else validation.positive("rate", rate),
         reasons=reasons,
         **values,
     )
@@ -176,9 +176,9 @@ def for_model(model: nn.Module, *, population: int, epsilon: float, **given: Any
 
 
 def _check_momentum(momentum: Any) -> None:
-    if _validate.non_negative("momentum", momentum, "give a value in [0, 1)") >= 1:
+    if validation.non_negative("momentum", momentum, "give a value in [0, 1)") >= 1:
         rule = "must lie in [0, 1): at 1 no step is ever forgotten, and the rate would be 0"
-        raise _validate.fail("momentum", momentum, rule, "use a value like 0.9")
+        raise validation.fail("momentum", momentum, rule, "use a value like 0.9")
 
 
 def _rules(kind: Kind, population: int) -> dict[str, tuple[Any, str]]:

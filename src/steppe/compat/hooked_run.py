@@ -1,0 +1,282 @@
+"""One private run in the shape of a plain loop: draw, forward, backward, step.
+
+Module and optimizer stay the user's own objects. Hooks on them put the seven places of a private
+step where the loop already passes: the loader draws (1), the forward pass is traced so that the
+user's own backward leaves per-record gradients (3), and just before the optimizer moves the weights
+(6) they are clipped (4), noised (5) and handed over as `.grad`.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from steppe.clipping import ClippedSum
+from steppe.compat.accountant import Accountant
+from steppe.compat.arguments import RecordAxis, stand_in_objective
+from steppe.compat.constants import Constants
+from steppe.compat.gradient_in_use import GradientInUse
+from steppe.compat.loop_isolation.watched import Watched
+from steppe.compat.traced_forward import TracedForward
+from steppe.errors import MisuseError
+from steppe.gradients import Slot
+from steppe.mechanism import Mechanism, Query
+from steppe.noise import Gaussian
+from steppe.private import refuse_coarse_products, require_movement
+from steppe.randomness import SecretGenerators, SecureSource
+
+
+@dataclass(frozen=True)
+class DrawnPart:
+    """A physical batch: a drawn batch, or a part of one.
+
+    Attributes:
+        records: how many it has.
+        first, last: its place in the drawn batch.
+        rows: those of the whole drawn batch.
+        draw: stands for that batch in one pass, and for no other.
+    """
+
+    records: int
+    first: bool
+    last: bool
+    rows: Tensor
+    draw: object
+
+
+class HookedRun:
+    """Follows one module and one optimizer through a private run.
+
+    Args:
+        module, optimizer: the user's; hooks are registered on both.
+        parameters: the weights to train, by name.
+        constants: what was agreed.
+        axis: where the module expects the records.
+        accountant: is told about every step before its result is handed over.
+        isolation: "proven", so that module and loop are followed, or "probed".
+
+    Attributes:
+        watched: follows the loop.
+        unstepped: the rows of the batch that was handed out last, until its step is charged.
+        again: whether the physical batch that was handed out last must come again.
+
+    Guarantees:
+        `.grad` is only ever set to (clipped sum + noise of std σC) / expected batch. During a
+        traced pass no other gradient of a trained weight is computed, so there is nothing that
+        another optimizer could pick up. A drawn batch is stepped once or refused, and parts of
+        different ones are never added up. A weight that stands still in the first step is an error.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: Optimizer,
+        parameters: dict[str, Tensor],
+        constants: Constants,
+        axis: RecordAxis,
+        accountant: Accountant,
+        isolation: str = "proven",
+    ) -> None:
+        self.module, self.optimizer, self.constants = module, optimizer, constants
+        self.source = SecureSource()
+        self.steps_done = 0
+        self.unstepped: Tensor | None = None
+        self.again = False
+        clip = constants.bounds.clip(parameters, optimizer)
+        self._engine = ClippedSum(parameters, stand_in_objective(module, axis), clip)
+        self._mechanism = Mechanism(
+            self._engine,
+            Gaussian(),
+            sensitivity=constants.max_grad_norm,
+            divisor=constants.expected_batch_size,
+            source=self.source,
+        )
+        self._accountant = accountant
+        self.dice = SecretGenerators(self.source, "passes")
+        self.watched = Watched(module, constants.averaged, isolation)
+        self._forward = TracedForward(
+            module,
+            self._engine,
+            axis,
+            self.dice,
+            constants.expected_batch_size,
+            self.watched,
+        )
+        self._model_weights = {id(p) for p in module.parameters()}
+        self.trained_parameters = {id(p) for p in parameters.values()}
+        self._piece: DrawnPart | None = None
+        self._query: Query | None = None
+        self._draw: object = None  # the drawn batch that the parts in `_query` belong to
+        self._handed_over = GradientInUse(optimizer)
+        self._before: dict[str, Tensor] = {}  # the weights before the first step
+        first = optimizer.register_step_pre_hook(self._before_step)
+        # Before the hooks of others, which may look at `.grad`: there is none until ours has run.
+        optimizer._optimizer_step_pre_hooks.move_to_end(first.id, last=False)  # type: ignore[attr-defined]
+        self._handles = (first, optimizer.register_step_post_hook(self._after_step))
+        vars(optimizer).update(constants.visible())
+        self._detached = False
+
+    def detach(self) -> None:
+        """End the run: module and optimizer are plain again, without a hook or an attribute of it.
+
+        A batch of which nothing was released is forgotten. Detaching twice is no mistake.
+        """
+        if self._detached:
+            return
+        self._detached = True
+        self.abandon()
+        self._forward.detach()
+        for handle in self._handles:
+            handle.remove()
+        for name in self.constants.visible():
+            vars(self.optimizer).pop(name, None)
+
+    def offer(self, piece: DrawnPart) -> None:
+        """A batch was drawn and is about to be handed to the user."""
+        if self._detached:
+            raise MisuseError(
+                f"step={self.steps_done + 1}: the run was detached, so a step would have neither "
+                "clip nor noise; make the loop private again for more private steps."
+            )
+        self.require_stepped()
+        if not piece.first and piece.draw is not self._draw:
+            raise MisuseError(
+                f"step={self.steps_done + 1}: the parts of a drawn batch must follow one another, "
+                "and since its last part another pass over the loader began or the block was left; "
+                "take one pass at a time, and begin a new one."
+            )
+        budget = self.constants.budget
+        if piece.first and budget is not None:
+            budget.require_another(self._accountant)
+        if piece.first:
+            self.unstepped = piece.rows
+        self._piece, self._draw = piece, piece.draw
+        self.again = False
+        self._handed_over.forget()
+        self._forward.expect(piece.records)
+
+    def require_stepped(self) -> None:
+        """Leaving out batches, empty ones say, would be another mechanism than the account's."""
+        if self._piece is not None:
+            raise MisuseError(
+                f"step={self.steps_done + 1}: a batch was drawn and not stepped; call "
+                "optimizer.step() of the optimizer that make_private returned for every batch, "
+                "also for an empty one."
+            )
+
+    def abandon(self) -> None:
+        """Forget what was made of a batch so far, of which nothing was released."""
+        self._piece = self._query = self._draw = None
+        self.again = False
+        self._forward.expect(None)
+        self.watched.end()
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        if self._handed_over.is_in_use and not self._forward.saw_raw:
+            return None
+        self._handed_over.forget()
+        _, *rest = args
+        named = dict(kwargs)
+        closure = rest.pop(0) if rest else named.pop("closure", None)
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._take()
+        self._handed_over.note(self._engine.parameters.values())
+        # The optimizer gets its loss, and no second pass that would replace the gradient.
+        return None if closure is None else ((optimizer, lambda: loss, *rest), named)
+
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        del optimizer, args, kwargs
+        if not self._handed_over.is_inside(sys._getframe()):
+            self._handed_over.forget()
+            before, self._before = self._before, {}
+            require_movement(before, self._engine.parameters, self.optimizer)
+
+    @torch.no_grad()
+    def _take(self) -> None:
+        """Turn what the backward pass left into the private gradient."""
+        self._require_unchanged()
+        refuse_coarse_products(self._engine)
+        piece, found = self._captured()
+        self.again = not self.watched.accepts(piece.records)
+        self.watched.end()
+        if self.again:  # what was captured is forgotten, before anything was added or charged
+            self._piece = None
+            self._forward.expect(None)
+            self._mechanism.hand_over(self.optimizer, None)
+            return
+        if piece.first or self._query is None:
+            self._query = self._mechanism.query(
+                self.constants.noise_multiplier * self.constants.max_grad_norm
+            )
+        scale = piece.records if self.constants.averaged else 1
+        # Let go of first: if adding is interrupted, what was added must not be added again.
+        self._piece = None
+        self._forward.expect(None)
+        self._query.add_captured(found, piece.records, scale)
+        if not piece.last:
+            # Without gradients the optimizer has nothing to move.
+            self._mechanism.hand_over(self.optimizer, None)
+            return
+        if self.steps_done == 0:
+            self._before = {n: p.detach().clone() for n, p in self._engine.parameters.items()}
+        self.steps_done += 1
+        self.unstepped = None
+        self._accountant.step(
+            noise_multiplier=self.constants.noise_multiplier,
+            sample_rate=self.constants.sample_rate,
+        )
+        query, self._query = self._query, None
+        self._mechanism.hand_over(self.optimizer, query.finish())
+
+    def _captured(self) -> tuple[DrawnPart, list[tuple[Tensor, Slot]]]:
+        """The batch that waits for its step, with its per-record gradients."""
+        step = self.steps_done + 1
+        if self._piece is None:
+            raise MisuseError(
+                f"step={step}: no drawn batch waits for a step, each may be used once; take every "
+                "batch from the loader that make_private returned, and step once for each."
+            )
+        if self._piece.records == 0:
+            return self._piece, []
+        if self._forward.tracer is None:
+            raise MisuseError(
+                f"step={step}: the module did not run on this batch in train mode; call "
+                "module.train(), and use the very module that was given to make_private, not a "
+                "copy of it."
+            )
+        found = self._engine.passes.collected(self._forward.tracer.uses)
+        if not found:
+            raise MisuseError(
+                f"step={step}: no gradient reached the module's weights; call loss.backward() "
+                "before optimizer.step(), on a loss computed from the module's output."
+            )
+        return self._piece, found
+
+    def _require_unchanged(self) -> None:
+        """What was agreed at the start must still hold."""
+        for name, value in self.constants.visible().items():
+            if vars(self.optimizer).get(name) != value:
+                raise MisuseError(
+                    f"optimizer.{name}={vars(self.optimizer).get(name)!r}: must stay {value!r}, "
+                    "which the account is made for; use steppe.Plan for schedules."
+                )
+        held = {id(p): p for group in self.optimizer.param_groups for p in group["params"]}
+        strangers = held.keys() - self._model_weights
+        unfrozen = [
+            name
+            for name, p in self.module.named_parameters()
+            if p.requires_grad and id(p) not in self.trained_parameters
+        ]
+        if strangers or unfrozen:
+            raise MisuseError(
+                f"new weights={unfrozen[:3] or len(strangers)}: must be known when make_private is "
+                "called, later ones get no private gradient; add and unfreeze weights before."
+            )

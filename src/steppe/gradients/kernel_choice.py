@@ -1,0 +1,135 @@
+"""Which of several equal ways a layer takes, decided by a short measurement.
+
+Every candidate gives the same gradients; they differ in time and memory by factors that depend on
+the layer, the shape and the machine. A count of multiplications removes the hopeless ones, the
+first batch times the rest, and the answer is kept for that shape. It can be written down and
+pinned, which makes runs reproducible to the last bit.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from steppe.gradients.slots.slot import NOBODY, Slot
+from steppe.utils import validation
+
+# Candidates that need this many times the multiplications of the best are not worth timing.
+_HOPELESS = 6.0
+# A way that holds more than the leanest must be this much faster. On its own it finds in cache what
+# it has just written; in a step the rest of the backward pass lies in between. One that holds so
+# many bytes more must be faster still: it decides the peak of the step.
+_LEAN, _MUCH, _MUCH_LEANER = 0.85, 32e6, 0.75
+# Candidates take turns, so that a disturbance meets all of them: so many turns at least, more while
+# together they have taken less than so many seconds, and never more than so many.
+_TURNS, _ENOUGH, _MOST = 5, 0.05, 10
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to get a slot.
+
+    Args:
+        make: builds the slot.
+        flops: multiplications for norms and weighted sum together, per batch.
+        workspace: bytes it holds at its peak, beyond input and output gradient.
+    """
+
+    make: Callable[[], Slot]
+    flops: float
+    workspace: float = 0.0
+
+
+class Kernels:
+    """Remembers the way each layer shape takes.
+
+    Args:
+        pinned: ways chosen beforehand, as `chosen` of an earlier run gives them.
+        measure: time the candidates on first sight; False trusts the count of multiplications.
+        workspace: candidates that need more bytes than this are left out where another fits.
+
+    Attributes:
+        chosen: key of the shape -> name of the way.
+
+    Examples:
+        >>> Kernels(pinned={"linear 4x3 T=2": "gram"}).chosen
+        {'linear 4x3 T=2': 'gram'}
+    """
+
+    def __init__(
+        self,
+        pinned: Mapping[str, str] | None = None,
+        measure: bool = True,
+        workspace: int = 128 * 2**20,
+    ) -> None:
+        self.chosen: dict[str, str] = dict(pinned or {})
+        self.measure = measure
+        self.workspace = validation.positive_integer("workspace", workspace)
+
+    def pick(
+        self, key: str, candidates: Mapping[str, Candidate], numel: int, dtype: torch.dtype
+    ) -> Slot:
+        """Return the slot made the chosen way; choose first if the key is new.
+
+        Args:
+            key: names layer and shape, without the number of records.
+            candidates: the ways by name.
+            numel: size of the weight.
+            dtype: what the sums are accumulated in.
+        """
+        name = self.chosen.get(key)
+        if name is None:
+            name = self.chosen[key] = self._choose(candidates, numel, dtype)
+        elif name not in candidates:
+            listed = ", ".join(sorted(candidates))
+            raise validation.fail(f"kernels[{key!r}]", name, f"must be one of {listed}", "unpin it")
+        return candidates[name].make()
+
+    def _choose(self, candidates: Mapping[str, Candidate], numel: int, dtype: torch.dtype) -> str:
+        fitting = {n: c for n, c in candidates.items() if c.workspace <= self.workspace}
+        if not fitting:
+            least = min(candidates, key=lambda n: candidates[n].workspace)
+            fitting = {least: candidates[least]}
+        best = min(c.flops for c in fitting.values())
+        close = {n: c for n, c in fitting.items() if c.flops <= _HOPELESS * best}
+        if len(close) == 1 or not self.measure:
+            return min(close, key=lambda n: close[n].flops)
+        return _fastest(close, numel, dtype)
+
+
+def _fastest(candidates: Mapping[str, Candidate], numel: int, dtype: torch.dtype) -> str:
+    """The name of the way that takes the least time; in doubt, of the one that holds least."""
+    best = dict.fromkeys(candidates, math.inf)
+    spent = 0.0
+    for turn in range(_MOST):
+        if turn >= _TURNS and spent >= _ENOUGH:
+            break
+        for name, candidate in candidates.items():
+            seconds = _seconds(candidate, numel, dtype)
+            best[name] = min(best[name], seconds)
+            spent += seconds
+    least = min(candidate.workspace for candidate in candidates.values())
+
+    def weighted(name: str) -> float:
+        more = candidates[name].workspace - least
+        if more == 0:
+            return best[name]
+        return best[name] / (_MUCH_LEANER if more > _MUCH else _LEAN)
+
+    return min(candidates, key=weighted)
+
+
+def _seconds(candidate: Candidate, numel: int, dtype: torch.dtype) -> float:
+    """How long the whole work takes: build, norms, weighted sum.
+
+    By the clock of this thread, which stands still while other programs have the processor.
+    """
+    begin = time.thread_time()
+    slot = candidate.make()
+    factors = torch.ones_like(slot.squared_norms(), dtype=dtype)
+    slot.add_(factors.new_zeros(numel), factors, NOBODY)
+    return time.thread_time() - begin

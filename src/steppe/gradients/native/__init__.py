@@ -1,0 +1,1 @@
+"""Compiled kernels. Each is optional: torch does the same where there is no C compiler."""

@@ -1,0 +1,206 @@
+"""One physical batch through the model and back, and what it leaves of each record's gradient."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steppe.errors import IsolationError, MisuseError, UnsupportedModelError
+from steppe.gradients.contact import BACKWARD_LEAF, ContactLayout, ContactOp, backward_to
+from steppe.gradients.kernel_choice import Kernels
+from steppe.gradients.pullback import pulled_back, shortened
+from steppe.gradients.record_gradients import FlatWeights, Found
+from steppe.gradients.rules import RULES
+from steppe.gradients.slots.tied import sum_of_uses
+from steppe.gradients.tracing import (
+    BackwardCalls,
+    Path,
+    Tracer,
+    is_marked,
+    mark,
+    name_of,
+    path_of,
+)
+from steppe.gradients.value_free import value_free
+from steppe.utils.batches import each, tensors_in, version
+
+Objective = Callable[[Any], Tensor]
+"""Maps a batch to one loss for each record."""
+
+
+class TracedPasses:
+    """Forward passes under a tracer, and backward passes that stop at the activations.
+
+    Args:
+        weights: the trained ones.
+        kernels: which way each layer shape takes.
+        layouts: where the records lie in each operation, as the probe found them; None means
+            record axis first everywhere.
+
+    Attributes:
+        layouts: as given, or as `expect` was told last.
+        paths: the functions that passes call on records, in order, as they were proven; None lets
+            any pass.
+    """
+
+    def __init__(
+        self, weights: FlatWeights, kernels: Kernels, layouts: list[ContactLayout] | None = None
+    ) -> None:
+        self._weights, self._kernels, self.layouts = weights, kernels, layouts
+        self._writes_batch: bool | None = None
+        self.paths: frozenset[Path] | None = None
+        self._look_again: Callable[[], None] | None = None
+
+    def expect(
+        self,
+        layouts: list[ContactLayout] | None,
+        paths: frozenset[Path] | None = None,
+        look_again: Callable[[], None] | None = None,
+    ) -> None:
+        """Say what holds for the model as it is now.
+
+        Args:
+            layouts: where the records lie in each operation.
+            paths: see `Attributes`.
+            look_again: proves the model once more and calls `expect` with what it finds; asked
+                where a pass takes none of the paths.
+        """
+        if layouts is not self.layouts:
+            self.layouts, self._writes_batch = layouts, None
+        self.paths, self._look_again = paths, look_again
+
+    @property
+    def convolve(self) -> bool:
+        """Whether trained weights meet records in convolutions, as far as the probe has seen."""
+        return any(known.operation.startswith("conv") for known in self.layouts or ())
+
+    def slots(self, objective: Objective, batch: Any, records: int) -> Found:
+        """One slot for each trained weight that a physical batch used."""
+        return self.collected(self.trace(objective, batch, records).uses)
+
+    def collected(self, uses: Sequence[ContactOp]) -> Found:
+        """What the backward passes since the last call left at the uses, by trained weight."""
+        found: dict[int, Found] = defaultdict(list)
+        for use in uses:
+            for pair in use.slots:
+                shared, slot = shortened(*pair)
+                found[id(shared)].append((shared, slot))
+            use.slots = []
+        plain: Found = []
+        derived: Found = []
+        for pairs in found.values():
+            shared = pairs[0][0]
+            slot = pairs[0][1] if len(pairs) == 1 else sum_of_uses([s for _, s in pairs])
+            (plain if shared.is_leaf else derived).append((shared, slot))
+        if derived:
+            trained = (p for p in self._weights.parameters.values() if p.requires_grad)
+            plain = pulled_back(plain, derived, trained)
+        self.require_known(plain)
+        return plain
+
+    def require_known(self, found: Found) -> None:
+        """Refuse weights that need a gradient and are not trained."""
+        strangers = [tuple(leaf.shape) for leaf, _ in found if id(leaf) not in self._weights.slices]
+        if strangers:
+            raise MisuseError(
+                f"weights of shapes={strangers[:3]}: must be among the trained ones, and need a "
+                "gradient that nobody asked for; freeze them with requires_grad_(False), or make "
+                "the loop private after the model has its final weights."
+            )
+
+    def tracer(self, records: int) -> Tracer:
+        """A tracer for one forward pass of so many records."""
+        return Tracer(
+            records, RULES, self.layouts, self._kernels, want_dots=bool(self._weights.pulls)
+        )
+
+    def trace(self, objective: Objective, batch: Any, records: int) -> Tracer:
+        """Run the objective on one physical batch and its backward pass to the activations."""
+        tracer = self.tracer(records)
+        alias = self._for_model(batch, tracer.number)
+        tensors = list(tensors_in(alias))
+        before = [version(tensor) for tensor in tensors]
+        heard: list[Any] = []
+        with torch.enable_grad():
+            with tracer, value_free():
+                losses = objective(alias)
+            check_losses(losses, records)
+            tracer.require_whole()
+            self._note_writes([version(tensor) for tensor in tensors] != before)
+            if tracer.uses:
+                for use in tracer.uses:
+                    use.slots = []  # left by a gradient that the objective took inside
+                with BackwardCalls(heard, tracer.number), value_free():
+                    backward_to(BACKWARD_LEAF, losses)  # and so to every contact
+            self._require_known_path(path_of(tracer.calls, heard))
+        return tracer
+
+    def _require_known_path(self, path: Path) -> None:
+        """What runs must be what was proven; code may have changed since, or been told apart."""
+        if self.paths is None:
+            return
+        if path not in self.paths and self._look_again is not None:
+            self._look_again()
+        if path not in self.paths:
+            raise _unknown_path(path, self.paths)
+
+    def _for_model(self, batch: Any, number: int) -> Any:
+        """The batch under new names, marked as records; the caller's own tensors stay unmarked.
+
+        A model that changes its input in place gets a copy, because a step may ask about the same
+        batch again. Whether it does shows in its first pass, so all others copy nothing in vain.
+        """
+        copies = self._writes_batch is not False
+
+        def alias(tensor: Tensor) -> Tensor:
+            # Tensors made in inference mode keep out of graphs for ever; copies do not.
+            copied = copies or tensor.is_inference()
+            found = tensor.detach().clone() if copied else tensor.detach()
+            mark(found, number)
+            return found
+
+        return each(alias, batch)
+
+    def _note_writes(self, written: bool) -> None:
+        """Remember whether the objective writes to its batch, and refuse one that begins to."""
+        if written and self._writes_batch is False:
+            raise UnsupportedModelError(
+                "batch=written: must be changed in place in every forward pass or in none, and was "
+                "for the first time after others; work on a copy (x = x.clone())."
+            )
+        self._writes_batch = written or bool(self._writes_batch)
+
+
+def _unknown_path(path: Path, known: frozenset[Path]) -> IsolationError:
+    calls, heard = path
+    other, others = min(known, key=lambda one: abs(len(one[0]) - len(calls)))
+    pairs = itertools.zip_longest(calls, other)
+    found = next((pair[0] or pair[1] for pair in pairs if pair[0] != pair[1]), None)
+    if found is None:
+        found = next(iter(heard ^ others), None)
+    return IsolationError(
+        f"forward pass=other operations than proven, from {name_of(found)!r} on: must call the "
+        "same functions of torch for all records and all batches; take out what looks at values, "
+        "at the number of records, or at whether it is being traced."
+    )
+
+
+def check_losses(losses: Any, records: int) -> None:
+    """Refuse anything but one loss for each record, made from the records."""
+    if not isinstance(losses, Tensor) or losses.shape != (records,):
+        # Without its lengths: how many records were drawn is private.
+        form = f"{losses.ndim} axes" if isinstance(losses, Tensor) else type(losses).__name__
+        raise UnsupportedModelError(
+            f"loss={form}: must be one number for each record, a tensor of 1 axis; use "
+            "reduction='none' and average over everything but the records."
+        )
+    if not is_marked(losses):
+        raise UnsupportedModelError(
+            "loss=constant: must be computed from the records by torch operations; check that the "
+            "objective uses the batch it is given."
+        )

@@ -1,0 +1,91 @@
+"""From tensors computed out of weights back to the weights, record by record.
+
+A standardised convolution weight, a slice of a packed projection, a position embedding looked up by
+number: the records meet a tensor that was computed from weights, and its per-record gradients are
+carried back by autograd, all records in one batched call. Three common cases have a shorter way, in
+which no record needs a copy of the whole weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steppe.gradients.slots.embedding import EmbeddingRows
+from steppe.gradients.slots.slot import Materialised, OwnRows, Slot, reduced_to
+
+Pair = tuple[Tensor, Slot]
+
+
+def shortened(shared: Tensor, slot: Slot) -> Pair:
+    """The weight itself and its slot where there is a short way back, else what was given."""
+    made: Any = shared.grad_fn
+    if made is None:
+        return shared, slot
+    turned, node = False, made
+    while shared.ndim == 2 and _turns(node):
+        turned, node = not turned, node.next_functions[0][0]
+    if node is not made and hasattr(node, "variable"):
+        return node.variable, slot.transposed() if turned else slot
+    leaf = getattr(made.next_functions[0][0], "variable", None) if made.next_functions else None
+    if leaf is None:
+        return shared, slot
+    if made.name() == "EmbeddingBackward0" and not made._saved_scale_grad_by_freq:
+        return leaf, _through_lookup(made, leaf, slot)
+    if made.name() == "ExpandBackward0" and isinstance(slot, OwnRows):
+        return leaf, Materialised(reduced_to(leaf.shape, slot.gradients))
+    return shared, slot
+
+
+def pulled_back(plain: list[Pair], derived: list[Pair], leaves: Iterable[Tensor]) -> list[Pair]:
+    """One slot for each weight, with what reaches it through computed tensors added.
+
+    Args:
+        plain: slots of weights that records meet directly.
+        derived: slots of tensors that were computed from weights.
+        leaves: the weights that need a gradient.
+    """
+    weights = list(leaves)
+    pulled = torch.autograd.grad(
+        [tensor for tensor, _ in derived],
+        weights,
+        [slot.written_out().to(tensor.dtype) for tensor, slot in derived],
+        is_grads_batched=True,
+        allow_unused=True,
+    )
+    reached = {
+        id(leaf): gradient
+        for leaf, gradient in zip(weights, pulled, strict=True)
+        if gradient is not None
+    }
+    result: list[Pair] = []
+    for leaf, slot in plain:
+        extra = reached.pop(id(leaf), None)
+        result.append((leaf, slot if extra is None else Materialised(slot.written_out() + extra)))
+    return result + [(w, Materialised(reached[id(w)])) for w in weights if id(w) in reached]
+
+
+def _turns(node: Any) -> bool:
+    """Whether a node of the graph is the transposition of a matrix."""
+    name = "" if node is None else node.name()
+    if name == "TransposeBackward0":  # axes may count from the end, as unsigned numbers
+        return bool((node._saved_dim0 ^ node._saved_dim1) & 1)
+    return name == "TBackward0" or (name == "PermuteBackward0" and bool(node._saved_dims[0] & 1))
+
+
+def _through_lookup(made: Any, table: Tensor, slot: Slot) -> Slot:
+    """`F.embedding(constant indices, table)`: the gradient has only the rows looked up."""
+    gradients = slot.written_out()
+    indices, records = made._saved_indices.flatten(), len(gradients)
+    rows = EmbeddingRows(
+        gradients.reshape(-1, gradients.shape[-1]),
+        indices.repeat(records),
+        torch.arange(records, device=indices.device).repeat_interleave(len(indices)),
+        records,
+        tuple(table.shape),
+    )
+    padding = made._saved_padding_idx
+    return rows.where(rows.indices != padding) if 0 <= padding < len(table) else rows

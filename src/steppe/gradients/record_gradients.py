@@ -1,0 +1,283 @@
+"""The per-record gradients of one physical batch, λθ included, without writing them out.
+
+What a clip works on: it asks for norms, chooses factors and has the weighted sum added to a flat
+buffer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steppe.errors import MisuseError
+from steppe.gradients.slots.slot import (
+    CANCELLED,
+    NOBODY,
+    Slot,
+    matrix_of,
+    squared_rows,
+    wide,
+    wide_dtype,
+)
+from steppe.utils import name_prefixes, validation
+
+Found = list[tuple[Tensor, Slot]]
+"""Trained weights that a batch used, each with its records' gradients."""
+
+Pulls = list[tuple[Tensor, float]]
+"""Weights with their λ, where it is not 0."""
+
+Strengths = Mapping[str, float] | name_prefixes.Pairs
+"""λ by name prefix."""
+
+
+class FlatWeights:
+    """Where each trained weight lies in a flat vector, and the λ of the term λθ that pulls it.
+
+    Args:
+        parameters: the weights by name, in the order of the vector.
+        l2: one λ for all, or λ by name prefix; weights without a prefix are not pulled.
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor], l2: float | Strengths) -> None:
+        self.parameters = dict(parameters)
+        self.slices: dict[int, tuple[int, int]] = {}
+        start = 0
+        for parameter in self.parameters.values():
+            self.slices[id(parameter)] = (start, start + parameter.numel())
+            start += parameter.numel()
+        self.numel = start
+        self._first = next(iter(self.parameters.values()))
+        self._sizes = [parameter.numel() for parameter in self.parameters.values()]
+        self.pulls: Pulls = [
+            (self.parameters[name], strength)
+            for name, strength in strengths(l2, self.parameters).items()
+            if strength
+        ]
+        self.strength_of = {id(parameter): strength for parameter, strength in self.pulls}
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are now."""
+        return self._first.device
+
+    def split(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Every weight with its piece of a flat vector."""
+        # The safe split forbids its pieces some changes in place, such as `p.grad += decay * p`.
+        pieces = flat.unsafe_split_with_sizes(self._sizes)
+        for parameter, piece in zip(self.parameters.values(), pieces, strict=True):
+            yield parameter, piece.view(parameter.shape)
+
+    def require_sizes(self) -> None:
+        """Refuse weights that have more or fewer numbers than when their places were given out."""
+        for (name, weight), size in zip(self.parameters.items(), self._sizes, strict=True):
+            if weight.numel() != size:
+                raise MisuseError(
+                    f"weight {name!r}={weight.numel()} numbers: must keep the {size} that it had "
+                    "when the loop was made private; make it private after the model has its final "
+                    "weights."
+                )
+
+    def part_of(self, flat: Tensor, name: str) -> Tensor:
+        """The piece of a flat vector that belongs to a weight, in its shape."""
+        parameter = self.parameters[name]
+        start, end = self.slices[id(parameter)]
+        return flat[start:end].view_as(parameter)
+
+
+def strengths(l2: float | Strengths, names: Mapping[str, object]) -> dict[str, float]:
+    """λ of every weight, by name.
+
+    Examples:
+        >>> strengths({"head": 0.1}, {"body.weight": ..., "head.weight": ...})
+        {'body.weight': 0.0, 'head.weight': 0.1}
+    """
+    if isinstance(l2, Mapping | tuple):
+        chosen = name_prefixes.pairs("l2", l2, strength)
+        found = name_prefixes.match("l2", chosen, names)
+        return {name: 0.0 if p is None else dict(chosen)[p] for name, p in found.items()}
+    return dict.fromkeys(names, float(l2))
+
+
+def strength(name: str, value: Any, remedy: str = "a common range is 1e-6 to 0.1") -> float:
+    """λ: finite, not negative, and small enough that float32 can hold its square."""
+    number = validation.non_negative(name, value, remedy)
+    if number > _LARGEST_STRENGTH:
+        raise validation.fail(name, value, f"must be at most {_LARGEST_STRENGTH:g}", remedy)
+    return number
+
+
+_LARGEST_STRENGTH = 1e18
+
+
+def representable(factors: Tensor, dtype: torch.dtype) -> Tensor:
+    """The factors in a buffer's type, with 0 for those that float32 cannot hold to full precision
+    and for those that are no numbers.
+
+    Below 1e-38 float32 rounds to few digits and then to none, up to twice the number. A gradient so
+    long that it calls for such a factor is treated like one that is not finite.
+
+    Examples:
+        >>> representable(torch.tensor([0.5, 1e-44], dtype=torch.float64), torch.float32)
+        tensor([0.5000, 0.0000])
+    """
+    return torch.where(factors >= _SMALLEST, factors, 0.0).to(dtype)
+
+
+_SMALLEST = torch.finfo(torch.float32).tiny
+
+
+def _usable(factors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """`representable` factors, and the places of those that are 0: records to be left out."""
+    factors = factors.to(dtype)
+    if factors.shape[0] == 0 or float(factors.min()) >= _SMALLEST:
+        return factors, NOBODY
+    bad = torch.nonzero(~(factors >= _SMALLEST)).flatten()
+    return factors.index_fill(0, bad, 0.0), bad
+
+
+class RecordGradients:
+    """Every record's gradient gᵢ + λθ of one physical batch.
+
+    Args:
+        found: from `ClippedSum.slots` or `collected`.
+        records: how many records they belong to.
+        scale: what turns a captured gradient into the record's own: B after a loss that was
+            averaged over the B records.
+        weights: where they lie in flat vectors.
+        pulls: the weights that λθ joins; all that have a λ unless given.
+        padding: how many of the records, the last ones, are rows that only fill a batch up.
+
+    Guarantees:
+        To a clip, padding is records whose gradients are not finite; it adds exactly zero whatever
+        factor it is given.
+    """
+
+    def __init__(
+        self,
+        found: Found,
+        records: int,
+        scale: float,
+        weights: FlatWeights,
+        pulls: Pulls | None = None,
+        padding: int = 0,
+    ) -> None:
+        self.found, self.records, self.scale, self.weights = found, records, scale, weights
+        self.pulls = weights.pulls if pulls is None else pulls
+        self.padding = padding
+        self._padding_is_finite = False  # until its norms were seen
+
+    def split(self, layer_of: Mapping[int, int], layers: int) -> list[RecordGradients]:
+        """The same gradients in parts, layer by layer.
+
+        Nothing stays here, so that a part's gradients are gone once it is added.
+
+        Args:
+            layer_of: the number of the layer that a weight belongs to, by `id(weight)`.
+            layers: how many there are.
+        """
+        parts = [
+            RecordGradients([], self.records, self.scale, self.weights, [], self.padding)
+            for _ in range(layers)
+        ]
+        for leaf, slot in self.found:
+            parts[layer_of[id(leaf)]].found.append((leaf, slot))
+        self.found.clear()
+        for leaf, strength in self.pulls:
+            parts[layer_of[id(leaf)]].pulls.append((leaf, strength))
+        return parts
+
+    def squared_norms(self) -> Tensor:
+        """‖gᵢ + λθ‖² for every record, in float64.
+
+        Guarantees:
+            Not below the true value by more than rounding; not finite where the gradient is not.
+        """
+        parts = [slot.squared_norms() for _, slot in self.found] or [
+            torch.zeros(self.records, device=self.weights.device)
+        ]
+        # Many small terms: add them in float64. Not in place, since a slot may keep its norms.
+        squared = parts[0].double()
+        for part in parts[1:]:
+            squared = squared + part
+        if self.scale != 1.0:
+            squared = squared * self.scale**2
+        if self.pulls:
+            crossed = torch.zeros_like(squared)
+            strength_of = self.weights.strength_of
+            for leaf, slot in self.found:
+                if strength := strength_of.get(id(leaf)):
+                    crossed += (2 * strength * self.scale) * slot.dots(leaf.detach())
+            pull = sum(s**2 * float(squared_rows(p.detach()[None])) for p, s in self.pulls)
+            # The three terms may cancel; as in the slots, the rounding they leave is added on top.
+            eps = max(torch.finfo(wide_dtype(parameter)).eps for parameter, _ in self.pulls)
+            guard = CANCELLED * eps * (squared + pull)
+            squared = (squared + crossed + pull).clamp_(min=0.0) + guard
+            # An inner product may leave float32 where the norms do not. Minus infinity is no short
+            # gradient: such a record counts as one that is not finite.
+            squared.masked_fill_(~torch.isfinite(crossed), math.inf)
+        if self.padding:
+            own, made_up = squared.split([self.records - self.padding, self.padding])
+            self._padding_is_finite = bool(torch.isfinite(made_up).all())
+            squared = torch.cat([own, torch.full_like(made_up, math.inf)])
+        return squared
+
+    def add_(self, out: Tensor, factors: Tensor) -> None:
+        """out += Σᵢ factorᵢ (gᵢ + λθ); records with factor 0 are left out, NaN or not.
+
+        The gradients are gone afterwards: each is let go once it is added, last layer first, so
+        that a copy that the next one needs finds room.
+
+        Args:
+            out: a flat buffer with a number for each weight.
+            factors: one for each record.
+        """
+        usable = self._usable_beside_padding if self.padding else _usable
+        factors, bad = usable(factors, out.dtype)
+        weights = factors if self.scale == 1.0 else factors * self.scale
+        while self.found:
+            leaf, slot = self.found.pop()
+            start, end = self.weights.slices[id(leaf)]
+            if out.dtype == wide_dtype(leaf):
+                slot.add_(out[start:end], weights, bad)
+            else:  # float64 weights beside float32 ones
+                part = torch.zeros(end - start, dtype=wide_dtype(leaf), device=out.device)
+                slot.add_(part, weights.to(part.dtype), bad)
+                out[start:end] += part
+        if self.pulls:
+            total = float(factors.sum(dtype=torch.float64))
+            for parameter, strength in self.pulls:
+                start, end = self.weights.slices[id(parameter)]
+                out[start:end].add_(parameter.detach().flatten(), alpha=strength * total)
+
+    def _usable_beside_padding(self, factors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """`_usable`, with 0 for padding, which is left out like a bad record.
+
+        Where all its numbers are finite a factor of 0 is enough, and no copy without it is made.
+        """
+        own, bad = _usable(factors[: -self.padding], dtype)
+        if not self._padding_is_finite:
+            last = torch.arange(len(own), self.records, device=own.device)
+            bad = torch.cat([bad.to(own.device), last])
+        return torch.cat([own, own.new_zeros(self.padding)]), bad
+
+    def written_out(self, dtype: torch.dtype) -> Tensor:
+        """All gradients as one `(records, weights)` matrix, for clips that look at directions."""
+        matrix = torch.zeros(
+            self.records, self.weights.numel, dtype=dtype, device=self.weights.device
+        )
+        for leaf, slot in self.found:
+            start, end = self.weights.slices[id(leaf)]
+            matrix[:, start:end] = matrix_of(wide(slot.written_out()))
+        if self.scale != 1.0:
+            matrix *= self.scale
+        for parameter, strength in self.pulls:
+            start, end = self.weights.slices[id(parameter)]
+            matrix[:, start:end].add_(parameter.detach().flatten(), alpha=strength)
+        if self.padding:
+            matrix[-self.padding :] = math.inf
+        return matrix

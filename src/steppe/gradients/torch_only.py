@@ -1,0 +1,82 @@
+"""Whose Python does a model or a loss run?"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.modules import module as all_modules
+
+
+def is_torch_only(code: Any) -> bool:
+    """Whether a module or function runs nothing but torch's own Python.
+
+    Torch's layers and losses draw random numbers from torch's generators alone. Code of anybody
+    else, in a module, a hook or a function that a module was given, may draw from others.
+
+    Examples:
+        >>> from torch.nn import functional as F
+        >>> is_torch_only(nn.Sequential(nn.Linear(2, 2), nn.Dropout()))
+        True
+        >>> is_torch_only(F.cross_entropy)
+        True
+        >>> is_torch_only(lambda output, target: output - target)
+        False
+    """
+    if isinstance(code, nn.Module):
+        return not hooked_everywhere() and all(map(_module_of_torch, code.modules()))
+    if isinstance(code, functools.partial):
+        given = (*code.args, *code.keywords.values())
+        return is_torch_only(code.func) and not any(map(callable, given))
+    # Not by its `__module__`, which a function of the user's may have copied (`functools.wraps`).
+    return getattr(F, getattr(code, "__name__", ""), None) is code
+
+
+def hooked_everywhere() -> bool:
+    """Whether something is hooked to all modules there are."""
+    return any(HOOKS_EVERYWHERE)
+
+
+def _module_of_torch(module: nn.Module) -> bool:
+    """Whether a module itself, apart from those inside it, runs nothing but torch's own Python."""
+    kept = vars(module)
+    return (
+        type(module).__module__.startswith("torch.nn.modules.")
+        # Such as an activation that the user gave, or another `forward`.
+        and not any(map(callable, kept.values()))
+        # A tensor may come with operations of its own, wherever it is kept.
+        and _OF_TORCH.issuperset(map(type, kept["_parameters"].values()))
+        and _OF_TORCH.issuperset(map(type, kept["_buffers"].values()))
+        and all(type(v) in _OF_TORCH for v in kept.values() if isinstance(v, torch.Tensor))
+        and not hooked(module)
+    )
+
+
+def hooked(module: nn.Module) -> bool:
+    """Whether something is hooked to the passes of a module."""
+    return any(hooks_of(module))
+
+
+def hooks_of(module: nn.Module) -> tuple[Mapping[int, Any], ...]:
+    """What is hooked to the passes of a module, by torch's number for each hook."""
+    kept = vars(module)
+    return (
+        kept["_forward_hooks"],
+        kept["_forward_pre_hooks"],
+        kept["_backward_hooks"],
+        kept["_backward_pre_hooks"],
+    )
+
+
+_OF_TORCH = {nn.Parameter, nn.UninitializedParameter, torch.Tensor, type(None)}
+HOOKS_EVERYWHERE: tuple[Mapping[int, Any], ...] = (
+    all_modules._global_forward_hooks,
+    all_modules._global_forward_pre_hooks,
+    all_modules._global_backward_hooks,
+    all_modules._global_backward_pre_hooks,
+)
+"""What is hooked to the passes of all modules there are, as `hooks_of` has it for one."""

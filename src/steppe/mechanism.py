@@ -1,0 +1,145 @@
+"""The mechanism: (Σᵢ clipped gradientᵢ + noise) / expected batch.
+
+The one place where noise is added. `make_private`, the trainer and `steppe.compat` all get their
+gradients here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from steppe.clipping import ClippedSum
+from steppe.gradients import Found, PlainSequential
+from steppe.noise import Noise
+from steppe.randomness import Source
+
+
+class Mechanism:
+    """Makes private gradients with one engine and one noise.
+
+    Args:
+        engine: sums clipped gradients.
+        noise: hides the sum.
+        sensitivity: how far one record moves the sum at most, in l2 norm.
+        divisor: the expected batch, a public constant.
+        source: where the noise comes from.
+        padding: weight name -> row that stands for padding. It has no gradient whatever the data
+            says, so it needs no noise and stays as it is.
+
+    Attributes:
+        dtype: of the sums. float64 where the weights are, and for noise on a grid, which needs a
+            sum that is exact enough.
+
+    Guarantees:
+        What a query releases is (clipped sum + noise of the given size) / divisor and nothing else.
+        Every answer has memory of its own.
+    """
+
+    def __init__(
+        self,
+        engine: ClippedSum,
+        noise: Noise,
+        *,
+        sensitivity: float,
+        divisor: float,
+        source: Source,
+        padding: Mapping[str, int] | None = None,
+    ) -> None:
+        self.engine, self.noise, self.source = engine, noise, source
+        self.sensitivity = sensitivity
+        double = noise.grid or all(p.dtype == torch.float64 for p in engine.parameters.values())
+        self.dtype = torch.float64 if double else torch.float32
+        # As a tensor of its type: torch would make one of a Python float in every step.
+        self.divisor = torch.tensor(divisor, dtype=self.dtype, device="cpu")
+        self._padding = dict(padding or {})
+
+    def query(self, noise_std: float) -> Query:
+        """Begin one query of a drawn batch at the weights as they are.
+
+        Args:
+            noise_std: standard deviation of the noise on the sum.
+        """
+        self.engine.prepare()
+        return Query(self, noise_std)
+
+    @contextmanager
+    def undone_on_error(self) -> Iterator[None]:
+        """A block after whose errors the clip is as it was before."""
+        before = self.engine.clipper.state()
+        try:
+            yield
+        except BaseException:
+            self.engine.clipper.load(before)
+            raise
+
+    def hand_over(self, optimizer: Optimizer, gradient: Tensor | None) -> None:
+        """Give every trained weight its part of a private gradient, and all others none.
+
+        Args:
+            optimizer: whose weights they are.
+            gradient: a flat vector; None leaves no gradient at all.
+        """
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+        if gradient is not None:
+            for parameter, part in self.engine.weights.split(gradient):
+                if parameter.requires_grad:
+                    parameter.grad = part.to(parameter.dtype)
+
+    def without_padding(self, gradient: Tensor) -> Tensor:
+        """The gradient with zeros in rows that stand for padding."""
+        for name, row in self._padding.items():
+            self.engine.part_of(gradient, name)[row] = 0.0
+        return gradient
+
+
+class Query:
+    """One noised sum over a drawn batch, given whole or in parts. Made by `Mechanism.query`."""
+
+    def __init__(self, mechanism: Mechanism, noise_std: float) -> None:
+        self._mechanism, self._noise_std = mechanism, noise_std
+        self._sum: Tensor | None = None
+
+    def add(self, part: Any, sequential: PlainSequential | None = None) -> None:
+        """Add the clipped gradients of a part of the batch.
+
+        Args:
+            part: some of the drawn records, each once in all parts.
+            sequential: from `engine.sequential`, asked for this batch.
+        """
+        with torch.no_grad():
+            for found, records, padding in self._mechanism.engine.captured(part, sequential):
+                self.add_captured(found, records, padding=padding)
+
+    def add_captured(
+        self, found: Found, records: int, scale: float = 1.0, padding: int = 0
+    ) -> None:
+        """Add per-example gradients that were captured already; see `ClippedSum.add_slots_`."""
+        self._mechanism.engine.add_slots_(self._total, found, records, scale, padding)
+
+    @torch.no_grad()
+    def finish(self) -> Tensor:
+        """The answer: a flat private gradient of the mean loss."""
+        of, total = self._mechanism, self._total
+        total = of.noise.finish_(total, self._noise_std, of.sensitivity, of.source)
+        return of.without_padding(of.engine.decode(total.div_(of.divisor)))
+
+    @property
+    def _total(self) -> Tensor:
+        """The sum, which starts as its noise.
+
+        Made after the first pass through the model, so that it is not held beside activations, and
+        in fresh memory, since earlier answers may be kept as gradients.
+        """
+        if self._sum is None:
+            of = self._mechanism
+            memory = torch.empty(of.engine.width, dtype=of.dtype, device=of.engine.device)
+            self._sum = of.noise.start_(memory, self._noise_std, of.source)
+        return self._sum

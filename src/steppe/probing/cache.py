@@ -1,0 +1,256 @@
+"""What the probe found about a model, for each form in which batches come to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+from torch import Tensor, nn
+
+from steppe.clipping import CEILING, ClippedSum
+from steppe.errors import IsolationError, MisuseError
+from steppe.gradients import HOOKS_EVERYWHERE, hooks_of
+from steppe.probing.alternatives import ways_on
+from steppe.probing.observed_pass import ProbedModel
+from steppe.probing.probe import probe
+from steppe.probing.report import Report
+from steppe.probing.zero_records import require_zeros_taken
+from steppe.utils.batches import each, require_tensors
+
+# Forms of a batch that are probed in a run. A probe takes up to seconds; and shapes without end are
+# mostly those of the longest record in the batch, which is private.
+MOST_FORMS = 16
+# Among so many records at least one is tried without the others.
+_CROWD = 64
+# Steps before which a model is probed again: ever rarer, since a probe may take seconds.
+LOOK_AGAIN = frozenset(4**power for power in range(1, 16))
+
+
+class ProbeCache:
+    """Probes a model before it meets records, once for each of its states and forms of a batch.
+
+    Args:
+        model: what is trained.
+        engine: told where the records lie, and how many to take at once if nobody said.
+        batch_size: how many records a step takes on average, those that fill it up included.
+        isolation: how it is to be known that records stand alone, see `ISOLATION`.
+        most_forms: of batches that are probed in a run; None for any number.
+        alternatives: whether to try the other kinds of isolation on a model that is refused, and
+            say what they cost.
+
+    Guarantees:
+        No value of a batch is read: its structure, types and shapes are all that a probe sees.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        engine: ClippedSum,
+        batch_size: float,
+        isolation: str = "proven",
+        *,
+        most_forms: int | None = MOST_FORMS,
+        alternatives: bool = True,
+    ) -> None:
+        self._model, self._engine, self._isolation = model, engine, isolation
+        self._most_forms, self._alternatives = most_forms, alternatives
+        many = max(_CROWD, 2 * math.ceil(batch_size))  # batches are drawn at random
+        self._crowd = min(many, engine.physical_batch or many)
+        self._chooses = alternatives and engine.physical_batch is None
+        self._room = CEILING if self._chooses else None
+        self._reports: dict[tuple[object, object], Report] = {}
+        self._batches: dict[object, Any] = {}  # without records, by form
+        self._expected: list[Report] = []
+
+    def knows(self, batch: Any) -> bool:
+        """Whether batches of this form were probed on the model as it is now."""
+        return (state_of(self._model), form_of(batch)) in self._reports
+
+    def report(self, batch: Any) -> Report:
+        """What holds for the model as it is now: modules, modes, hooks, weights.
+
+        Args:
+            batch: how it comes to the model; its values are not read.
+        """
+        state, form = state_of(self._model), form_of(batch)
+        known = self._reports.get((state, form))
+        return self._first_report(state, form, batch) if known is None else known
+
+    def _first_report(self, state: object, form: object, batch: Any) -> Report:
+        forms = {known for _, known in self._reports} | {form}
+        if self._most_forms is not None and len(forms) > self._most_forms:
+            raise MisuseError(
+                f"batch=another shape: must come in at most {self._most_forms} shapes and types in "
+                "a run, each of which is checked once; crop or pad to a few fixed sizes."
+            )
+        require_tensors(batch)
+        self._engine.weights.require_sizes()
+        # Without its rows: the probe looks at shapes and types alone.
+        self._batches[form] = each(lambda tensor: tensor[:0], batch)
+        self._reports[state, form] = self._probe(self._batches[form])
+        if self._engine.padded_to is not None:
+            require_zeros_taken(self._engine.objective, self._batches[form])
+        return self._reports[state, form]
+
+    def look_again(self) -> None:
+        """Prove once more what the model is now: its code may do something else than before.
+
+        Guarantees:
+            Refuses a model in which records meet. Paths that were proven stay known.
+        """
+        now = state_of(self._model)
+        for form, batch in self._batches.items():
+            # Looked up and not compared: weights in other states have other shapes.
+            known = self._reports.get((now, form))
+            if known is not None and known.isolation == "proven":
+                proven = self._proven_again(known, batch)
+                self._reports[now, form] = proven
+                self._engine.passes.expect(proven.layouts, proven.paths, self.look_again)
+
+    def _proven_again(self, known: Report, batch: Any) -> Report:
+        from steppe.isolation import prove
+
+        objective = self._engine.objective
+        try:
+            proof = prove(self._model, objective, batch, self._crowd, room=self._room)
+        except IsolationError as error:
+            error.add_note(
+                "Before the first step nothing of this was to be seen; it came during the run, so "
+                "that earlier steps may have said more than they should. Do not publish this model."
+            )
+            raise
+        paths = (known.paths or frozenset()) | proof.paths
+        return replace(known, layouts=proof.layouts, paths=paths)
+
+    def _probe(self, batch: Any) -> Report:
+        trained = {n: p for n, p in self._engine.parameters.items() if p.requires_grad}
+        if not trained:
+            raise MisuseError(
+                "model=no trainable weights: must have some in every step; set requires_grad on "
+                "what to train."
+            )
+        try:
+            return probe(
+                self._model,
+                trained,
+                self._engine.objective,
+                batch,
+                company=self._crowd,
+                room=self._room,
+                isolation=self._isolation,
+                each=self._engine.each,
+            )
+        except IsolationError as error:
+            if self._isolation != "proven" or not self._alternatives:
+                raise
+            subject = ProbedModel(self._model, trained, self._engine.objective)
+            raise IsolationError(f"{error} {ways_on(subject, batch)}") from error
+
+    def expect(self, parts: Sequence[Any]) -> Report:
+        """Make the engine ready for a batch in parts; the report on the first."""
+        reports = [self.report(part) for part in parts]
+        if reports == self._expected:  # the same objects, so nothing in them is compared
+            return reports[0]
+        first = reports[0]
+        if any(report.layouts != first.layouts for report in reports):
+            raise MisuseError(
+                "parts=of several forms: must go through the model in the same way, and these "
+                "have different sizes a record in it; give all parts one form."
+            )
+        self._engine.passes.expect(first.layouts, first.paths, self.look_again)
+        if self._chooses:
+            largest = max(report.bytes_per_record for report in reports)
+            self._engine.choose_physical_batch(largest)
+        self._expected = reports
+        return first
+
+    def padding_rows(self, report: Report) -> dict[str, int]:
+        """Rows of embedding tables that only ever stand for padding, by the table's name.
+
+        Args:
+            report: on batches as the data have them.
+        """
+        padded = padding_by_table(self._model)
+        # A table that is also used as an output layer learns its padding row there.
+        elsewhere = {
+            name
+            for row in report.rows
+            if row.path not in ("embedding", "embedding bag")
+            for name in row.weights
+        }
+        return {
+            name: padded[id(weight)]
+            for name, weight in self._engine.parameters.items()
+            if id(weight) in padded and name not in elsewhere
+        }
+
+
+def padding_by_table(model: nn.Module) -> dict[int, int]:
+    """The row that stands for padding, by `id` of the embedding table."""
+    return {
+        id(module.weight): module.padding_idx
+        for module in model.modules()
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.padding_idx is not None
+    }
+
+
+def state_of(model: nn.Module) -> object:
+    """Everything about a model that code of its own could change between two steps, but its values.
+
+    Modules and weights themselves are in it, which keeps them: the place of one that is gone could
+    be taken by another.
+    """
+    return (*map(tuple, HOOKS_EVERYWHERE), *map(_module_state, model.modules()))
+
+
+def _module_state(module: nn.Module) -> object:
+    kind, kept = type(module), vars(module)
+    options = _OPTIONS if kind.__module__.startswith("torch.nn.") else _SWITCHES
+    return (
+        module,
+        kind.forward,
+        kept.get("forward"),
+        # Its mode among them. Of functions their code: a pass may make one anew every time.
+        *[
+            value.__code__ if type(value) is FunctionType else value
+            for value in kept.values()
+            if type(value) in options
+        ],
+        *[name for name, buffer in kept["_buffers"].items() if buffer is not None],
+        *[
+            # Its place first: tensors that are not the same one must not be asked whether they are.
+            (id(weight), weight, weight.dtype, weight.device, weight.shape)
+            for weight in kept["_parameters"].values()
+            if weight is not None and weight.requires_grad
+        ],
+        *chain(*hooks_of(module)),
+    )
+
+
+# Attributes that say what a module does. Those with numbers may be counted up in every pass, or
+# follow a schedule, and be nothing that a probe must see; the whole ones of torch's layers stay.
+_SWITCHES: frozenset[type] = frozenset((bool, str, FunctionType, MethodType, BuiltinFunctionType))
+_OPTIONS = _SWITCHES | {int}
+
+
+def form_of(batch: Any) -> object:
+    """Everything about a batch but its values and the number of its records.
+
+    Examples:
+        >>> import torch
+        >>> form_of((torch.zeros(7, 2), [3])) == form_of((torch.ones(0, 2), [4]))
+        True
+        >>> form_of(torch.zeros(7, 2)) == form_of(torch.zeros(7, 3))
+        False
+    """
+    if isinstance(batch, Tensor):
+        return batch.dtype, batch.device, tuple(batch.shape[1:])
+    if isinstance(batch, tuple | list):
+        return type(batch), *map(form_of, batch)
+    if isinstance(batch, dict):
+        return dict, *((key, form_of(item)) for key, item in batch.items())
+    return type(batch)

@@ -1,0 +1,244 @@
+"""Are the engine's gradients autograd's, and does each belong to its record alone?
+
+Losses may stand alone while gradients do not: a hook or a detached factor can carry one record into
+another's gradient.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steppe.clipping import ClippedSum, Flat
+from steppe.errors import IsolationError, SteppeError, UnsupportedModelError
+from steppe.gradients import (
+    NOBODY,
+    RULES,
+    ContactLayout,
+    Found,
+    Kernels,
+    Path,
+    Tracer,
+    checkpointed,
+    mark,
+    unchanged,
+    value_free,
+    wide,
+    wide_dtype,
+)
+from steppe.probing.observed_pass import ProbedModel
+from steppe.randomness import seed_global_generators
+from steppe.utils.batches import count, each, tensors_in
+from steppe.utils.formatting import first_line
+
+# float32 gradients of the same graph by two routes; a wrong rule is wrong by far more.
+_TOLERANCE = 2e-3
+
+
+Paths = frozenset[Path] | None
+
+
+def require_right_gradients(
+    subject: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths, seed: int
+) -> frozenset[str]:
+    """The engine's norms and sums against autograd's, on the same random numbers.
+
+    Returns:
+        The weights that reach the loss, by name.
+    """
+    factors = torch.tensor([1.0, -0.5, 2.0], device=subject.device)[: count(batch)]
+    try:
+        norms, total, reaching = _by_autograd(subject, batch, factors, seed)
+        if not bool(torch.isfinite(norms).all()):
+            raise _not_finite()
+        found_norms, found_total = _by_engine(subject, batch, layouts, paths, factors, seed)
+    except SteppeError:
+        raise
+    except Exception as error:  # whatever torch or the model says
+        if "checkpoint" in str(error):
+            raise checkpointed() from error
+        raise UnsupportedModelError(
+            "gradients=none: must be computable record by record, and torch says: "
+            f"{first_line(error).rstrip('.')}; take compiled or scripted blocks out "
+            "of the model, and keep records in torch tensors, not in arrays or lists."
+        ) from error
+    scales = _scales(norms)
+    for i, (name, parameter) in enumerate(subject.parameters.items()):
+        worst = max(
+            float(((found_norms[i] - norms[i]).abs() / scales[i]).max()),
+            float((found_total[i] - total[i]).norm() / scales[i].max()),
+        )
+        if not worst <= _TOLERANCE * _slack(parameter):
+            raise UnsupportedModelError(
+                f"parameter={name!r}: its per-record gradient must equal autograd's, and is off by "
+                f"{worst:.1e}; report the layer, and freeze it or write it with torch.nn layers "
+                "meanwhile."
+            )
+    return reaching
+
+
+def require_deaf_to_extremes(
+    subject: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths, seed: int
+) -> None:
+    """A record of infinities, NaN or the largest numbers must leave the others' gradients alone.
+
+    Numbers that model or loss do not take are left out.
+    """
+    numbers = [t for t in tensors_in(batch) if t.is_floating_point()]
+    if not numbers:
+        return
+    base = norms_of(subject, batch, layouts, paths, seed)
+    for name, value in _EXTREMES.items():
+        extreme = each(functools.partial(_with_extreme, value=value), batch)
+        moved = _norms_if_taken(subject, extreme, layouts, paths, seed)
+        if moved is not None:
+            require_same_norms(subject, base[:, 1:], moved[:, 1:], f"another one held {name}")
+
+
+def _norms_if_taken(
+    subject: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths, seed: int
+) -> Tensor | None:
+    try:
+        return norms_of(subject, batch, layouts, paths, seed)
+    except SteppeError:
+        raise
+    except Exception:  # an assertion, say: such records would stop a step too
+        return None
+
+
+_EXTREMES: dict[str, Callable[[torch.finfo], float]] = {
+    "inf": lambda info: math.inf,
+    "NaN": lambda info: math.nan,
+    "the largest number": lambda info: info.max,
+}
+
+
+def _with_extreme(tensor: Tensor, value: Callable[[torch.finfo], float]) -> Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    changed = tensor.clone()
+    changed[0] = value(torch.finfo(tensor.dtype))
+    return changed
+
+
+def _not_finite() -> UnsupportedModelError:
+    return UnsupportedModelError(
+        "gradients=not finite: must be numbers on inputs from N(0, 1) or [0, 1) with labels 0 and "
+        "1; check the scale of the initial weights, and roots and logarithms near zero."
+    )
+
+
+def require_same_norms(subject: ProbedModel, wanted: Tensor, found: Tensor, when: str) -> None:
+    """Norms (weight, record) must be the same, up to the rounding of their size."""
+    # A record whose gradient is not finite counts as zero. It may be so in both.
+    lost = ~torch.isfinite(wanted).all(0) & ~torch.isfinite(found).all(0)
+    wanted, found = wanted.masked_fill(lost, 0.0), found.masked_fill(lost, 0.0)
+    off = ((found - wanted).abs() / _scales(wanted)).amax(1)
+    for name, parameter, error in zip(
+        subject.parameters, subject.parameters.values(), off.tolist(), strict=True
+    ):
+        if not error <= _TOLERANCE * _slack(parameter):
+            raise IsolationError(
+                f"parameter={name!r}: a record's gradient must not depend on other records, and it "
+                f"moved by {error:.1e} of its size when {when}; keep the records apart in the "
+                "backward pass too."
+            )
+
+
+def _scales(norms: Tensor) -> Tensor:
+    """What to measure errors by: a gradient that is zero on paper by the record's whole one."""
+    return torch.maximum(norms, 1e-3 * norms.square().sum(0).sqrt() + 1e-8)
+
+
+def _slack(parameter: Tensor) -> float:
+    ratio = torch.finfo(parameter.dtype).eps / torch.finfo(torch.float32).eps
+    return max(1.0, ratio / 500)
+
+
+def _slots(subject: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths) -> Found:
+    """The gradients by the way that a step takes."""
+    engine = ClippedSum(
+        subject.parameters,
+        subject.objective,
+        Flat(),
+        layouts=layouts,
+        kernels=Kernels(measure=False),
+    )
+    engine.passes.expect(layouts, paths)
+    return engine.slots(batch, sequential=engine.sequential())
+
+
+def norms_of(
+    subject: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths, seed: int
+) -> Tensor:
+    """‖Gᵢ‖ by weight and record, as the engine sees it."""
+    place = {id(leaf): i for i, leaf in enumerate(subject.parameters.values())}
+    norms = torch.zeros(len(place), count(batch), dtype=torch.float64, device=subject.device)
+    seed_global_generators(seed)
+    with torch.no_grad(), unchanged(subject.model):
+        for leaf, slot in _slots(subject, batch, layouts, paths):
+            norms[place[id(leaf)]] = slot.squared_norms().double().sqrt()
+    return norms
+
+
+def _by_engine(
+    subject: ProbedModel,
+    batch: Any,
+    layouts: list[ContactLayout],
+    paths: Paths,
+    factors: Tensor,
+    seed: int,
+) -> tuple[Tensor, list[Tensor]]:
+    """Norms (weight, record) and Σᵢ factorᵢ gᵢ, the engine's way."""
+    leaves = list(subject.parameters.values())
+    place = {id(leaf): i for i, leaf in enumerate(leaves)}
+    norms = factors.new_zeros(len(leaves), len(factors), dtype=torch.float64)
+    # Of the weight's shape, not of its strides: slots add to flat buffers, also for weights in
+    # channels-last order.
+    total = [leaf.new_zeros(leaf.shape, dtype=wide_dtype(leaf)) for leaf in leaves]
+    seed_global_generators(seed)
+    with torch.no_grad(), unchanged(subject.model):
+        for leaf, slot in _slots(subject, batch, layouts, paths):
+            i = place[id(leaf)]
+            norms[i] = slot.squared_norms().double().sqrt()
+            slot.add_(total[i].view(-1), factors.to(total[i].dtype), NOBODY)
+    return norms, total
+
+
+def _by_autograd(
+    subject: ProbedModel, batch: Any, factors: Tensor, seed: int
+) -> tuple[Tensor, list[Tensor], frozenset[str]]:
+    """The same from one plain graph and one backward pass for each record, and the names of the
+    weights that these passes come to."""
+    leaves, reaching = list(subject.parameters.values()), set()
+    norms = factors.new_zeros(len(leaves), len(factors), dtype=torch.float64)
+    total = [torch.zeros_like(leaf, dtype=wide_dtype(leaf)) for leaf in leaves]
+    alias = each(torch.clone, batch)
+    tracer = Tracer(len(factors), RULES, capture=False)
+    mark(alias, tracer.number)
+    seed_global_generators(seed)
+    with unchanged(subject.model), torch.enable_grad():
+        with tracer, value_free():
+            losses = subject.objective(alias)
+        if not losses.requires_grad:
+            raise UnsupportedModelError(
+                f"parameters={list(subject.parameters)[:3]}: some trained weight must reach the "
+                "loss, and none does, so that noise alone would move them; use them in the forward "
+                "pass without detach() or no_grad(), switch on adapters such as LoRA, or train "
+                "other weights."
+            )
+        for record, factor in enumerate(factors.tolist()):
+            grads = torch.autograd.grad(
+                losses[record], leaves, allow_unused=True, retain_graph=True
+            )
+            for i, (name, grad) in enumerate(zip(subject.parameters, grads, strict=True)):
+                if grad is not None:
+                    reaching.add(name)
+                    norms[i, record] = wide(grad).double().norm()
+                    total[i].add_(wide(grad), alpha=factor)
+    return norms, total, frozenset(reaching)

@@ -1,0 +1,168 @@
+"""One run of the objective, with everything written down that passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+
+from steppe.errors import UnsupportedModelError
+from steppe.gradients import (
+    RULES,
+    Contact,
+    Output,
+    Tracer,
+    check_losses,
+    is_marked,
+    mark,
+    unchanged,
+    value_free,
+)
+from steppe.randomness import seed_global_generators
+from steppe.utils.batches import count, each, tensors_in
+
+Objective = Callable[[Any], Tensor]
+BEFORE = ", before "
+
+
+@dataclass(frozen=True)
+class ProbedModel:
+    """What is probed."""
+
+    model: nn.Module
+    parameters: Mapping[str, Tensor]
+    objective: Objective
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(iter(self.parameters.values())).device
+
+
+@dataclass
+class ObservedPass:
+    """Everything one run of the objective showed.
+
+    Attributes:
+        contacts, paths, inputs, outputs: for each contact, in order.
+        modules: name and output of every module, in order, where asked for; and before that,
+            what it was given, under the name of the module around it.
+        buffers: the values of the model's buffers afterwards.
+        losses: one for each record.
+    """
+
+    contacts: list[Contact] = field(default_factory=list)
+    paths: list[tuple[str, str]] = field(default_factory=list)
+    inputs: list[tuple[Tensor, ...]] = field(default_factory=list)
+    outputs: list[tuple[Tensor, ...]] = field(default_factory=list)
+    modules: list[tuple[str, Tensor]] = field(default_factory=list)
+    buffers: dict[str, Tensor] = field(default_factory=dict)
+    losses: Tensor = field(default_factory=lambda: torch.zeros(0, device="cpu"))
+
+
+def observe(subject: ProbedModel, batch: Any, seed: int, modules: bool = False) -> ObservedPass:
+    """Run the objective once, from the model's present state, and put that state back.
+
+    Args:
+        subject: what to run.
+        batch: on what.
+        seed: for the random numbers.
+        modules: whether to keep inputs and outputs of every module too.
+    """
+    sight = ObservedPass()
+    model = subject.model
+    names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
+    inside: list[str] = []
+
+    def watch(contact: Contact, output: Output) -> None:
+        if torch.is_autocast_enabled(subject.device.type):
+            raise UnsupportedModelError(
+                "autocast=on in the forward pass: must be off, since its products are too coarse "
+                "to clip by; take it out, and for speed use model.to(torch.bfloat16)."
+            )
+        sight.contacts.append(contact)
+        sight.inputs.append(tuple(t.detach().clone() for t in contact.inputs))
+        sight.outputs.append(tuple(t.detach().clone() for t in tensors_in(output)))
+
+    def before_module(module: nn.Module, args: Any) -> None:
+        name = f"{names.get(id(module), '')} ({type(module).__name__})"
+        if modules and inside:  # what the module around it made of its own input on the way
+            keep(f"{inside[-1]}{BEFORE}{name}", args)
+        inside.append(name)
+
+    def after_module(module: nn.Module, args: Any, output: Any) -> None:
+        del args
+        name = inside.pop()
+        if modules and id(module) in names:
+            keep(name, output)
+
+    def keep(name: str, value: Any) -> None:
+        sight.modules += [(name, tensor.detach().clone()) for tensor in tensors_in(value)]
+
+    records = count(batch)
+    alias = each(torch.clone, batch)  # the model may change its input in place
+    tracer = Tracer(records, RULES, watch=watch)
+    mark(alias, tracer.number)
+    handles = (
+        register_module_forward_pre_hook(before_module),
+        register_module_forward_hook(after_module),
+    )
+    try:
+        with unchanged(model):
+            seed_global_generators(seed)
+            with torch.enable_grad():
+                with tracer, value_free():
+                    losses = subject.objective(alias)
+                check_losses(losses, records)
+                _require_visible(losses, subject.parameters)
+            sight.buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    except UnsupportedModelError as error:
+        where = f"layer={inside[-1]!r}, " if inside else ""
+        raise type(error)(f"{where}{error}") from error
+    finally:
+        for handle in handles:
+            handle.remove()
+    sight.losses = losses.detach().clone()
+    sight.paths = [(use.path, use.why) for use in tracer.uses]
+    return sight
+
+
+def losses_of(subject: ProbedModel, batch: Any, seed: int) -> Tensor:
+    """The losses alone, which takes a fraction of a look; `unchanged` is up to the caller."""
+    seed_global_generators(seed)
+    with torch.enable_grad():
+        return subject.objective(each(torch.clone, batch)).detach().float()
+
+
+def kept_attributes(model: nn.Module) -> list[str]:
+    """Plain attributes of modules that hold something made from records."""
+    return [
+        f"{name}.{key}".removeprefix(".")
+        for name, module in model.named_modules()
+        for key, value in vars(module).items()
+        if key not in ("_parameters", "_buffers", "_modules")
+        and any(is_marked(tensor) for tensor in tensors_in(value))
+    ]
+
+
+def _require_visible(losses: Tensor, parameters: Mapping[str, Tensor]) -> None:
+    """No weight may reach the loss by a way that the tracer did not see."""
+    if not losses.requires_grad:
+        return
+    reached = torch.autograd.grad(
+        losses.sum(), list(parameters.values()), allow_unused=True, retain_graph=True
+    )
+    hidden = [name for name, grad in zip(parameters, reached, strict=True) if grad is not None]
+    if hidden:
+        raise UnsupportedModelError(
+            f"parameters={hidden[:3]}: must be used by ordinary torch operations, and reach the "
+            "loss in a way torch does not show (inside a custom autograd.Function or a "
+            "checkpointed block); write that block with torch operations, or freeze them."
+        )

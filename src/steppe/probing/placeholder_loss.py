@@ -1,0 +1,79 @@
+"""What stands in for a loss where there is only a model to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steppe.errors import UnsupportedModelError
+from steppe.utils import validation
+from steppe.utils.batches import count, each, tensors_in
+
+
+def require_inputs(inputs: tuple[Any, ...]) -> None:
+    """Refuse anything but tensors with the record as their first axis."""
+    arrays = [
+        type(item).__name__
+        for item in inputs
+        if hasattr(item, "__array__") and not isinstance(item, Tensor)
+    ]
+    if arrays or not any(True for _ in tensors_in(inputs)):
+        raise validation.fail(
+            "inputs",
+            tuple(arrays),
+            "must be a batch as the model takes it, in tensors",
+            "pass torch.zeros(1, ...), and torch.as_tensor(array) for an array",
+        )
+    count(inputs)
+
+
+def squared_outputs(run: Callable[[Any], Any]) -> Callable[[Any], Tensor]:
+    """A loss for each record that depends on all that a model says about it.
+
+    Outputs that do not lead with the record, such as the last state of a recurrent layer, are
+    turned so that they do.
+
+    Args:
+        run: a batch with the record as first axis to the model's outputs, in any nest.
+    """
+    axes: list[int | None] = []
+
+    def outputs(batch: Any) -> list[Tensor]:
+        return list(tensors_in(run(batch)))
+
+    def losses(batch: Any) -> Tensor:
+        if not axes:
+            axes.extend(_record_axes(outputs, batch))
+        by_record = [
+            output.movedim(axis, 0).unsqueeze(-1).flatten(1).square().sum(1)
+            for output, axis in zip(outputs(batch), axes, strict=True)
+            if axis is not None and output.is_floating_point()
+        ]
+        if not by_record:
+            raise UnsupportedModelError(
+                "output=no records: must contain a tensor with an entry for each record; return "
+                "the predictions too, or use steppe.make_private(objective=...)."
+            )
+        return torch.stack(by_record).sum(0)
+
+    return losses
+
+
+@torch.no_grad()
+def _record_axes(outputs: Callable[[Any], list[Tensor]], batch: Any) -> list[int | None]:
+    """The axis of every output that grows with the number of records."""
+    few = count(batch)
+    more = few + 2
+
+    def repeated(n: int) -> Any:
+        # The same records, some of them twice: whatever the model demands of its inputs holds.
+        return each(lambda tensor: tensor[torch.arange(n, device=tensor.device) % few], batch)
+
+    shapes = [[tensor.shape for tensor in outputs(repeated(n))] for n in (few, more)]
+    return [
+        next((i for i, sizes in enumerate(zip(*pair, strict=False)) if sizes == (few, more)), None)
+        for pair in zip(*shapes, strict=True)
+    ]

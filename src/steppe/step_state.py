@@ -1,0 +1,60 @@
+"""The state of a private step, checked before a run goes on from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from steppe.plan import Plan
+from steppe.utils import validation
+
+
+def require_state(state: Any, plan: Plan, steps_done: int, weights: int) -> None:
+    """Refuse anything but a `state_dict` of this plan, no older than what was charged.
+
+    Args:
+        state: what was given.
+        plan: of the run that goes on.
+        steps_done: steps that are charged already.
+        weights: how many numbers the trained weights have together.
+    """
+    _require_form(state)
+    if state["plan"] != plan.digest():
+        raise validation.fail(
+            "state['plan']",
+            state["plan"],
+            f"must be {plan.digest()}, the digest of this run's plan",
+            "load it into a run of the plan that made it",
+        )
+    done = state["steps_done"]
+    if type(done) is not int or not steps_done <= done <= plan.total_steps:
+        raise validation.fail(
+            "steps_done",
+            done,
+            f"must be a number of steps from {steps_done}, which are spent, to "
+            f"{plan.total_steps}, which are paid for",
+            "load the newest state of a run of this plan",
+        )
+    for name, vector in state["walk"].items():
+        if not isinstance(vector, Tensor) or vector.shape != (weights,):
+            raise validation.fail(
+                f"state['walk'][{name!r}]",
+                tuple(vector.shape) if isinstance(vector, Tensor) else vector,
+                f"must be a vector of the model's {weights} trained weights",
+                "load it into a run with the same model",
+            )
+
+
+def _require_form(state: Any) -> None:
+    parts: dict[str, type] = {"plan": str, "steps_done": int, "clip": Mapping, "walk": Mapping}
+    if not isinstance(state, Mapping):
+        shown = type(state).__name__
+    else:
+        wrong = [name for name, kind in parts.items() if not isinstance(state.get(name), kind)]
+        if not wrong:
+            return
+        shown = f"without {', '.join(wrong)}"
+    rule = f"must hold {', '.join(parts)}"
+    raise validation.fail("state", shown, rule, "load what state_dict() returned")

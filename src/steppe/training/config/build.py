@@ -1,0 +1,327 @@
+"""From the tables of a configuration to the objects of a run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch.optim import Optimizer
+
+from steppe.averaging import EMA, OMV, OPA, Average, Keep
+from steppe.ledger import Ledger
+from steppe.plan import Plan
+from steppe.records import as_records
+from steppe.training import parts, publishing, recipes
+from steppe.training.config import registry
+from steppe.training.config.data_and_model import (
+    DATA_KEYS,
+    features,
+    load_data,
+    make_model,
+    trained_part,
+)
+from steppe.training.config.plan import PLACES, PLAN_KEYS, settle
+from steppe.training.ledger_summary import RUN
+from steppe.training.losses import LOSSES, curvature, loss_of, of_numbers, why_no_outputs
+from steppe.training.run_averages import (
+    Keepable,
+    OutputAverage,
+    RunAverages,
+    Snapshots,
+    stored_steps,
+)
+from steppe.utils import validation
+
+TABLES = ("data", "model", "plan", "optimizer", "scheduler", "averages", "train")
+_COUNTS = ("store_every", "checkpoint_every", "evaluate_every", "block", "physical_batch")
+_OTHERS = ("run", "keep", "publish", "ledger", "loss", "isolation", "seed", "progress")
+_TRAIN_KEYS = (*_COUNTS, *_OTHERS)
+_KEPT_KEYS = ("last", "every")
+# Python's arguments by the keys that they come from, for what is checked when all are together.
+CALLED = {
+    **registry.keys_of("plan", PLAN_KEYS),
+    **registry.keys_of("train", _TRAIN_KEYS),
+    **registry.keys_of("data", ("classes", "groups", "public")),
+    "fixed_shapes": "plan.sampling.fixed_shapes",
+}
+_LARGEST_SEED = 2**63 - 1
+# Arguments of schedulers that mean the length of the run.
+_LENGTHS = ("T_max", "total_iters", "total_steps")
+# Stored checkpoints of a run, and how many of them answer together, where the file does not say.
+_STORED, _TOGETHER = 50, 20
+
+
+def check(tables: Mapping[str, Any]) -> None:
+    """Refuse what is not known, before anything is loaded.
+
+    Args:
+        tables: the configuration.
+    """
+    data = tables.get("data", {})
+    for name, known in (("data", DATA_KEYS), ("plan", PLAN_KEYS), ("train", _TRAIN_KEYS)):
+        registry.check_keys(name, tables.get(name, {}), known)
+    if ("name" in data) == ("place" in data):
+        raise validation.fail(
+            "data.name",
+            data.get("name"),
+            "give either the name of a public data set or the place of your own",
+            'write name = "mnist", or place = "visits.csv"',
+        )
+    _check_texts("data", data, ("name", "place", "called", "target", "test"))
+    _check_texts("model", tables.get("model", {}), ("name", "factory"))
+    _check_train(tables.get("train", {}))
+    if "classes" in data and of_numbers(loss_of(tables.get("train", {}))):
+        rule = f"is for labels, and the loss {tables['train']['loss']} is for numbers"
+        raise validation.fail("data.classes", data["classes"], rule, "leave out data.classes")
+    # Here, since a rule that has no rate for a name that is none would speak of the rate.
+    for where, classes in (
+        ("optimizer", registry.optimizers()),
+        ("scheduler", registry.schedulers()),
+    ):
+        name = tables.get(where, {}).get("name")
+        if isinstance(name, str) and name not in classes:
+            raise registry.unknown(f"{where}.name", name, classes)
+    averages = tables.get("averages", {})
+    if isinstance(averages, Mapping) and "name" in averages:
+        rule = "is no key here, where each average is one by its own name"
+        raise validation.fail(
+            "averages.name", averages["name"], rule, "write EMA = { decay = 0.99 }"
+        )
+    registry.check_keys("averages", averages, registry.averages())
+    for place in PLACES:
+        if place in tables.get("plan", {}):
+            registry.place(f"plan.{place}", tables["plan"][place])
+
+
+def _check_texts(where: str, table: Mapping[str, Any], keys: Sequence[str]) -> None:
+    for key in keys:
+        if not isinstance(table.get(key, ""), str):
+            raise validation.fail(
+                f"{where}.{key}", table[key], "must be text", f'write {key} = "…"'
+            )
+
+
+def _check_train(train: Mapping[str, Any]) -> None:
+    _check_texts("train", train, ("run", "ledger", "loss", "publish"))
+    if train.get("ledger", "").startswith(RUN):
+        rule = "is seen from a run's folder, and there is no run where this comes from"
+        raise validation.fail("train.ledger", train["ledger"], rule, "write the path itself")
+    if train.get("loss", "cross_entropy") not in LOSSES:
+        raise registry.unknown("train.loss", train["loss"], LOSSES)
+    parts.isolation("train.isolation", train.get("isolation", parts.LEVELS[0]))
+    for key in _COUNTS:
+        if key in train:
+            validation.positive_integer(f"train.{key}", train[key])
+    seed = train.get("seed", 0)
+    if type(seed) is not int or not 0 <= seed <= _LARGEST_SEED:
+        rule = "must be a whole number from 0 to 2⁶³ − 1"
+        raise validation.fail("train.seed", seed, rule, "write seed = 1, or leave it out")
+    if not isinstance(train.get("progress", True), bool):
+        raise validation.fail(
+            "train.progress", train["progress"], "must be true or false", "write progress = false"
+        )
+    keep = train.get("keep", {})
+    if not isinstance(keep, Mapping):
+        raise validation.fail(
+            "train.keep", keep, "must be a table", "write keep = { last = 20 }, say"
+        )
+    registry.check_keys("train.keep", keep, _KEPT_KEYS)
+
+
+class BuiltConfig:
+    """The parts of a run.
+
+    Args:
+        tables: the configuration, which `check` has passed.
+
+    Attributes:
+        loaded: the records as they were loaded.
+        model: the whole model.
+        trained: what the steps train: the model, or its head on features computed once.
+        plan: the plan.
+        known_plan: the plan with its population, so that its length is known.
+        resolved: the configuration with every choice made.
+        reasons: why each constant that was chosen is what it is, by its name.
+    """
+
+    def __init__(self, tables: Mapping[str, Mapping[str, Any]]) -> None:
+        self.resolved = {
+            name: dict(tables.get(name, {}))
+            for name in TABLES
+            if name in tables or name not in ("scheduler", "averages")
+        }
+        self.reasons: dict[str, str] = {}
+        self._train = self.resolved["train"]
+        if "ledger" in self._train:
+            self._train["ledger"] = _whole_ledger(self._train["ledger"])
+        self.loaded = load_data(self.resolved["data"], self.reasons, loss_of(self._train))
+        seed = self._train.get("seed")
+        self.model = make_model(self.resolved["model"], self.loaded, seed, self.reasons)
+        self.trained = trained_part(self.model)
+        self.plan = settle(
+            self.resolved["plan"],
+            self.resolved["optimizer"],
+            records=len(self.loaded.train),
+            published=self.loaded.published,
+            weights=sum(w.numel() for w in self.trained.parameters() if w.requires_grad),
+            fixed_features=self.trained is not self.model,
+            columns=self.loaded.columns,
+            curvature=curvature(loss_of(self._train), self.trained, as_records(self.loaded.train)),
+            reasons=self.reasons,
+        )
+        self.known_plan = self._known_plan()
+        self.optimizer = self._make_optimizer()
+        self.scheduler = self._make_scheduler()
+        self.averages = self._make_averages()
+        self._require_keepable()
+
+    @cached_property
+    def data(self) -> Any:
+        """The private records as the steps see them; fixed features are computed once, here."""
+        return self._features(self.loaded.train)
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        """Further arguments of `Trainer`."""
+        return {
+            "optimizer": self.optimizer,
+            "scheduler": self.scheduler,
+            "averages": self.averages,
+            "publish": self._train["publish"],
+            "evaluate": self._features(self.loaded.evaluate),
+            "public": self._features(self.loaded.public),
+            "groups": self.loaded.groups,
+            "classes": self.loaded.classes,
+            "also_read": self.loaded.also_read,
+            "data_name": self.loaded.name,
+            "loss": loss_of(self._train),
+            "isolation": self.isolation,
+            "keep": self._keep,
+            "ledger": self._train.get("ledger"),
+            "progress": self._train.get("progress", True),
+            **{key: self._train.get(key) for key in _COUNTS},
+        }
+
+    @property
+    def isolation(self) -> str:
+        """How it is to be known that records stand alone."""
+        return str(self._train.get("isolation", parts.LEVELS[0]))
+
+    @validation.called(CALLED)
+    def _known_plan(self) -> Plan:
+        plan = self.plan
+        return plan if plan.population else plan.for_population(len(self.loaded.train))
+
+    @property
+    def _keep(self) -> Keep | None:
+        if "keep" not in self._train:
+            return None
+        with validation.called(registry.keys_of("train.keep", _KEPT_KEYS)):
+            return Keep(**self._train["keep"])
+
+    @property
+    def _no_outputs(self) -> str | None:
+        """Why a run has no averages of outputs, such as a regression."""
+        return why_no_outputs(loss_of(self._train), as_records(self.loaded.train))
+
+    def _features(self, pairs: Any) -> Any:
+        return features(self.model, pairs, bool(self._train.get("progress", True)))
+
+    def _make_optimizer(self) -> Optimizer:
+        name, options = registry.name_and_options("optimizer", self.resolved["optimizer"])
+        known, fixed = registry.optimizers(), {}
+        if name == "DPAdam":
+            known, fixed = {name: known[name].for_plan}, {"plan": self.known_plan}
+        trained = [weight for weight in self.trained.parameters() if weight.requires_grad]
+        made: Optimizer = registry.build("optimizer", known, name, options, params=trained, **fixed)
+        return made
+
+    def _make_scheduler(self) -> Any:
+        table = self.resolved.get("scheduler")
+        if not table:
+            return None
+        name, options = registry.name_and_options("scheduler", table)
+        known = registry.schedulers()
+        wanted = inspect.signature(known[name]).parameters if name in known else ()
+        for key in _LENGTHS:
+            if key in wanted and key not in options:
+                table[key] = options[key] = self.known_plan.total_steps
+        return registry.build("scheduler", known, name, options, optimizer=self.optimizer)
+
+    def _make_averages(self) -> list[Keepable]:
+        if "averages" not in self.resolved:
+            return self._chosen_averages()
+        made = []
+        for name, given in self.resolved["averages"].items():
+            for options in given if isinstance(given, list) else [given]:
+                if not isinstance(options, Mapping):
+                    rule = "must be a table, or an array of tables"
+                    raise validation.fail(f"averages.{name}", options, rule, f"{name} = {{ … }}")
+                made.append(self._average(name, dict(options)))
+        if not all(isinstance(average, Average) for average in made):
+            self._train.setdefault("store_every", max(1, self.known_plan.total_steps // _STORED))
+        return made
+
+    @validation.called(CALLED)
+    def _require_keepable(self) -> None:
+        """What a trainer would refuse about averages, for who only plans a run as well; and which
+        of them is published, in full."""
+        steps = self.known_plan.total_steps
+        every = parts.store_every(self._train.get("store_every"), steps)
+        stored = stored_steps(every, steps, parts.keep(self._keep, every))
+        kept = RunAverages(self.trained, self.averages, steps, stored, self._no_outputs)
+        self._train["publish"] = publishing.find(self._train.get("publish"), kept.of_weights)
+
+    def _average(self, name: str, options: dict[str, Any]) -> Keepable:
+        where, known = f"averages.{name}", registry.averages()
+        if name in ("OPA", "OMV"):
+            registry.check_keys(where, options, ("k",))
+            if "k" not in options:
+                raise validation.fail(f"{where}.k", None, f"is needed by {name}", "add k = 20")
+            with validation.called(registry.keys_of(where, ("k",))):
+                return OutputAverage(known[name], options["k"])
+        if name == "PowerAverages":
+            made_later: Snapshots = registry.build(where, {name: Snapshots}, name, options)
+            return made_later
+        if name == "SWA" and isinstance(options.get("warmup"), float):
+            options.setdefault("steps", self.known_plan.total_steps)
+        made: Average = registry.build(where, known, name, options, model=self.trained)
+        return made
+
+    def _chosen_averages(self) -> list[Keepable]:
+        steps = self.known_plan.total_steps
+        every = self._train.setdefault("store_every", max(1, steps // _STORED))
+        self.reasons["averages"] = recipes.FREE
+        if "publish" not in self._train:
+            self._train["publish"] = recipes.PUBLISHED.__name__
+            self.reasons["publish"] = recipes.BEFOREHAND
+        chosen: list[Keepable] = [*recipes.averages(self.trained, steps)]
+        stored = stored_steps(every, steps, self._keep)
+        if stored and self._no_outputs is None:
+            k = min(_TOGETHER, len(stored))
+            chosen += [OutputAverage(OPA, k), OutputAverage(OMV, k)]
+        self.resolved["averages"] = dict(map(_name_and_table, chosen))
+        return chosen
+
+
+@validation.called(CALLED)
+def _whole_ledger(given: str) -> str:
+    """The full path, also for who resumes from another folder; refused before data are loaded."""
+    ledger = Ledger(Path(given).expanduser() if given else given)
+    ledger.runs()
+    return str(ledger.path.resolve())
+
+
+def _name_and_table(average: Keepable) -> tuple[str, dict[str, Any]]:
+    """An average as a configuration file calls it."""
+    if isinstance(average, Snapshots):
+        return "PowerAverages", {"every": average.every, "gammas": list(average.gammas)}
+    if isinstance(average, OutputAverage):
+        return average.kind.__name__, {"k": average.k}
+    options: dict[str, Any] = average._settings()
+    if isinstance(average, EMA):
+        options["warmup"] = bool(options["warmup"])
+    return type(average).__name__, options

@@ -1,0 +1,178 @@
+"""Classes by their names, as configuration files call them."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import is_dataclass
+from typing import Any
+
+from steppe.errors import ConfigurationError
+from steppe.utils.validation import called, fail
+
+Table = Mapping[str, Any]
+
+
+def place(where: str, given: Any) -> Any:
+    """A choice for one of the plan's places.
+
+    Args:
+        where: `plan.clip`, `plan.point`, `plan.noise` or `plan.sampling`; of an option `--clip`.
+        given: a table with the `name` of a class and its arguments, or the name alone.
+
+    Returns:
+        The object.
+
+    Examples:
+        >>> place("plan.point", {"name": "SAT", "radius": 0.03})
+        SAT(radius=0.03)
+        >>> place("plan.clip", "Automatic").sensitivity
+        1.0
+    """
+    name, options = name_and_options(where, given)
+    kind = where.removeprefix("plan.").removeprefix("--")
+    return build(where, _places()[kind], name, options)
+
+
+def build(
+    where: str,
+    classes: Mapping[str, Callable[..., Any]],
+    name: str,
+    options: Table,
+    **fixed: Any,
+) -> Any:
+    """Make an object of a class that is known by name.
+
+    Args:
+        where: the table, for messages.
+        classes: what may be named.
+        name: the name.
+        options: its arguments, as the file gives them.
+        fixed: arguments that the file cannot give.
+    """
+    made = classes.get(name)
+    if made is None:
+        raise unknown(f"{where}.name", name, classes)
+    parameters = inspect.signature(made).parameters
+    free = [key for key in parameters if key not in fixed and not key.startswith("_")]
+    check_keys(where, options, free)
+    for key, about in parameters.items():
+        needed = about.default is about.empty and about.kind not in (
+            about.VAR_POSITIONAL,
+            about.VAR_KEYWORD,
+        )
+        if needed and key not in options and key not in fixed:
+            raise fail(f"{where}.{key}", None, f"is needed by {name}", f"add {key} = …")
+    given = {key: _tuples(value) for key, value in options.items()}
+    inside = keys_of(where, free)
+    try:
+        with called({**inside, **{f"{name}.{key}": path for key, path in inside.items()}}):
+            return made(**fixed, **given)
+    except ConfigurationError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise fail(where, dict(options), f"is refused by {name}: {error}", "correct it") from error
+
+
+def keys_of(table: str, keys: Iterable[str]) -> dict[str, str]:
+    """The keys of a table, for `_validate.called`: `plan.epsilon` by `epsilon`."""
+    return {key: f"{table}.{key}" for key in keys}
+
+
+def name_and_options(where: str, given: Any) -> tuple[str, dict[str, Any]]:
+    """The name that a table or a text gives, and the rest of the table."""
+    if isinstance(given, str):
+        return given, {}
+    if not isinstance(given, Mapping):
+        raise fail(where, given, "must be a name or a table", '{name = "…", …}')
+    name = given.get("name")
+    if not isinstance(name, str):
+        raise fail(f"{where}.name", name, "must name a class", f'add name = "…" to [{where}]')
+    return name, {key: value for key, value in given.items() if key != "name"}
+
+
+def check_keys(where: str, given: Table, known: Iterable[str]) -> None:
+    """Refuse keys that mean nothing here, and suggest the nearest that does."""
+    known = list(known)
+    for key in given:
+        if key not in known:
+            raise unknown(f"{where}.{key}" if where else str(key), given[key], known, str(key))
+
+
+def unknown(
+    where: str, value: Any, known: Iterable[str], wrong: str | None = None
+) -> ConfigurationError:
+    """The error for a name or key that is not known."""
+    names = sorted(known)
+    wrong = str(value) if wrong is None else wrong
+    lower = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(wrong.lower(), lower, n=1, cutoff=0.0)
+    shown = value if isinstance(value, str | int | float | bool) else type(value).__name__
+    listed = ", ".join(names)
+    hint = f"did you mean {lower[near[0]]!r}?" if near else "leave it out"
+    return fail(where, shown, f"is not known here, only {listed or 'nothing'}", hint)
+
+
+def averages() -> dict[str, Any]:
+    """The averages that can be named."""
+    from steppe import averaging
+
+    names = ("SWA", "EMA", "Window", "PolynomialDecay", "OPA", "OMV", "PowerAverages")
+    return {name: getattr(averaging, name) for name in names}
+
+
+def optimizers() -> dict[str, Any]:
+    """Every optimizer of torch that can take private steps, and `DPAdam`."""
+    from torch import optim
+
+    from steppe.updates import DPAdam
+
+    left_out = ("Optimizer", "LBFGS", "SparseAdam")  # the last wants sparse gradients
+    found = _classes(vars(optim), optim.Optimizer, left_out)
+    return {**found, "DPAdam": DPAdam}
+
+
+def schedulers() -> dict[str, Any]:
+    """The schedulers of torch that a file can describe."""
+    from torch.optim import lr_scheduler
+
+    left_out = ("LRScheduler", "LambdaLR", "MultiplicativeLR", "SequentialLR", "ChainedScheduler")
+    return _classes(vars(lr_scheduler), lr_scheduler.LRScheduler, left_out)
+
+
+def _places() -> dict[str, dict[str, Any]]:
+    from steppe import clipping, noise, points, sampling
+
+    def frozen(room: Any, *attributes: str) -> dict[str, Any]:
+        return {
+            name: kind
+            for name, kind in vars(room).items()
+            if isinstance(kind, type)
+            and is_dataclass(kind)
+            and not inspect.isabstract(kind)
+            and all(hasattr(kind, attribute) for attribute in attributes)
+        }
+
+    return {
+        "clip": frozen(clipping, "sensitivity", "begin"),
+        "point": frozen(points, "queries", "begin"),
+        "noise": frozen(noise, "relative", "start_"),
+        "sampling": frozen(sampling, "rates", "begin"),
+    }
+
+
+def _classes(names: Mapping[str, Any], base: type, leave_out: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        name: kind
+        for name, kind in names.items()
+        if isinstance(kind, type)
+        and issubclass(kind, base)
+        and not name.startswith("_")
+        and name not in leave_out
+    }
+
+
+def _tuples(value: Any) -> Any:
+    """Arrays of a file as tuples, which frozen classes and torch both take."""
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,62 @@
+"""Records that a user's own code makes: what that code raises, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+from steppe.errors import DataError, SteppeError
+from steppe.records import Records, as_records
+
+
+def own_records(place: str, data: Any) -> Any:
+    """Data of the user's own code, with errors of that code as errors about the data.
+
+    Args:
+        place: the `module:factory` that made them.
+        data: in any form that `records` takes. A `TensorDataset` stays as it is: no code of the
+            user's runs when it is read.
+
+    Guarantees:
+        The message names the kind of the error and not its text, which may show a record.
+    """
+    if type(data) is TensorDataset:
+        return data
+    with own_code(place):
+        return _OwnRecords(place, as_records(data))
+
+
+@contextmanager
+def own_code(place: str) -> Iterator[None]:
+    """Inside the block the user's data sets are asked for their length or for records."""
+    try:
+        yield
+    except SteppeError:
+        raise
+    except Exception as error:  # the user's code may raise anything
+        raise DataError(
+            f"place={place!r}: raised {type(error).__name__} when records were read; read every "
+            "record once in Python to see which, and why."
+        ) from error
+
+
+class _OwnRecords(Records):
+    def __init__(self, place: str, rows: Records) -> None:
+        self._place, self._rows = place, rows
+        self.also_read, self.given = rows.also_read, rows.given
+        self.isolation = rows.isolation
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def take(self, rows: Tensor) -> Any:
+        with own_code(self._place):
+            return self._rows.take(rows)
+
+    def stream(self, batches: Iterable[Tensor]) -> Iterator[Any]:
+        with own_code(self._place):
+            yield from self._rows.stream(batches)

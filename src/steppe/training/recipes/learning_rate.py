@@ -1,0 +1,102 @@
+"""The learning rate by rule: more where there is less noise."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from steppe.clipping import Flat
+from steppe.plan import Plan
+from steppe.training.recipes.model_kinds import Kind, has_fixed_features, kind_of
+from steppe.utils import validation
+
+MOMENTUM = 0.9
+# Of the highest rate at which errors of numbers cannot grow. At the highest itself nothing dies
+# down, and networks bend more as they learn.
+_OF_THE_HIGHEST = 0.25
+
+
+def signal_to_noise(plan: Plan, weights: int) -> float:
+    """How far a step of full gradients goes, against how far noise goes in the whole run.
+
+    All records pulling one way move the sum by batch · C; noise moves each weight by σ · C a step,
+    so all of them together by σ · C · √(weights · steps) in the run.
+
+    Args:
+        plan: with its population known.
+        weights: number of trainable weights.
+    """
+    return plan.batch_size / (plan.sigma * math.sqrt(weights * plan.total_steps))
+
+
+def rate_of(
+    kind: Kind, plan: Plan, weights: int, clip: float, momentum: float, curvature: float | None
+) -> tuple[float, str]:
+    """The learning rate of SGD, and why.
+
+    Args:
+        kind: of the model.
+        plan: with its population known.
+        weights: number of trainable weights.
+        clip: C.
+        momentum: of SGD.
+        curvature: how much a loss of numbers bends; None for a loss of classes.
+    """
+    reach = kind.reach * signal_to_noise(plan, weights) ** kind.power
+    rate = reach * (1 - momentum) / clip
+    highest = math.inf if curvature is None else 2 * (1 + momentum) / curvature
+    if rate <= _OF_THE_HIGHEST * highest:
+        why = f"lr·C/(1 − momentum) = {reach:.3g}: more where there is less noise"
+        return float(f"{rate:.3g}"), why
+    why = (
+        "a quarter of 2(1 + momentum)/λ, above which errors of numbers may grow; the curvature "
+        f"λ = {curvature:g} follows from the sizes of inputs and layers"
+    )
+    return float(f"{_OF_THE_HIGHEST * highest:.3g}"), why
+
+
+def optimizer_for(
+    model: nn.Module, plan: Plan, curvature: float | None = None
+) -> tuple[torch.optim.SGD, str]:
+    """SGD with momentum, at the rate that the rule gives for a model and a plan of one's own.
+
+    Args:
+        model: what is trained.
+        plan: with its population known.
+        curvature: how much a loss of numbers bends, as for `choose`.
+
+    Returns:
+        The optimizer, and it in words with the reason for its rate.
+
+    Examples:
+        >>> plan = Plan(epsilon=2.0, delta=1e-5, population=4_000, batch_size=400, steps=200)
+        >>> optimizer, why = optimizer_for(nn.Linear(20, 2), plan)
+        >>> why
+        'SGD(lr=1.69, momentum=0.9), lr·C/(1 − momentum) = 16.9: more where there is less noise'
+    """
+    if not isinstance(plan.clip, Flat):
+        rule = f"is chosen by rule for Flat, and the plan clips by {type(plan.clip).__name__}"
+        raise validation.fail("optimizer", None, rule, "pass torch.optim.SGD(…, lr=0.5), say")
+    weights = count(model)
+    if not weights:
+        rule = "has no weight that is trained"
+        raise validation.fail("model", type(model).__name__, rule, "call requires_grad_() on some")
+    kind = kind_of(has_fixed_features(model), False, curvature)
+    rate, why = rate_of(kind, plan, weights, plan.clip.bound, MOMENTUM, curvature)
+    return sgd(model, rate, MOMENTUM), f"SGD(lr={rate:g}, momentum={MOMENTUM:g}), {why}"
+
+
+def sgd(model: nn.Module, rate: float, momentum: float) -> torch.optim.SGD:
+    """SGD over the model's trainable weights."""
+    return torch.optim.SGD(_trained(model), lr=rate, momentum=momentum)
+
+
+def count(model: nn.Module) -> int:
+    """The number of trainable weights."""
+    return sum(weight.numel() for weight in _trained(model))
+
+
+def _trained(model: nn.Module) -> list[nn.Parameter]:
+    return [weight for weight in model.parameters() if weight.requires_grad]

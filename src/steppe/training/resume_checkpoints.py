@@ -1,0 +1,193 @@
+"""The last two places a run can be taken up from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from steppe.averaging import as_safetensors
+from steppe.errors import DataError
+from steppe.ledger import Anchor
+from steppe.training.state_format import pack, unpack
+from steppe.utils.files import single_writer, write_atomically
+
+_FORMAT = 1
+_KEPT = 2
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A moment of a run.
+
+    Args:
+        step: steps of the plan that are gone, taken or lost.
+        run: the run's id in the ledger.
+        settings: digest of the configuration.
+        anchor: the ledger when the checkpoint was written.
+        seconds: how long the run had trained.
+        lost: steps that were charged and never became part of these weights.
+        state: everything the next step depends on but randomness, which is always fresh.
+        not_private_reason: why the noise in these weights protects nothing, or None.
+    """
+
+    step: int
+    run: str
+    settings: str
+    anchor: Anchor
+    seconds: float
+    lost: int
+    state: Mapping[str, Any]
+    not_private_reason: str | None = None
+
+    def require_of(self, run: str, settings: str) -> None:
+        """Refuse the checkpoint of another run, or of another configuration."""
+        if self.run != run or self.settings != settings:
+            raise DataError(
+                f"checkpoint={self.step}: belongs to another run than config.json; put the files "
+                "of one run into one folder."
+            )
+
+
+class ResumeCheckpoints:
+    """A folder of checkpoints: for each a safetensors file and a JSON file that vouches for it.
+
+    Args:
+        folder: made when it does not exist.
+
+    Guarantees:
+        What the private steps released, and nothing else: no batch, no seed, no state of a random
+        generator. A file is whole or not there; a damaged one is noticed by its hash and never
+        loaded.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint; on return it is on the disk, beside the one before it."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tensors: dict[str, Tensor] = {}
+        state = pack("state", dict(checkpoint.state), tensors)
+        data = as_safetensors(tensors, {}, checkpoint.not_private_reason)
+        digest = hashlib.sha256(data).hexdigest()
+        file = f"{checkpoint.step:09d}-{digest[:16]}.safetensors"
+        facts = {
+            "format": _FORMAT,
+            "step": checkpoint.step,
+            "run": checkpoint.run,
+            "settings": checkpoint.settings,
+            "anchor": {"length": checkpoint.anchor.length, "head": checkpoint.anchor.head},
+            "seconds": checkpoint.seconds,
+            "lost": checkpoint.lost,
+            "not_private_reason": checkpoint.not_private_reason,
+            "tensors": {"file": file, "sha256": digest, "size": len(data)},
+            "state": state,
+        }
+        text = json.dumps({**facts, "sha256": _digest(facts)}, allow_nan=False)
+        with single_writer(self.folder):
+            # The tensors first: where the JSON file is, its tensors are.
+            write_atomically(self.folder / file, data)
+            write_atomically(self.folder / f"{checkpoint.step:09d}.json", text.encode())
+            self._forget_old_ones()
+
+    def newest(self) -> tuple[Checkpoint | None, tuple[str, ...]]:
+        """The newest checkpoint that is whole, and what was wrong with newer ones.
+
+        Returns:
+            None for a folder without checkpoints.
+        """
+        complaints: list[str] = []
+        for path in self._manifests():
+            try:
+                return self._load(path), tuple(complaints)
+            except DataError as error:
+                complaints.append(str(error))
+        if complaints:
+            raise DataError(
+                f"checkpoints={str(self.folder)!r}: none is whole: {' '.join(complaints)}"
+            )
+        return None, ()
+
+    def _manifests(self) -> list[Path]:
+        return sorted(self.folder.glob("[0-9]*.json"), reverse=True)
+
+    def _load(self, path: Path) -> Checkpoint:
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        facts = _facts(path)
+        tensors = self.folder / facts["tensors"]["file"]
+        try:
+            data = tensors.read_bytes()
+        except OSError:
+            raise _damaged(tensors, "cannot be read") from None
+        if len(data) != facts["tensors"]["size"]:
+            raise _damaged(tensors, f"has {len(data)} bytes, not {facts['tensors']['size']}")
+        if hashlib.sha256(data).hexdigest() != facts["tensors"]["sha256"]:
+            raise _damaged(tensors, "does not have its hash: it was changed")
+        try:
+            held = load(data)
+        except SafetensorError:  # a manifest may vouch for anything
+            raise _damaged(tensors, "is no safetensors file") from None
+        return Checkpoint(
+            step=facts["step"],
+            run=facts["run"],
+            settings=facts["settings"],
+            anchor=Anchor(**facts["anchor"]),
+            seconds=facts["seconds"],
+            lost=facts["lost"],
+            state=unpack(facts["state"], held),
+            not_private_reason=facts.get("not_private_reason"),
+        )
+
+    def _forget_old_ones(self) -> None:
+        """Keep the newest two that look whole, and newer manifests, damaged or not."""
+        whole, named = 0, set()
+        for path in self._manifests():
+            if whole == _KEPT:
+                path.unlink()
+                continue
+            try:
+                tensors = _facts(path)["tensors"]
+            except DataError:
+                continue
+            named.add(tensors["file"])
+            whole += self._size(tensors["file"]) == tensors["size"]  # hashes are the reader's work
+        for path in self.folder.glob("[0-9]*.safetensors"):
+            if path.name not in named:
+                path.unlink()
+
+    def _size(self, file: str) -> int | None:
+        try:
+            return (self.folder / file).stat().st_size
+        except OSError:
+            return None
+
+
+def _facts(manifest: Path) -> dict[str, Any]:
+    """What a manifest says, if it is as it was written."""
+    try:
+        facts: dict[str, Any] = json.loads(manifest.read_bytes())
+        stated = facts.pop("sha256")
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        raise _damaged(manifest, "cannot be read") from None
+    if stated != _digest(facts):
+        raise _damaged(manifest, "does not have its hash: it was changed")
+    if facts["format"] != _FORMAT:
+        raise _damaged(manifest, f"is not of format {_FORMAT}")
+    return facts
+
+
+def _digest(facts: Mapping[str, Any]) -> str:
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _damaged(path: Path, rule: str) -> DataError:
+    return DataError(f"file={path.name!r}: {rule}; use an undamaged copy.")
