@@ -153,6 +153,8 @@ class TracedForward:
         example = self._axis.swapped(arguments)
         known = self._probes.knows(example)
         if not known:
+            if self._probes.is_new_form(example):
+                self._watched.require_known_shapes()
             self._watched.look_again()
         with self._unhooked():
             found = self._probes.expect([example])
