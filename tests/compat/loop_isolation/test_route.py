@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import torch
-from compat_loop import QUIET, Loop, classification_truth, start, vectors
 from loop_cases import DO_NOT
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
+from compat_loop import QUIET, Loop, classification_truth, start, vectors
 from steppe.compat import BatchMemoryManager
 from steppe.compat.loop_isolation import watched
 from steppe.errors import IsolationError, MisuseError

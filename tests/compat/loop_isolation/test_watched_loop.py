@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from compat_loop import Loop, assert_gradients, classification_truth, start, vectors
 from loop_cases import DO_NOT, MIX, Case
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from compat_loop import Loop, assert_gradients, classification_truth, start, vectors
 from steppe.compat import BatchMemoryManager
 from steppe.compat.loop_isolation import watched
 from steppe.errors import IsolationError
