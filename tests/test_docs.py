@@ -142,16 +142,23 @@ def test_every_linked_heading_exists(page: Path) -> None:
     assert not missing
 
 
-def test_the_figure_of_layers_is_the_contract() -> None:
+def test_the_map_of_rooms_is_the_contract() -> None:
     configuration = tomllib.loads((ROOT / "pyproject.toml").read_text())
     (contract,) = configuration["tool"]["importlinter"]["contracts"]
     layers = [
         [room.strip().removeprefix("steppe.") for room in layer.split("|")]
         for layer in contract["layers"]
     ]
-    design = (ROOT / "docs" / "design.md").read_text().partition("## Rooms and layers")[2]
-    figure = design.partition("```text\n")[2].partition("```")[0]
+    design = (ROOT / "docs" / "design.md").read_text()
+    section = design.partition("## Rooms and layers\n")[2].partition("\n## ")[0]
+    figure, _, table = section.partition("```text\n")[2].partition("```")
     assert [line.split() for line in figure.splitlines()] == layers
+    named = set(re.findall(r"`((?:\w+/)+|\w+\.py)`", table)) - {"pretraining/", "federated/"}
+    named -= {"tests/", "benchmarks/"}
+    missing = [name for name in named if not (ROOT / "src" / "steppe" / name).exists()]
+    assert not missing
+    rooms = {name.partition("/")[0].removesuffix(".py") for name in named}
+    assert rooms == {room for layer in layers for room in layer}
 
 
 def test_the_quick_start_is_the_example() -> None:
