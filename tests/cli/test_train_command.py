@@ -409,8 +409,9 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
         ),
         (
             f"{SETTINGS} --model cli_test_models:wide",
-            "The model or its loss failed on made-up records with the shapes and types of the data "
-            "(inputs from N(0, 1) or [0, 1), labels 0 and 1). It must take any such record.\n"
+            "The model or its loss failed on 2 made-up records with the shapes and types of the "
+            "data (inputs from N(0, 1) or [0, 1), labels 0 and 1). It must take any number of such "
+            "records.\n"
             "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x6 and 9x2)",
         ),
         (

@@ -584,10 +584,21 @@ def test_a_model_that_takes_no_made_up_record_is_refused_with_its_own_words() ->
     with pytest.raises(UnsupportedModelError) as caught:
         run(Demanding(0.0), torch.zeros(1, 4))
     assert str(caught.value) == (
-        "The model or its loss failed on made-up records with the shapes and types of the data "
-        "(inputs from N(0, 1) or [0, 1), labels 0 and 1). It must take any such record.\n"
+        "The model or its loss failed on 2 made-up records with the shapes and types of the "
+        "data (inputs from N(0, 1) or [0, 1), labels 0 and 1). It must take any number of such "
+        "records.\n"
         "RuntimeError: pixels lie in [0, 1]\nand nowhere else"
     )
+
+
+class Hardest(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).topk(4, dim=0).values
+
+
+def test_a_model_that_needs_more_records_than_are_made_up_is_told_how_many() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"failed on 2 made-up .* any number of such"):
+        run(Hardest(4, 2), torch.zeros(1, 4))
 
 
 def test_random_numbers_of_its_own_are_named_as_the_reason() -> None:

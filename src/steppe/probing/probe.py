@@ -180,9 +180,9 @@ def _first_finite(
             return style, observed
     if failure is not None:
         raise UnsupportedModelError(
-            "The model or its loss failed on made-up records with the shapes and types of the data "
-            "(inputs from N(0, 1) or [0, 1), labels 0 and 1). It must take any such record.\n"
-            + as_said(failure)
+            f"The model or its loss failed on {_RECORDS} made-up records with the shapes and types "
+            "of the data (inputs from N(0, 1) or [0, 1), labels 0 and 1). It must take any number "
+            f"of such records.\n{as_said(failure)}"
         ) from failure
     raise UnsupportedModelError(
         "loss=not finite: must be a finite number on inputs from N(0, 1) or [0, 1) with labels 0 "
