@@ -99,7 +99,7 @@ class ContactOp(ABC):
     """How one contact is computed: same output, backward towards the activations only.
 
     Attributes:
-        path: which way the per-record gradients are obtained, for `steppe.inspect`.
+        path: which way the per-example gradients are obtained, for `steppe.inspect`.
         slots: after the backward pass, one (shared tensor, slot) pair for each weight involved.
     """
 

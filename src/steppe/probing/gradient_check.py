@@ -56,7 +56,7 @@ def require_right_gradients(
         norms, total, reaching = _by_autograd(probed, batch, factors, seed)
         if not bool(torch.isfinite(norms).all()):
             raise _not_finite()
-        found_norms, found_total = _by_engine(probed, batch, layouts, paths, factors, seed)
+        found_norms, found_total = _by_engine(probed, batch, layouts, paths, seed, factors)
     except SteppeError:
         raise
     except Exception as error:  # whatever torch or the model says
@@ -92,7 +92,7 @@ def require_extremes_apart(
     numbers = [t for t in tensors_in(batch) if t.is_floating_point()]
     if not numbers:
         return
-    base = norms_of(probed, batch, layouts, paths, seed)
+    base, _ = _by_engine(probed, batch, layouts, paths, seed)
     for name, value in _EXTREMES.items():
         extreme = each(functools.partial(_with_extreme, value=value), batch)
         moved = _norms_if_taken(probed, extreme, layouts, paths, seed)
@@ -104,7 +104,7 @@ def _norms_if_taken(
     probed: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths, seed: int
 ) -> Tensor | None:
     try:
-        return norms_of(probed, batch, layouts, paths, seed)
+        return _by_engine(probed, batch, layouts, paths, seed)[0]
     except SteppeError:
         raise
     except Exception:  # an assertion, say: such records would stop a step too
@@ -173,31 +173,18 @@ def _slots(probed: ProbedModel, batch: Any, layouts: list[ContactLayout], paths:
     return engine.slots(batch, sequential=engine.sequential())
 
 
-def norms_of(
-    probed: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths, seed: int
-) -> Tensor:
-    """‖Gᵢ‖ by weight and record, as the engine sees it."""
-    place = {id(leaf): i for i, leaf in enumerate(probed.parameters.values())}
-    norms = torch.zeros(len(place), count(batch), dtype=torch.float64, device=probed.device)
-    seed_global_generators(seed)
-    with torch.no_grad(), unchanged(probed.model):
-        for leaf, slot in _slots(probed, batch, layouts, paths):
-            norms[place[id(leaf)]] = slot.squared_norms().double().sqrt()
-    return norms
-
-
 def _by_engine(
     probed: ProbedModel,
     batch: Any,
     layouts: list[ContactLayout],
     paths: Paths,
-    factors: Tensor,
     seed: int,
+    factors: Tensor | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Norms (weight, record) and Σᵢ factorᵢ gᵢ, the engine's way."""
+    """Norms (weight, record), and Σᵢ factorᵢ gᵢ of every weight where factors are given."""
     leaves = list(probed.parameters.values())
     place = {id(leaf): i for i, leaf in enumerate(leaves)}
-    norms = factors.new_zeros(len(leaves), len(factors), dtype=torch.float64)
+    norms = torch.zeros(len(leaves), count(batch), dtype=torch.float64, device=probed.device)
     # Of the weight's shape, not of its strides: slots add to flat buffers, also for weights in
     # channels-last order.
     total = [leaf.new_zeros(leaf.shape, dtype=wide_dtype(leaf)) for leaf in leaves]
@@ -206,7 +193,8 @@ def _by_engine(
         for leaf, slot in _slots(probed, batch, layouts, paths):
             i = place[id(leaf)]
             norms[i] = slot.squared_norms().double().sqrt()
-            slot.add_(total[i].view(-1), factors.to(total[i].dtype), NOBODY)
+            if factors is not None:
+                slot.add_(total[i].view(-1), factors.to(total[i].dtype), NOBODY)
     return norms, total
 
 

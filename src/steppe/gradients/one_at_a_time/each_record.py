@@ -34,7 +34,7 @@ from steppe.gradients.one_at_a_time.kept_state import changed, kept_state
 from steppe.gradients.one_at_a_time.own_process import HERE, OwnProcess
 from steppe.gradients.record_gradients import Found
 from steppe.gradients.slots.slot import Materialised
-from steppe.gradients.unchanged_model import require_steady, unchanged
+from steppe.gradients.unchanged_model import require_steady, same, unchanged
 from steppe.randomness import give_numbers_of, global_generators_kept, seed_global_generators
 from steppe.utils.batches import count, each, rows, tensors_in, version
 from steppe.utils.formatting import first_line
@@ -314,7 +314,7 @@ def _untouched(model: nn.Module, by_value: bool = False) -> Iterator[None]:
     finally:
         now = {name: (id(t), version(t)) for name, t in _state(model) if pass_of(t) is None}
         names = [name for name in {**before, **now} if now.get(name) != before.get(name)]
-        names += [name for name, value in values.items() if not _same(held[name].detach(), value)]
+        names += [name for name, value in values.items() if not same(held[name].detach(), value)]
         if names:
             raise IsolationError(
                 f"weights or buffers={names[:3]}: must not be written in a forward pass or the "
@@ -322,10 +322,6 @@ def _untouched(model: nn.Module, by_value: bool = False) -> Iterator[None]:
                 "the layer in eval mode, or use steppe.fix(model). After a step do not publish the "
                 "model."
             )
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and torch.allclose(a, b, 0.0, 0.0, equal_nan=True)
 
 
 @functools.cache

@@ -91,7 +91,7 @@ class Joined(ContactOp):
 def joining(contact: Contact) -> ContactOp | None:
     """Rule for `torch.cat`; declines where a weight has no row for each record, as where records
     are joined to each other."""
-    call = named(contact, "tensors", "dim", "out")
+    call = named(contact, "tensors dim out")
     parts, layout = list(call["tensors"]), contact.output_layout()
     dim = call["dim"] or 0
     if not isinstance(dim, int) or call["out"] is not None:

@@ -150,7 +150,7 @@ def outer(
 
 def linear(contact: Contact) -> ContactOp | None:
     """Rule for `F.linear(x, weight, bias)`; declines where the record is the weight."""
-    x, weight, bias = named(contact, "input", "weight", "bias").values()
+    x, weight, bias = named(contact, "input weight bias").values()
     return Linear(contact, weight, bias) if _is_linear(contact, x, weight) else None
 
 

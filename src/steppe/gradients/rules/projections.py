@@ -46,7 +46,7 @@ def _as_tuple(weight: Tensor | tuple[Tensor | None, ...] | None) -> tuple[Tensor
 
 
 class Projections(ContactOp):
-    """The per-record gradients of `projections`, block by block."""
+    """The per-example gradients of `projections`, block by block."""
 
     path = "projections"
 

@@ -90,7 +90,7 @@ def reduced_to(shape: torch.Size, gradients: Tensor) -> Tensor:
 
 
 class Slot(ABC):
-    """The per-record gradients of one shared tensor, in whatever form is cheapest."""
+    """The per-example gradients of one shared tensor, in whatever form is cheapest."""
 
     @abstractmethod
     def squared_norms(self) -> Tensor:

@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from steppe.isolation.owners import FREE, everywhere, join, joined_over
 from steppe.isolation.watch import Call
-
-
-def packets(names: str) -> list[Any]:
-    """Torch's operators of these names, those that this version has."""
-    found = (getattr(torch.ops.aten, name, None) for name in names.split())
-    return [packet for packet in found if packet is not None]
 
 
 def aligned(owners: Tensor, axes: int) -> Tensor:

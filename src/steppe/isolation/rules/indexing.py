@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steppe.isolation.operators import packets
 from steppe.isolation.owners import FREE, MIXED, TYPE, join, joined_over, squeezed
 from steppe.isolation.places import spread
-from steppe.isolation.rules.arguments import aligned, outputs_of, owned_tensors, packets
+from steppe.isolation.rules.arguments import aligned, outputs_of, owned_tensors
 from steppe.isolation.watch import Call
 
 

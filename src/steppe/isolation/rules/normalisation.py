@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from steppe.isolation.operators import packets
 from steppe.isolation.owners import FREE, everywhere, join, joined_over
-from steppe.isolation.rules.arguments import aligned, outputs_of, packets
+from steppe.isolation.rules.arguments import aligned, outputs_of
 from steppe.isolation.watch import Call
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from steppe.isolation.operators import packets
 from steppe.isolation.owners import FREE, everywhere
-from steppe.isolation.rules.arguments import aligned, broadcast, outputs_of, packets
+from steppe.isolation.rules.arguments import aligned, broadcast, outputs_of
 from steppe.isolation.watch import Call
 
 

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from steppe.isolation.operators import packets
 from steppe.isolation.owners import join, joined_over
-from steppe.isolation.rules.arguments import (
-    axes_of,
-    outputs_of,
-    owned_tensors,
-    packets,
-    without,
-)
+from steppe.isolation.rules.arguments import axes_of, outputs_of, owned_tensors, without
 from steppe.isolation.rules.pointwise import pointwise
 from steppe.isolation.watch import Call
 
