@@ -300,8 +300,8 @@ DATASET = TensorDataset(X, Y)
 SAMPLER = "records must be chosen by the plan's sampler alone, the privacy account holds for no"
 REFUSED: dict[str, tuple[Any, str]] = {
     "iterable": (Endless, "data=Endless: must return any record by its index, since each is"),
-    "iterable in a loader": (lambda: DataLoader(Endless()), "data=Endless: must give any record"),
-    "generator": (lambda: (row for row in range(3)), "data=generator: must give any record"),
+    "iterable in a loader": (lambda: DataLoader(Endless()), "data=Endless: must return any record"),
+    "generator": (lambda: (row for row in range(3)), "data=generator: must return any record"),
     "no length": (NoLength, "data=NoLength: must have __len__; add it: it says how many"),
     "no length in a loader": (
         lambda: DataLoader(NoLength()),  # type: ignore[arg-type]
