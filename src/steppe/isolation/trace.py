@@ -305,7 +305,7 @@ def trace(
         follower.calls,
         backward_calls,
         watch.reads_random,
-        watch.out_of_sight(),
+        watch.unmarked(),
         watch.draws,
         watch.answer,
     )

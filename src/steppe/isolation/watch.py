@@ -490,7 +490,7 @@ class Watch(TorchDispatchMode):
         self.findings.pop()
         self.reads.append(finding)
 
-    def out_of_sight(self) -> list[weakref.ref[Tensor]]:
+    def unmarked(self) -> list[weakref.ref[Tensor]]:
         """What was made from records and bears no mark, by which a later pass would know it."""
         seen = (ref for _, made in self._born.values() for ref in made)
         return [

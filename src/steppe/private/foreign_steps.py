@@ -57,7 +57,7 @@ class ForeignSteps:
 
     def note(self) -> None:
         """Remember weights and gradients as they are now."""
-        counters: dict[int, Tensor] = {}  # pieces of one vector share its count
+        counters: dict[int, Tensor] = {}  # parts of one vector share its count
         self._left = {name: _left(weight, counters) for name, weight in self._parameters.items()}
 
     def require_alone(self) -> None:

@@ -130,8 +130,9 @@ class ProbeCache:
             )
         except IsolationError as error:
             error.add_note(
-                "The model passed this check before the first step and changed during the run, so "
-                "earlier steps may have released more than the account says. Do not publish it."
+                "The check before the first step passed. The model changed during the run, so "
+                "earlier steps may have released more than the account says. Do not publish this "
+                "model."
             )
             raise
         paths = (known.paths or frozenset()) | proof.paths

@@ -22,7 +22,7 @@ def projections(
     """Different inputs through blocks of one weight: inputs[j] @ block[j]ᵀ + bias[j].
 
     One call instead of a split and several linear ones, because the tracer then sees the weight
-    itself and not pieces derived from it.
+    itself and not parts derived from it.
 
     Args:
         inputs: one for each block.

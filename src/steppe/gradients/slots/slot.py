@@ -57,15 +57,15 @@ against each other: more than was seen, and no proof, as there is where position
 def inner_products(rows: Tensor, vector: Tensor) -> Tensor:
     """⟨row, vector⟩ for every row of a `(B, n)` matrix, in float64.
 
-    One product over millions of numbers is off by 1e-4 in float32; pieces are off by 1e-6 at most.
+    In float32 one product over millions of numbers is off by 1e-4, and parts of it by 1e-6 at most.
     """
     total = rows.new_zeros(len(rows), dtype=torch.float64)
-    for some, part in zip(rows.split(_PIECE, 1), vector.split(_PIECE), strict=True):
+    for some, part in zip(rows.split(_PART, 1), vector.split(_PART), strict=True):
         total += some @ part
     return total
 
 
-_PIECE = 2**13
+_PART = 2**13
 
 
 def blank(tensor: Tensor, bad: Tensor) -> Tensor:

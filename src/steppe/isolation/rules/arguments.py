@@ -18,6 +18,11 @@ def aligned(owners: Tensor, axes: int) -> Tensor:
     return owners.reshape((1,) * (axes - owners.ndim) + tuple(owners.shape))
 
 
+def of_all(call: Call, tensor: Tensor, axes: int) -> Tensor:
+    """The owner of what is made from all elements of a tensor, with so many axes of size 1."""
+    return joined_over(call.owners(tensor), range(tensor.ndim)).reshape((1,) * axes)
+
+
 def axes_of(dim: Any, ndim: int) -> list[int]:
     """Axes counted from the front; None or none stand for all."""
     if dim is None or (isinstance(dim, Sequence) and not dim):

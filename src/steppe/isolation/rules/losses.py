@@ -6,7 +6,14 @@ from torch import Tensor
 
 from steppe.isolation.operators import packets
 from steppe.isolation.owners import FREE, everywhere, join, joined_over
-from steppe.isolation.rules.arguments import aligned, broadcast, outputs_of, owned_tensors, without
+from steppe.isolation.rules.arguments import (
+    aligned,
+    broadcast,
+    of_all,
+    outputs_of,
+    owned_tensors,
+    without,
+)
 from steppe.isolation.watch import Call
 
 
@@ -60,7 +67,7 @@ def _weights(call: Call, axes: int) -> Tensor:
     weights = call["weight"]
     if not isinstance(weights, Tensor) or call.is_free(weights):
         return everywhere(axes, FREE)
-    return joined_over(call.owners(weights), range(weights.ndim)).reshape((1,) * axes)
+    return of_all(call, weights, axes)
 
 
 def _shape(owners: Tensor, axes: int) -> tuple[int, ...]:
