@@ -41,7 +41,7 @@ class ProbedOnce:
         at_once: int = 0,
         activation_bytes: int | None = None,
         isolation: str = "proven",
-        each: EachRecord | None = None,
+        one_at_a_time: EachRecord | None = None,
     ) -> Report:
         def found() -> Report:
             return probe(
@@ -52,10 +52,12 @@ class ProbedOnce:
                 at_once=at_once,
                 activation_bytes=activation_bytes,
                 isolation=isolation,
-                each=each,
+                one_at_a_time=one_at_a_time,
             )
 
-        if type(objective) is not RecordLosses or each is not None:  # of which nothing is known
+        if (
+            type(objective) is not RecordLosses or one_at_a_time is not None
+        ):  # of which nothing is known
             return found()
         own = [id(weight) for weight in parameters.values()]
         losses = objective._loss, objective._views

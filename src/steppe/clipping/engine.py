@@ -51,7 +51,7 @@ class ClippedSum:
         public: a batch of public records, for clips that learn directions from them.
         padded_to: how many rows every batch is filled up to, so that the passes through the model
             have the same shapes for every batch; None leaves batches as they are.
-        each: takes records through the model one at a time; None takes them together.
+        one_at_a_time: takes records through the model one at a time; None takes them together.
 
     Guarantees:
         Adding or removing one record moves the sum by at most `clip.sensitivity` in l2 norm, up to
@@ -72,9 +72,9 @@ class ClippedSum:
         kernels: Kernels | None = None,
         public: Any = None,
         padded_to: int | None = None,
-        each: EachRecord | None = None,
+        one_at_a_time: EachRecord | None = None,
     ) -> None:
-        self.each = each
+        self.one_at_a_time = one_at_a_time
         self.weights = FlatWeights(parameters, l2)
         self.parameters = self.weights.parameters
         self._objective = objective
@@ -115,7 +115,7 @@ class ClippedSum:
 
     def sequential(self) -> PlainSequential | None:
         """The model as plain layers that need no tracer, where it is such a model as it is now."""
-        if self.in_mixed_precision or self.each is not None:
+        if self.in_mixed_precision or self.one_at_a_time is not None:
             return None
         return plain_sequential(self._objective)
 
@@ -271,7 +271,7 @@ class ClippedSum:
         return found
 
     def _captured(self, objective: Objective, batch: Any, records: int) -> Found:
-        if self.each is None:
+        if self.one_at_a_time is None:
             return self.passes.slots(objective, batch, records)
         with torch.enable_grad():
-            return self.each.slots(objective, batch, records)
+            return self.one_at_a_time.slots(objective, batch, records)

@@ -135,7 +135,7 @@ def make_private(
         kernels=kernels,
         public=public,
         padded_to=plan.padded_to,
-        each=EachRecord(parameters, model) if isolation == "each" else None,
+        one_at_a_time=EachRecord(parameters, model) if isolation == "each" else None,
     )
     refuse_private_as_public(records, public)
     refuse_modes(engine)

@@ -154,7 +154,7 @@ class ProbeCache:
                 at_once=self._at_once,
                 activation_bytes=self._activation_bytes,
                 isolation=self._isolation,
-                each=self._engine.each,
+                one_at_a_time=self._engine.one_at_a_time,
             )
         except IsolationError as error:
             if self._isolation != "proven" or not self._alternatives:

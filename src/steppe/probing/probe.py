@@ -55,7 +55,7 @@ def probe(
     at_once: int = _MANY,
     activation_bytes: int | None = None,
     isolation: str = "proven",
-    each: EachRecord | None = None,
+    one_at_a_time: EachRecord | None = None,
 ) -> Report:
     """Check a model and its objective on made-up records.
 
@@ -68,7 +68,7 @@ def probe(
         activation_bytes: as for `steppe.isolation.prove`.
         isolation: "proven", from the operations of a pass; "each", where records are taken one at
             a time; or "probed", on values alone.
-        each: what takes them one at a time.
+        one_at_a_time: what takes them one at a time.
 
     Raises:
         IsolationError: a record's result depends on another one, or a weight or buffer is written,
@@ -86,9 +86,9 @@ def probe(
         attributes = _attributes_note(model)
         batch = synthetic(example, _RECORDS, generator, style)
         paths = None
-        if each is not None:
-            each.choose(objective, batch)
-            return _one_at_a_time(each, parameters, batch, attributes)
+        if one_at_a_time is not None:
+            one_at_a_time.choose(objective, batch)
+            return _report_one_at_a_time(one_at_a_time, parameters, batch, attributes)
         if isolation == "proven":
             from steppe.isolation import prove
 
@@ -126,16 +126,18 @@ def _report(
     )
 
 
-def _one_at_a_time(
-    each: EachRecord, parameters: Mapping[str, Tensor], batch: Any, note: str | None
+def _report_one_at_a_time(
+    passes: EachRecord, parameters: Mapping[str, Tensor], batch: Any, note: str | None
 ) -> Report:
     """The layer table where every record has a pass of its own: all weights take that way."""
     why = "A pass for every record"
-    rows = [LayerRow("model", each.way, why, (name,), p.numel()) for name, p in parameters.items()]
+    rows = [
+        LayerRow("model", passes.way, why, (name,), p.numel()) for name, p in parameters.items()
+    ]
     held = sum(p.numel() * p.element_size() for p in parameters.values())
     held += sum(t[0].numel() * t.element_size() for t in tensors_in(batch))
-    notes = [each.why and f"vmap does not take this model: {each.why[:100]}", note]
-    if each.why:
+    notes = [passes.why and f"vmap does not take this model: {passes.why[:100]}", note]
+    if passes.why:
         notes.append("what the code keeps of a record is gone when the next one comes")
     return Report([], rows, (), held, tuple(n for n in notes if n), (), "isolated")
 
