@@ -20,12 +20,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 from steppe.errors import DataError
+from steppe.isolation.findings import Finding, Owned
 from steppe.isolation.kept_attributes import attributes_kept
 from steppe.isolation.operation_notes import OperationNote
 from steppe.isolation.owners import FREE, TYPE, everywhere, on_axis
 from steppe.isolation.pipeline_watch import Leaving, RecordsWatch
 from steppe.isolation.trace import quiet
-from steppe.isolation.watch import Finding, Owned
 from steppe.randomness import global_generators_kept, global_state, seed_global_generators
 from steppe.utils.record_form import form_of
 

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from steppe.errors import IsolationError, SteppeError
 from steppe.gradients import ContactLayout, Path, RecordLayout, name_of, on_records, path_of
 from steppe.isolation import refusals
+from steppe.isolation.findings import Asked, NotIsolated
 from steppe.isolation.kept_attributes import attributes_kept
 from steppe.isolation.operation_notes import OperationNote, difference
 from steppe.isolation.operators import COPYING
@@ -31,7 +32,6 @@ from steppe.isolation.owners import FREE, TYPE
 from steppe.isolation.random_owners import RandomOwners, compare_draws
 from steppe.isolation.sizes import code_seen, likely_sizes
 from steppe.isolation.trace import FollowedContact, Signal, Trace, trace
-from steppe.isolation.watch import Asked, NotIsolated
 from steppe.randomness import global_generators_kept, seed_global_generators
 from steppe.utils.batches import each
 

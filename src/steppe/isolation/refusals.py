@@ -6,7 +6,7 @@ from typing import Any
 
 from steppe.errors import IsolationError, UnsupportedModelError
 from steppe.gradients import checkpointed
-from steppe.isolation.watch import BACKWARD, Asked, Finding
+from steppe.isolation.findings import BACKWARD, Asked, Finding
 from steppe.utils.formatting import as_said
 
 _READS = {

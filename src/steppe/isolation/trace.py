@@ -35,12 +35,13 @@ from steppe.gradients import (
     saved_as_they_are,
     value_free,
 )
+from steppe.isolation.findings import Asked, Finding, NotIsolated, Owned
 from steppe.isolation.operation_notes import OperationNote
 from steppe.isolation.operators import LEAVING
 from steppe.isolation.owners import on_axis
 from steppe.isolation.random_owners import Draw, RandomOwners
 from steppe.isolation.rules import rule_of
-from steppe.isolation.watch import Asked, Finding, NotIsolated, Owned, Watch
+from steppe.isolation.watch import Watch
 from steppe.isolation.where import Layers
 from steppe.utils.batches import each
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,6 +22,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from steppe.gradients import ANY_PASS, is_marked, made_in_another
+from steppe.isolation.call import Call, Rule
+from steppe.isolation.findings import BACKWARD, OWNED, RANDOM, Finding, NotIsolated, Owned
 from steppe.isolation.forms import fake_result
 from steppe.isolation.operation_notes import (
     INDICES,
@@ -34,150 +35,13 @@ from steppe.isolation.operation_notes import (
 )
 from steppe.isolation.operators import EMPTY, LIKE, MOVING, OVER, QUESTIONS
 from steppe.isolation.owners import FREE, MIXED, TYPE, everywhere, squeezed
-from steppe.isolation.places import along, even, holds_records, same_for_all
+from steppe.isolation.places import even, holds_records, same_for_all
 from steppe.isolation.random_owners import Draw, RandomOwners, filled
+from steppe.isolation.schemas import by_name, storage_of, tensors_among, written_by
 from steppe.isolation.where import line_of_user
 
-OWNED = "_steppe_owned"
-RANDOM = "_steppe_random"
 _LARGE = 2**16
 _FEW = 8  # up to so many records it is compared where each has its elements
-BACKWARD = "a hook or backward()"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that an operation did which keeps a pass from being proven.
-
-    Attributes:
-        kind: "mixes", "reads", "writes", "counts", "carries", "place" or "no rule".
-        operation: torch's name of it.
-        layer: the module that was running, or `BACKWARD`; None in the loss.
-        line: the user's own line; None where torch alone was running.
-        detail: more about it, in words.
-    """
-
-    kind: str
-    operation: str
-    layer: str | None
-    line: str | None
-    detail: str = ""
-
-    @property
-    def place(self) -> str:
-        """Operation, layer and line, for messages."""
-        where = f" in {self.layer}" if self.layer else ""
-        return f"{self.operation}{where}" + (f", {self.line}" if self.line else "")
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What of a pass to say the place of.
-
-    Attributes:
-        kind: "operations" or "calls", see `Trace`.
-        number: which of those.
-        records: of the pass.
-    """
-
-    kind: str
-    number: int
-    records: int
-
-
-@dataclass(frozen=True)
-class Owned:
-    """The owners of one tensor.
-
-    Attributes:
-        owners: with size 1 along axes where all are alike.
-        watch: in which pass they were found, by number.
-        origin: what mixed them, if some are mixed.
-        memory: where the numbers lay: `tensor.data = other` is no operation.
-    """
-
-    owners: Tensor
-    watch: int
-    origin: Finding | None = None
-    memory: int | None = None
-
-
-class NotIsolated(Exception):
-    """A finding after which a pass cannot go on: there is no value. Never shown to users."""
-
-    def __init__(self, finding: Finding) -> None:
-        super().__init__(finding.place)
-        self.finding = finding
-
-
-@dataclass
-class Call:
-    """One operation.
-
-    Attributes:
-        func: torch's operator.
-        given: its arguments by the names of its schema.
-        outputs: what it returned.
-        written: owners that the rule has found for arguments which the operation writes to, by
-            name, where they are not those of the first output.
-        untouched: arguments that the schema says are written to, and this call leaves alone.
-    """
-
-    watch: Watch
-    func: Any
-    given: dict[str, Any]
-    outputs: Any
-    written: dict[str, Tensor] = field(default_factory=dict)
-    untouched: set[str] = field(default_factory=set)
-
-    def __getitem__(self, name: str) -> Any:
-        return self.given.get(name)
-
-    @property
-    def name(self) -> str:
-        """Without the overload, and without the underscore of operations in place."""
-        return str(self.func.overloadpacket.__name__).rstrip("_")
-
-    def owners(self, tensor: Tensor) -> Tensor:
-        """Those of a tensor, one axis for each of its axes."""
-        return self.watch.owners(tensor)
-
-    def is_free(self, value: Any) -> bool:
-        """Whether a value was made from no record."""
-        return not isinstance(value, Tensor) or not hasattr(value, OWNED)
-
-    def is_known(self, index: Tensor) -> bool:
-        """Whether numbers of rows come from no record and are not random."""
-        return self.is_free(index) and not hasattr(index, RANDOM)
-
-    def is_settled(self, index: Tensor) -> bool:
-        """Whether an index is known to come from no record, and from no record's random numbers."""
-        return self.is_free(index) and self.watch.is_settled(index)
-
-    def tensors(self) -> Iterator[Tensor]:
-        """All arguments that are tensors, those in lists included."""
-        return tensors_among(self.given.values())
-
-    def require_same_for_all(self, value: Tensor, owners: Tensor) -> None:
-        """Note a constant whose numbers differ from record to record: they say where it lies."""
-        self.watch.require_same_for_all(self.func, value, owners)
-
-    def require_same_places(self, places: Tensor, owners: Tensor) -> None:
-        """Note places, such as indices or those written to, that differ from record to record."""
-        self.watch.require_same_places(self.func, places, owners)
-
-    def numbers_along(self, tensor: Tensor, axis: int) -> Tensor:
-        """What a place along an axis picks of a record: see `places.along`."""
-        owners = None if self.is_free(tensor) else self.owners(tensor)
-        return along(tensor, owners, axis)
-
-    def note(self, kind: str, detail: str = "") -> Finding:
-        """Write down a finding at this operation."""
-        return self.watch.note(kind, self.func, detail)
-
-
-Rule = Callable[[Call], Any]
-"""From a call to the owners of its outputs, in the same nest."""
 
 
 class Watch(TorchDispatchMode):
@@ -695,20 +559,8 @@ def _place(tensor: Tensor) -> tuple[Any, Any, int]:
     return tensor.shape, tensor.stride(), int(tensor.storage_offset())
 
 
-def storage_of(tensor: Tensor) -> Any:
-    return tensor.untyped_storage()
-
-
 def _memory(tensor: Tensor) -> int | None:
     return storage_of(tensor)._cdata if tensor.layout == torch.strided else None
-
-
-def tensors_among(values: Any) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from tensors_among(value)
 
 
 def _like(outputs: Any, value: Any) -> list[Any]:
@@ -721,29 +573,6 @@ def _owners_in(owners: Any) -> Iterator[Tensor | None]:
     else:
         for part in owners:
             yield from _owners_in(part)
-
-
-_NAMES: dict[Any, tuple[str, ...]] = {}
-_WRITTEN: dict[Any, tuple[str, ...]] = {}
-
-
-def by_name(func: Any, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    names = _NAMES.get(func)
-    if names is None:
-        names = _NAMES[func] = tuple(a.name for a in func._schema.arguments)
-    return {**dict(zip(names, args, strict=False)), **kwargs}
-
-
-def written_by(func: Any) -> tuple[str, ...]:
-    """The names of arguments that an operation changes in place."""
-    names = _WRITTEN.get(func)
-    if names is None:
-        names = _WRITTEN[func] = tuple(
-            a.name
-            for a in func._schema.arguments
-            if a.alias_info is not None and a.alias_info.is_write
-        )
-    return names
 
 
 # What users call it.

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
+from steppe.isolation.call import Call
 from steppe.isolation.owners import FREE, everywhere, join, joined_over
-from steppe.isolation.watch import Call
 
 
 def aligned(owners: Tensor, axes: int) -> Tensor:

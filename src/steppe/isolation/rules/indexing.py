@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steppe.isolation.call import Call
 from steppe.isolation.operators import packets
 from steppe.isolation.owners import FREE, MIXED, TYPE, join, joined_over, squeezed
 from steppe.isolation.places import spread
 from steppe.isolation.rules.arguments import aligned, of_all, outputs_of, owned_tensors
-from steppe.isolation.watch import Call
 
 
 def joined_into(base: Tensor, places: Tensor, owners: Tensor) -> Tensor:

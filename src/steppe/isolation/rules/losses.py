@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from steppe.isolation.call import Call
 from steppe.isolation.operators import packets
 from steppe.isolation.owners import FREE, everywhere, join, joined_over
 from steppe.isolation.rules.arguments import (
@@ -14,7 +15,6 @@ from steppe.isolation.rules.arguments import (
     owned_tensors,
     without,
 )
-from steppe.isolation.watch import Call
 
 
 def compared(call: Call) -> list[Tensor]:

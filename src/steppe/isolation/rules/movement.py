@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steppe.isolation.call import Call
 from steppe.isolation.operators import packets
 from steppe.isolation.owners import (
     FREE,
@@ -24,7 +25,6 @@ from steppe.isolation.owners import (
 )
 from steppe.isolation.places import spread
 from steppe.isolation.rules.arguments import aligned, outputs_of, without
-from steppe.isolation.watch import Call
 
 
 def viewed_as(call: Call) -> list[Tensor]:

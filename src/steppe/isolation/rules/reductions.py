@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from steppe.isolation.call import Call
 from steppe.isolation.operators import packets
 from steppe.isolation.owners import join, joined_over
 from steppe.isolation.rules.arguments import axes_of, of_all, outputs_of, owned_tensors, without
 from steppe.isolation.rules.pointwise import pointwise
-from steppe.isolation.watch import Call
 
 
 def reduced(call: Call) -> list[Tensor]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from steppe.isolation.call import Call
 from steppe.isolation.operators import packets
 from steppe.isolation.owners import join, joined_over
 from steppe.isolation.rules.arguments import leading, outputs_of, owned_tensors
-from steppe.isolation.watch import Call
 
 
 def over_places(call: Call) -> list[Tensor]:
