@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from steppe.clipping import ClippedSum
-from steppe.gradients import Found, PlainSequential
+from steppe.gradients import PlainSequential, WeightSlots
 from steppe.noise import Noise
 from steppe.randomness import Source
 
@@ -119,7 +119,7 @@ class Query:
                 self.add_captured(found, records, padding=padding)
 
     def add_captured(
-        self, found: Found, records: int, scale: float = 1.0, padding: int = 0
+        self, found: WeightSlots, records: int, scale: float = 1.0, padding: int = 0
     ) -> None:
         """Add per-example gradients that were captured already; see `ClippedSum.add_slots_`."""
         self._mechanism.engine.add_slots_(self._sum(), found, records, scale, padding)

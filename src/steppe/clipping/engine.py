@@ -21,7 +21,6 @@ from steppe.gradients import (
     ContactLayout,
     EachRecord,
     FlatWeights,
-    Found,
     Kernels,
     Objective,
     PlainSequential,
@@ -29,6 +28,7 @@ from steppe.gradients import (
     RecordLosses,
     Strengths,
     TracedPasses,
+    WeightSlots,
     plain_sequential,
 )
 from steppe.utils.batches import count
@@ -188,7 +188,7 @@ class ClippedSum:
 
     def captured(
         self, batch: Any, sequential: PlainSequential | None = None
-    ) -> Iterator[tuple[Found, int, int]]:
+    ) -> Iterator[tuple[WeightSlots, int, int]]:
         """The per-example gradients of a batch, one physical batch at a time.
 
         Args:
@@ -204,7 +204,7 @@ class ClippedSum:
             yield self.slots(part, size, sequential), size, padding
 
     def add_slots_(
-        self, out: Tensor, found: Found, records: int, scale: float = 1.0, padding: int = 0
+        self, out: Tensor, found: WeightSlots, records: int, scale: float = 1.0, padding: int = 0
     ) -> Tensor:
         """Add the clipped sum of per-example gradients that were captured already.
 
@@ -259,7 +259,7 @@ class ClippedSum:
 
     def slots(
         self, batch: Any, records: int | None = None, sequential: PlainSequential | None = None
-    ) -> Found:
+    ) -> WeightSlots:
         """One slot for each trained weight that the batch used."""
         records = count(batch) if records is None else records
         found = None
@@ -270,7 +270,7 @@ class ClippedSum:
         self.passes.require_known(found)
         return found
 
-    def _captured(self, objective: Objective, batch: Any, records: int) -> Found:
+    def _captured(self, objective: Objective, batch: Any, records: int) -> WeightSlots:
         if self.one_at_a_time is None:
             return self.passes.slots(objective, batch, records)
         with torch.enable_grad():

@@ -28,8 +28,8 @@ from steppe.gradients.one_at_a_time.each_record import EachRecord as EachRecord
 from steppe.gradients.passes import Objective as Objective
 from steppe.gradients.passes import TracedPasses as TracedPasses
 from steppe.gradients.passes import check_losses as check_losses
-from steppe.gradients.record_gradients import Found as Found
 from steppe.gradients.record_gradients import RecordGradients as RecordGradients
+from steppe.gradients.record_gradients import WeightSlots as WeightSlots
 from steppe.gradients.record_gradients import representable as representable
 from steppe.gradients.rules import RULES as RULES
 from steppe.gradients.rules.fallback import out_of_place as out_of_place

@@ -15,7 +15,7 @@ from steppe.gradients.contact import BACKWARD_LEAF, ContactLayout, ContactOp, ba
 from steppe.gradients.flat_weights import FlatWeights
 from steppe.gradients.kernel_choice import Kernels
 from steppe.gradients.pullback import pulled_back, shortened
-from steppe.gradients.record_gradients import Found
+from steppe.gradients.record_gradients import WeightSlots
 from steppe.gradients.rules import RULES
 from steppe.gradients.slots.tied import sum_of_uses
 from steppe.gradients.tracing import (
@@ -80,20 +80,20 @@ class TracedPasses:
         """Whether trained weights meet records in convolutions, as far as the probe has seen."""
         return any(known.operation.startswith("conv") for known in self.layouts or ())
 
-    def slots(self, objective: Objective, batch: Any, records: int) -> Found:
+    def slots(self, objective: Objective, batch: Any, records: int) -> WeightSlots:
         """One slot for each trained weight that a physical batch used."""
         return self.collected(self.trace(objective, batch, records).uses)
 
-    def collected(self, uses: Sequence[ContactOp]) -> Found:
+    def collected(self, uses: Sequence[ContactOp]) -> WeightSlots:
         """What the backward passes since the last call left at the uses, by trained weight."""
-        found: dict[int, Found] = defaultdict(list)
+        found: dict[int, WeightSlots] = defaultdict(list)
         for use in uses:
             for pair in use.slots:
                 shared, slot = shortened(*pair)
                 found[id(shared)].append((shared, slot))
             use.slots = []
-        plain: Found = []
-        derived: Found = []
+        plain: WeightSlots = []
+        derived: WeightSlots = []
         for pairs in found.values():
             shared = pairs[0][0]
             slot = pairs[0][1] if len(pairs) == 1 else sum_of_uses([s for _, s in pairs])
@@ -104,7 +104,7 @@ class TracedPasses:
         self.require_known(plain)
         return plain
 
-    def require_known(self, found: Found) -> None:
+    def require_known(self, found: WeightSlots) -> None:
         """Refuse weights that need a gradient and are not trained."""
         strangers = [tuple(leaf.shape) for leaf, _ in found if id(leaf) not in self._weights.slices]
         if strangers:

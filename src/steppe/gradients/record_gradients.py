@@ -23,7 +23,7 @@ from steppe.gradients.slots.slot import (
     wide_dtype,
 )
 
-Found = list[tuple[Tensor, Slot]]
+WeightSlots = list[tuple[Tensor, Slot]]
 """Trained weights that a batch used, each with its records' gradients."""
 
 
@@ -72,7 +72,7 @@ class RecordGradients:
 
     def __init__(
         self,
-        found: Found,
+        found: WeightSlots,
         records: int,
         scale: float,
         weights: FlatWeights,

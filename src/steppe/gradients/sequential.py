@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steppe.gradients.objective import RecordLosses
-from steppe.gradients.record_gradients import Found
+from steppe.gradients.record_gradients import WeightSlots
 from steppe.gradients.rules.linear import dots_by_input, product
 from steppe.gradients.slots.outer import Single, Summed
 from steppe.gradients.torch_only import hooked, hooked_everywhere
@@ -83,7 +83,7 @@ class PlainSequential:
     def __init__(self, layers: list[nn.Module], losses: RecordLosses) -> None:
         self.layers, self._losses = layers, losses
 
-    def slots(self, batch: Any, records: int, want_dots: bool) -> Found | None:
+    def slots(self, batch: Any, records: int, want_dots: bool) -> WeightSlots | None:
         """The per-example gradients of a batch; called without autograd.
 
         Args:
@@ -119,9 +119,9 @@ class PlainSequential:
         g = self._losses.output_gradient(x, target, records)
         return None if g is None else self._backward(passed, g, want_dots)
 
-    def _backward(self, passed: list[Tensor], g: Tensor, want_dots: bool) -> Found:
+    def _backward(self, passed: list[Tensor], g: Tensor, want_dots: bool) -> WeightSlots:
         """From the gradient of what came out of the last layer to the first one that is trained."""
-        found: Found = []
+        found: WeightSlots = []
         layers = self.layers
         first = next((i for i, layer in enumerate(layers) if _is_trained(layer)), len(layers))
         for i in range(len(layers) - 1, first - 1, -1):

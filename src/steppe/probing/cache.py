@@ -23,8 +23,8 @@ from steppe.utils.batches import each, require_tensors
 # Forms of a batch that are probed in a run. A probe takes up to seconds; and shapes without end are
 # mostly those of the longest record in the batch, which is private.
 MOST_FORMS = 16
-# Among so many records at least one is tried without the others.
-_FEWEST_AT_ONCE = 64
+# The proof follows at least so many records at once, if the engine takes them.
+_LEAST_AT_ONCE = 64
 # Steps before which a model is probed again: ever rarer, since a probe may take seconds.
 LOOK_AGAIN = frozenset(4**power for power in range(1, 16))
 
@@ -57,7 +57,7 @@ class ProbeCache:
     ) -> None:
         self._model, self._engine, self._isolation = model, engine, isolation
         self._most_forms, self._alternatives = most_forms, alternatives
-        many = max(_FEWEST_AT_ONCE, 2 * math.ceil(batch_size))  # batches are drawn at random
+        many = max(_LEAST_AT_ONCE, 2 * math.ceil(batch_size))  # batches are drawn at random
         self._at_once = min(many, engine.physical_batch or many)
         self._chooses = alternatives and engine.physical_batch is None
         self._activation_bytes = CEILING if self._chooses else None

@@ -20,10 +20,10 @@ from steppe.gradients import (
     NOBODY,
     RULES,
     ContactLayout,
-    Found,
     Kernels,
     Path,
     Tracer,
+    WeightSlots,
     checkpointed,
     mark,
     unchanged,
@@ -160,7 +160,9 @@ def _slack(parameter: Tensor) -> float:
     return max(1.0, ratio / 500)
 
 
-def _slots(probed: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths) -> Found:
+def _slots(
+    probed: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths
+) -> WeightSlots:
     """The gradients by the way that a step takes."""
     engine = ClippedSum(
         probed.parameters,

@@ -32,7 +32,7 @@ from steppe.gradients.one_at_a_time.by_vmap import (
 )
 from steppe.gradients.one_at_a_time.kept_state import changed, kept_state
 from steppe.gradients.one_at_a_time.own_process import HERE, OwnProcess
-from steppe.gradients.record_gradients import Found
+from steppe.gradients.record_gradients import WeightSlots
 from steppe.gradients.slots.slot import Materialised
 from steppe.gradients.unchanged_model import require_steady, same, unchanged
 from steppe.randomness import give_numbers_of, global_generators_kept, seed_global_generators
@@ -117,7 +117,7 @@ class EachRecord:
             self._require_processes(example)
         return self.way
 
-    def slots(self, objective: Objective, batch: Any, records: int) -> Found:
+    def slots(self, objective: Objective, batch: Any, records: int) -> WeightSlots:
         """One slot for each trained weight that a physical batch used."""
         if not self.way:
             raise MisuseError("way=unknown: must be chosen at set-up; call choose() once before.")
