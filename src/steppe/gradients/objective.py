@@ -18,9 +18,9 @@ from torch.nn import functional as F
 
 from steppe.errors import DataError, UnsupportedModelError
 from steppe.gradients.contact import backward_to
+from steppe.gradients.marks import is_marked, mark, pass_of
 from steppe.gradients.torch_losses import gradient_by_output, one_label_each
 from steppe.gradients.torch_only import is_torch_only
-from steppe.gradients.tracing import is_marked, mark, pass_of
 from steppe.utils import validation
 from steppe.utils.batches import count, each
 

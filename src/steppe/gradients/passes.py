@@ -14,19 +14,13 @@ from steppe.errors import IsolationError, MisuseError, UnsupportedModelError
 from steppe.gradients.contact import BACKWARD_LEAF, ContactLayout, ContactOp, backward_to
 from steppe.gradients.flat_weights import FlatWeights
 from steppe.gradients.kernel_choice import Kernels
+from steppe.gradients.marks import is_marked, mark
+from steppe.gradients.paths import Path, name_of, path_of
 from steppe.gradients.pullback import pulled_back, shortened
 from steppe.gradients.record_gradients import WeightSlots
 from steppe.gradients.rules import RULES
 from steppe.gradients.slots.tied import sum_of_uses
-from steppe.gradients.tracing import (
-    BackwardCalls,
-    Path,
-    Tracer,
-    is_marked,
-    mark,
-    name_of,
-    path_of,
-)
+from steppe.gradients.tracing import BackwardCalls, Tracer
 from steppe.gradients.value_free import value_free
 from steppe.utils.batches import each, tensors_in, version
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from steppe.gradients.contact import Contact, ContactOp, Gradients, Output
+from steppe.gradients.marks import is_marked
 from steppe.gradients.rules.arguments import named, only_input
 from steppe.gradients.slots.slot import Materialised, OwnRows, reduced_to, wide
-from steppe.gradients.tracing import is_marked
 
 
 class Added(ContactOp):

@@ -17,9 +17,9 @@ from torch.func import vjp, vmap
 
 from steppe.gradients.contact import Contact, ContactOp, Gradients, Output
 from steppe.gradients.layout import RecordLayout
+from steppe.gradients.marks import is_marked
 from steppe.gradients.rules.einsum_axes import lined_up
 from steppe.gradients.slots.slot import Materialised, OwnRows, Slot
-from steppe.gradients.tracing import is_marked
 
 # Operations whose arguments line up axis by axis. A shared tensor with B rows in the record axis,
 # such as a class token expanded to the batch, then gives row i to record i. Products of matrices
