@@ -199,8 +199,8 @@ def loader(**options: Any) -> DataLoader[Any]:
     [
         (lambda: (torch.zeros(0, 6), torch.zeros(0)), ("data=no records", "empty", "at least one")),
         (lambda: _Numbered(), ("data=_Numbered", "must have __len__", "add it")),
-        (lambda: _Stream(), ("data=_Stream", "any record by its number", "map-style")),
-        (lambda: DataLoader(_Stream()), ("data=_Stream", "any record by its number", "map-style")),
+        (lambda: _Stream(), ("data=_Stream", "any record by its index", "map-style")),
+        (lambda: DataLoader(_Stream()), ("data=_Stream", "any record by its index", "map-style")),
         (lambda: loader(drop_last=True), ("drop_last=True", "plan's sampler", "leave drop_last")),
         (
             lambda: loader(sampler=WeightedRandomSampler([1.0] * N, N)),
@@ -665,7 +665,7 @@ def test_row_36_training_past_the_plan() -> None:
         (lambda m: torch.optim.SparseAdam(m.parameters()), ("optimizer='SparseAdam'", "noise")),
         (
             lambda m: torch.optim.SGD(m.parameters(), 0.1, differentiable=True),
-            ("optimizer.differentiable=True", "refuse to move", "leave it out"),
+            ("optimizer.differentiable=True", "refuses to update", "leave it out"),
         ),
         (lambda m: "sgd", ("optimizer='str'", "torch.optim.Optimizer", "pass one")),
     ],
