@@ -95,7 +95,10 @@ def test_the_same_people_in_another_file_are_called_the_same(shell: Shell, proje
     code, _, err = shell("train run.toml --run two --ledger patients.jsonl")
     assert code == 2
     assert err.startswith("steppe: error: data.called='other.npz': must be that of the ledger")
-    assert "give the same people's data the same name (data_name=, or called under [data])" in err
+    assert (
+        "give the same people's data the same name (PrivateData(name=…), or called under [data])"
+        in err
+    )
     (project / "run.toml").write_text(text.replace("[data]", '[data]\ncalled = "own.npz"'))
     out = shell.ok("train run.toml --run two --ledger patients.jsonl")
     assert "all 2 runs of the ledger together" in out

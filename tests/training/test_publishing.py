@@ -80,8 +80,7 @@ def test_averages_of_ones_own_leave_the_last_weights_published(tmp_path: Path) -
     assert name == outcome.published == "last"
     last = load_file(run / "model.safetensors")
     assert all(torch.equal(weights[key], last[key]) for key in last)
-    # As before there was a choice, so that earlier runs can be resumed.
-    assert "publish" not in json.loads((run / "config.json").read_text())["settings"]
+    assert json.loads((run / "config.json").read_text())["settings"]["publish"] == "last"
 
 
 def test_a_run_without_averages_publishes_the_last_weights(tmp_path: Path) -> None:

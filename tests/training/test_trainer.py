@@ -158,14 +158,14 @@ def test_without_evaluation_there_is_no_table(tmp_path: Path) -> None:
 
 
 def test_model_data_and_plan_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def own(data: Any) -> Trainer:
+    def own(data: Any, **more: Any) -> Trainer:
         torch.manual_seed(0)
         budget = Plan(epsilon=8.0, delta=1e-4, batch_size=200, steps=40)  # the population is read
-        return Trainer(nn.Linear(6, 2), data, budget, run=tmp_path / "run", evaluate=pairs(200, 1))
+        given = {"run": tmp_path / "run", "evaluate": pairs(200, 1), **more}
+        return Trainer(nn.Linear(6, 2), data, budget, **given)
 
-    first = own(pairs(1000))
+    first = own(pairs(1000), callbacks=[stop_at(20)])
     assert first.reasons["optimizer"].startswith("SGD(lr=")
-    first.callbacks = (stop_at(20),)
     with pytest.raises(Interrupted):
         first.fit()
     outcome = own(pairs(1000)).resume()  # by rule means the same again
@@ -349,7 +349,7 @@ def test_everything_comes_back_but_randomness(tmp_path: Path) -> None:
         own.resume()
         assert seen == [11]
         # Ten updates before the interruption and one after it.
-        assert [average.updates for average in own.kept.averages.values()] == [11, 11]
+        assert [average.updates for average in own.parts.averages.averages.values()] == [11, 11]
         (group,) = own.optimizer.param_groups
         assert group["lr"] == pytest.approx(0.5 * (1 - 11 / STEPS))
         assert any("momentum_buffer" in state for state in own.optimizer.state.values())
@@ -376,7 +376,7 @@ def test_a_finished_run_resumes_to_its_result(tmp_path: Path) -> None:
 def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path: Path) -> None:
     own = trainer(tmp_path / "run")
     with own.folder.held():
-        own.folder.begin(own.plan, own.statement, own._config("an id"), own.toml)
+        own.folder.begin(own.plan, own.statement, own.parts.config("an id"), None)
     assert trainer(tmp_path / "run").resume().steps == STEPS
 
 
@@ -781,7 +781,7 @@ def test_a_full_disk_is_a_clear_error_and_nothing_is_lost(
         ({"averages": [Snapshots(every=25)]}, "would take none in the 24 steps of the plan"),
         ({"store_every": 25}, "store_every=25: would store no checkpoint in the 24 steps"),
         ({"ledger": 5}, "ledger=5: must be a path"),
-        ({"data_name": Path("x")}, "data_name=PosixPath.*: must be text"),
+        ({"data_name": Path("x")}, r"data\.name=PosixPath.*: must be text"),
         ({"also_read": [5]}, "also_read=5: must be text"),
         (
             {"data": (torch.zeros(400, 6), torch.zeros(400)), "loss": lambda out, y: out.sum(1)},

@@ -11,6 +11,7 @@ from torch import nn
 from steppe import Plan
 from steppe.averaging import EMA, OMV, OPA, SWA
 from steppe.training import OutputAverage, Trainer
+from steppe.training.arguments import into_groups
 
 STEPS = 24
 
@@ -33,7 +34,7 @@ def plan(**changes: Any) -> Plan:
 
 
 def trainer(run: Path, **changes: Any) -> Trainer:
-    """A trainer over a fresh model; changes go to the plan's or the trainer's arguments."""
+    """A trainer over a fresh model; changes go to the trainer's arguments and their groups."""
     torch.manual_seed(0)
     model = changes.pop("model", None) or nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
     lr = changes.pop("lr", 0.5)
@@ -56,7 +57,8 @@ def trainer(run: Path, **changes: Any) -> Trainer:
     }
     data = changes.pop("data", pairs(400))
     used = changes.pop("plan", None) or plan()
-    return Trainer(model, data, used, **{**own, **changes})
+    given = into_groups({"data": data, **own, **changes})
+    return Trainer(model, given.pop("data"), used, **given)
 
 
 def raising(error: Exception) -> Any:

@@ -1,19 +1,23 @@
 """The loop around the private step: account, checkpoints, evaluation, averages, resume."""
 
+from steppe.training.arguments import Charging as Charging
+from steppe.training.arguments import Objective as Objective
+from steppe.training.arguments import PrivateData as PrivateData
+from steppe.training.arguments import Saving as Saving
 from steppe.training.callbacks import StepInfo as StepInfo
 from steppe.training.config import Config as Config
 from steppe.training.config import read as read
 from steppe.training.config import resume as resume
 from steppe.training.config.build import CALLED as CALLED
 from steppe.training.config.build import BuiltConfig as BuiltConfig
-from steppe.training.config.data_and_model import Loaded as Loaded
-from steppe.training.config.data_and_model import as_columns as as_columns
-from steppe.training.config.data_and_model import features as features
-from steppe.training.config.data_and_model import load_data as load_data
-from steppe.training.config.data_and_model import make_model as make_model
-from steppe.training.config.data_and_model import of_numbers as of_numbers
-from steppe.training.config.data_and_model import reading as reading
-from steppe.training.config.data_and_model import trained_part as trained_part
+from steppe.training.config.data import Loaded as Loaded
+from steppe.training.config.data import as_columns as as_columns
+from steppe.training.config.data import load_data as load_data
+from steppe.training.config.data import of_numbers as of_numbers
+from steppe.training.config.data import reading as reading
+from steppe.training.config.model import features as features
+from steppe.training.config.model import make_model as make_model
+from steppe.training.config.model import trained_part as trained_part
 from steppe.training.config.registry import averages as averages
 from steppe.training.config.registry import build as build
 from steppe.training.config.registry import check_keys as check_keys

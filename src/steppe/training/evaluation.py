@@ -125,7 +125,7 @@ class Evaluation:
 
 def refuse_training_data(data: Any, evaluate: Any) -> None:
     """Refuse to score on the private records themselves, as far as `share_records` can tell."""
-    if evaluate is not None and share_records(data, evaluate):
+    if share_records(data, evaluate):
         raise validation.fail(
             "evaluate",
             type(evaluate).__name__,

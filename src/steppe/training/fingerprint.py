@@ -12,8 +12,6 @@ from torch.optim import Optimizer
 
 from steppe.errors import ConfigurationError
 from steppe.records import Records
-from steppe.training.parts import LEVELS
-from steppe.training.publishing import LAST
 from steppe.utils.formatting import finite
 from steppe.utils.validation import fail
 
@@ -67,9 +65,8 @@ def digest(settings: Mapping[str, Any]) -> str:
 
 def require_same(now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
     """Refuse to go on with another configuration, and say what is different."""
-    unsaid = {"publish": LAST, "isolation": LEVELS[0]}  # what no word about it means
-    found = json.loads(json.dumps(finite({**unsaid, **now})))
-    for name, was, value in _differences("", {**unsaid, **then}, found):
+    found = json.loads(json.dumps(finite(now)))
+    for name, was, value in _differences("", then, found):
         raise different(name, was, value)
 
 

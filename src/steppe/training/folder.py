@@ -33,10 +33,6 @@ class RunFolder:
 
     Args:
         path: the folder; None makes a new one under `runs/`, named by date and time.
-
-    Attributes:
-        of_python: names of arguments that a configuration file cannot hold and the trainer of this
-            folder was given.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
@@ -47,7 +43,6 @@ class RunFolder:
         self.path = validation.path("run", path, remedy)
         if path == "":
             raise validation.fail("run", path, "must name a folder", remedy)
-        self.of_python: tuple[str, ...] = ()
         self.config = self.path / "config.json"
         self.toml = self.path / "run.toml"
         self.plan = self.path / "plan.json"
@@ -75,7 +70,7 @@ class RunFolder:
     def needs_python(self) -> tuple[str, ...]:
         """What the run in this folder was given that no file holds, by the names of arguments."""
         config = self.read_config() if self.config.exists() else {}
-        return tuple(config.get("of_python", self.of_python))
+        return tuple(config.get("python_only", ()))
 
     def require_free(self) -> None:
         """Refuse a place where another run has left something that a new one would stumble over."""

@@ -69,8 +69,8 @@ def curvature(loss: Callable[..., Tensor] | None, model: nn.Module, rows: Record
 
     Examples:
         >>> import torch
-        >>> from steppe.sampling import records
-        >>> rows = records((torch.zeros(100, 4), torch.zeros(100)))
+        >>> from steppe.records import as_records
+        >>> rows = as_records((torch.zeros(100, 4), torch.zeros(100)))
         >>> curvature(F.mse_loss, nn.Linear(4, 1), rows)
         10.0
     """

@@ -281,7 +281,7 @@ def label(average: Average) -> str:
         >>> label(EMA(nn.Linear(2, 1), decay=0.99))
         'EMA(decay=0.99, warmup=1)'
     """
-    settings: Mapping[str, Any] = average._settings()
+    settings: Mapping[str, Any] = average.settings()
     exact = {name: repr(float(value)).removesuffix(".0") for name, value in settings.items()}
     inside = ", ".join(f"{name}={value}" for name, value in exact.items())
     return f"{type(average).__name__}({inside})"

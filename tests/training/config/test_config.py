@@ -520,12 +520,12 @@ def test_bounds_that_nobody_declared_are_read_and_said(tmp_path: Path) -> None:
     assert "declare data.bounds" in trainer.reasons["bounds"]
     said = " ".join(str(trainer.statement).split())
     assert "the mean and the standard deviation of each column were read once" in said
-    resolved = tomllib.loads(trainer.toml or "")["data"]
+    resolved = tomllib.loads(trainer.parts.origin.toml or "")["data"]
     assert resolved["bounds_from"] == "records"
     assert resolved["bounds"]["age"][0] < 54 < resolved["bounds"]["age"][1]
     assert resolved["columns"] == ["income", "age"]
     # What was resolved says the same when it is read again.
-    again = Config(tomllib.loads(trainer.toml or "")).trainer()
+    again = Config(tomllib.loads(trainer.parts.origin.toml or "")).trainer()
     assert again.statement == trainer.statement
 
 
@@ -541,7 +541,7 @@ def test_a_resumed_run_keeps_its_scale_and_its_statement(tmp_path: Path) -> None
     trainer().fit()
     stored = json.loads((run / "config.json").read_text())["settings"]
     assert stored["inputs"]["columns"] == ["income", "age"]
-    with pytest.raises(ConfigurationError, match="also_read=None: is not what the run began with"):
+    with pytest.raises(ConfigurationError, match=r"also_read=\[\]: is not what the run began with"):
         trainer(bounds={"income": [0, 1e5], "age": [0, 120]}).resume()
     path.write_text(path.read_text() + "\n1e6,90,1")  # bounds are read anew
     with pytest.raises(ConfigurationError, match=r"inputs.bounds.income=.*what the run began with"):
@@ -557,7 +557,7 @@ def test_a_factory_may_scale_by_itself(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.syspath_prepend(str(tmp_path))
     trainer = Config({"data": {"place": "scaled_visits:make"}, **BUDGET}).trainer()
     assert "the mean and the standard deviation" in str(trainer.statement)
-    again = Config(tomllib.loads(trainer.toml or "")).trainer()
+    again = Config(tomllib.loads(trainer.parts.origin.toml or "")).trainer()
     assert again.statement == trainer.statement
 
 

@@ -14,16 +14,13 @@ from steppe.averaging import EMA, OMV, OPA, Average, Keep
 from steppe.ledger import Ledger
 from steppe.plan import Plan
 from steppe.records import as_records
-from steppe.training import parts, publishing, recipes
+from steppe.training import arguments, publishing, recipes
+from steppe.training.arguments import Saving
 from steppe.training.config import registry
-from steppe.training.config.data_and_model import (
-    DATA_KEYS,
-    features,
-    load_data,
-    make_model,
-    trained_part,
-)
+from steppe.training.config.data import DATA_KEYS, load_data
+from steppe.training.config.model import features, make_model, trained_part
 from steppe.training.config.plan import PLACES, PLAN_KEYS, settle
+from steppe.training.intervals import within_plan
 from steppe.training.ledger_summary import RUN
 from steppe.training.losses import LOSSES, curvature, loss_of, of_numbers, why_no_outputs
 from steppe.training.run_averages import (
@@ -111,7 +108,7 @@ def _check_train(train: Mapping[str, Any]) -> None:
         raise validation.fail("train.ledger", train["ledger"], rule, "write the path itself")
     if train.get("loss", "cross_entropy") not in LOSSES:
         raise registry.unknown("train.loss", train["loss"], LOSSES)
-    parts.isolation("train.isolation", train.get("isolation", parts.LEVELS[0]))
+    arguments.isolation("train.isolation", train.get("isolation", arguments.ISOLATION[0]))
     for key in _COUNTS:
         if key in train:
             validation.positive_integer(f"train.{key}", train[key])
@@ -185,7 +182,7 @@ class BuiltConfig:
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """Further arguments of `Trainer`."""
+        """Further arguments of the trainer, by their names; `arguments.into_groups` groups them."""
         return {
             "optimizer": self.optimizer,
             "scheduler": self.scheduler,
@@ -208,7 +205,7 @@ class BuiltConfig:
     @property
     def isolation(self) -> str:
         """How it is to be known that records stand alone."""
-        return str(self._train.get("isolation", parts.LEVELS[0]))
+        return str(self._train.get("isolation", arguments.ISOLATION[0]))
 
     @validation.called(CALLED)
     def _known_plan(self) -> Plan:
@@ -270,8 +267,8 @@ class BuiltConfig:
         """What a trainer would refuse about averages, for who only plans a run as well; and which
         of them is published, in full."""
         steps = self.known_plan.total_steps
-        every = parts.store_every(self._train.get("store_every"), steps)
-        stored = stored_steps(every, steps, parts.keep(self._keep, every))
+        saving = Saving(store_every=self._train.get("store_every"), keep=self._keep)
+        stored = stored_steps(within_plan(saving.store_every, steps), steps, saving.keep)
         kept = RunAverages(self.trained, self.averages, steps, stored, self._no_outputs)
         self._train["publish"] = publishing.find(self._train.get("publish"), kept.of_weights)
 
@@ -321,7 +318,7 @@ def _name_and_table(average: Keepable) -> tuple[str, dict[str, Any]]:
         return "PowerAverages", {"every": average.every, "gammas": list(average.gammas)}
     if isinstance(average, OutputAverage):
         return average.kind.__name__, {"k": average.k}
-    options: dict[str, Any] = average._settings()
+    options: dict[str, Any] = average.settings()
     if isinstance(average, EMA):
         options["warmup"] = bool(options["warmup"])
     return type(average).__name__, options
