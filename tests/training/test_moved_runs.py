@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
-from training_cases import STEPS, trainer
+from training_cases import STEPS, stop_at, trainer
 
 from steppe.errors import ConfigurationError, DataError
 from steppe.ledger import Ledger
@@ -22,14 +20,6 @@ def make():
     x = torch.randn(400, 6).numpy()
     return x, (x[:, 0] > 0).astype(int)
 """
-
-
-def stop_at(step: int) -> Any:
-    def press(moment: Any) -> None:
-        if moment.step == step:
-            signal.raise_signal(signal.SIGINT)
-
-    return press
 
 
 @pytest.fixture
