@@ -32,8 +32,8 @@ def raises_at_once(model: nn.Module) -> dict[str, float]:
         (lambda model: 0.5, "evaluate='float': must return numbers by name"),
         (lambda model: {"size": "large"}, r"evaluate\['size'\]='str': must be a number"),
         (lambda model: {"size": None}, r"evaluate\['size'\]='NoneType': must be a number"),
-        (lambda model: {"model": 1.0}, "evaluate='model': is the name of something else"),
-        (lambda model: {"epsilon": 1.0}, "evaluate='epsilon': is the name of something else"),
+        (lambda model: {"model": 1.0}, "evaluate='model': is reserved in the table"),
+        (lambda model: {"epsilon": 1.0}, "evaluate='epsilon': is reserved in the table"),
     ],
 )
 def test_an_evaluation_that_fails_does_so_before_anything_is_spent(

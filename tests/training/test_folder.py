@@ -63,14 +63,14 @@ def test_the_files_of_a_run(tmp_path: Path) -> None:
 
 def test_a_folder_holds_one_run(tmp_path: Path) -> None:
     trainer(tmp_path / "run").fit()
-    with pytest.raises(MisuseError, match=r"holds a run already; go on with `Trainer\(…, run="):
+    with pytest.raises(MisuseError, match=r"a run already; resume it with `Trainer\(…, run="):
         trainer(tmp_path / "run").fit()
 
 
 def test_remains_of_another_run_are_not_stumbled_over(tmp_path: Path) -> None:
     interrupted(tmp_path / "run", 12)
     (tmp_path / "run" / "config.json").unlink()
-    with pytest.raises(MisuseError, match="holds a run already"):
+    with pytest.raises(MisuseError, match="contains a run already"):
         trainer(tmp_path / "run").fit()
 
 

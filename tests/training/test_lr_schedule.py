@@ -81,7 +81,7 @@ def test_a_rehearsed_schedule_is_as_good_as_new(made: Any) -> None:
 def test_a_scheduler_of_another_optimizer_is_refused(tmp_path: Path) -> None:
     model, optimizer = linear_and_rate()
     stranger = torch.optim.lr_scheduler.LinearLR(torch.optim.SGD(model.parameters(), lr=0.5))
-    with pytest.raises(ConfigurationError, match="scheduler='LinearLR': is over another optimizer"):
+    with pytest.raises(ConfigurationError, match="'LinearLR': belongs to another optimizer"):
         trainer(tmp_path / "run", model=model, optimizer=optimizer, scheduler=stranger)
 
 

@@ -97,8 +97,8 @@ def test_a_copy_of_the_file_elsewhere_does_not_begin_another_ledger(home: Path) 
     with pytest.raises(ConfigurationError) as refused:
         read(home / "copy.toml")
     assert str(refused.value) == (
-        "train.ledger='{run}/../people.jsonl': is seen from a run's folder, and there is no run "
-        "where this comes from; write the path itself."
+        "train.ledger='{run}/../people.jsonl': is a path from a run's folder, and this file is "
+        "not in one; write the path of the ledger."
     )
 
 

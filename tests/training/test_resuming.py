@@ -88,7 +88,7 @@ def test_another_configuration_or_other_data_are_refused(
 
 
 def test_nothing_to_resume(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds no run; give the folder that training printed"):
+    with pytest.raises(DataError, match="contains no run; give the folder that training printed"):
         trainer(tmp_path / "run").resume()
 
 
@@ -119,10 +119,10 @@ def test_without_a_whole_checkpoint_there_is_no_resuming(tmp_path: Path) -> None
     interrupted(tmp_path / "run", 12)
     for path in (tmp_path / "run" / "checkpoints").glob("*.json"):
         path.write_text(path.read_text()[:-20])
-    with pytest.raises(DataError, match=r"none is whole: file='000000012\.json': cannot be read"):
+    with pytest.raises(DataError, match=r"all are damaged: file='000000012\.json': cannot be read"):
         trainer(tmp_path / "run").resume()
     shutil.rmtree(tmp_path / "run" / "checkpoints")
-    with pytest.raises(DataError, match="are gone, and 12 steps are charged"):
+    with pytest.raises(DataError, match="are missing, but 12 steps are charged"):
         trainer(tmp_path / "run").resume()
 
 

@@ -237,12 +237,12 @@ def callbacks(given: Any) -> tuple[Callback, ...]:
         >>> callbacks([5])
         Traceback (most recent call last):
             ...
-        steppe.errors.ConfigurationError: callbacks=5: is no function; give functions of a ...
+        steppe.errors.ConfigurationError: callbacks=5: is not a function; give functions of a ...
     """
     for one in (found := several("callbacks", given)):
         if not callable(one):
             remedy = "give functions of a `StepInfo`"
-            raise validation.fail("callbacks", one, "is no function", remedy)
+            raise validation.fail("callbacks", one, "is not a function", remedy)
     return found
 
 

@@ -77,7 +77,7 @@ class RunFolder:
         self._refuse_a_file()
         if any(path.exists() for path in (self.config, self.checkpoints, self.store)):
             raise MisuseError(
-                f"run={str(self.path)!r}: holds a run already; go on with "
+                f"run={str(self.path)!r}: contains a run already; resume it with "
                 f"`{self.how_to_resume}`, or name another folder."
             )
 
@@ -142,14 +142,14 @@ class RunFolder:
             config = json.loads(self.config.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             raise DataError(
-                f"run={str(self.path)!r}: holds no run; give the folder that training printed."
+                f"run={str(self.path)!r}: contains no run; give the folder that training printed."
             ) from None
         except (OSError, ValueError):
             raise DataError(
                 f"file={str(self.config)!r}: cannot be read; restore it from a copy."
             ) from None
         if not isinstance(config, dict) or not {"run", "settings", "digest"} <= config.keys():
-            raise DataError(f"file={str(self.config)!r}: is no configuration of a run.")
+            raise DataError(f"file={str(self.config)!r}: is not the configuration of a run.")
         return config
 
 

@@ -245,7 +245,7 @@ class Loop:
         epsilon = rounded_up(self._spent(self._epsilon.exactly), 4)
         text = f"stopped after step {step} of {self._parts.plan.total_steps} at ε = {epsilon}"
         self._write("note", {"text": text})
-        return Interrupted(f"{text}; nothing is lost, go on with: {how}")
+        return Interrupted(f"{text}; nothing is lost; resume with: {how}")
 
     @property
     def _seconds(self) -> float:

@@ -38,8 +38,8 @@ def newest(
     known = ledger.runs().get(config["run"])
     if known is not None and known.charged:
         raise DataError(
-            f"checkpoints={str(folder.checkpoints)!r}: are gone, and {known.charged} steps are "
-            "charged; put them back, or begin a new run in another folder."
+            f"checkpoints={str(folder.checkpoints)!r}: are missing, but {known.charged} steps are "
+            "charged; restore them, or start a new run in another folder."
         )
     return None, ()
 
@@ -49,7 +49,7 @@ def lost_after(checkpoint: Checkpoint, charged: int) -> int:
     if charged < checkpoint.step:
         raise DataError(
             f"checkpoint={checkpoint.step}: is ahead of the ledger, which has {charged} steps of "
-            "this run; put the files of one run together."
+            "this run; keep the files of one run together."
         )
     return charged - checkpoint.step
 

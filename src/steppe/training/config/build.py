@@ -64,14 +64,14 @@ def check(tables: Mapping[str, Any]) -> None:
         raise validation.fail(
             "data.name",
             data.get("name"),
-            "give either the name of a public data set or the place of your own",
+            "must be the name of a public data set, unless data.place names your own",
             'write name = "mnist", or place = "visits.csv"',
         )
     _check_texts("data", data, ("name", "place", "called", "target", "test"))
     _check_texts("model", tables.get("model", {}), ("name", "factory"))
     _check_train(tables.get("train", {}))
     if "classes" in data and of_numbers(loss_of(tables.get("train", {}))):
-        rule = f"is for labels, and the loss {tables['train']['loss']} is for numbers"
+        rule = f"is for class labels, but the loss {tables['train']['loss']} is for regression"
         raise validation.fail("data.classes", data["classes"], rule, "leave out data.classes")
     # Here, since a rule that has no rate for a name that is none would speak of the rate.
     for where, classes in (
@@ -83,7 +83,7 @@ def check(tables: Mapping[str, Any]) -> None:
             raise registry.unknown(f"{where}.name", name, classes)
     averages = tables.get("averages", {})
     if isinstance(averages, Mapping) and "name" in averages:
-        rule = "is no key here, where each average is one by its own name"
+        rule = "is not a key of this table, in which each average has its own name as key"
         raise validation.fail(
             "averages.name", averages["name"], rule, "write EMA = { decay = 0.99 }"
         )
@@ -104,8 +104,8 @@ def _check_texts(where: str, table: Mapping[str, Any], keys: Sequence[str]) -> N
 def _check_train(train: Mapping[str, Any]) -> None:
     _check_texts("train", train, ("run", "ledger", "loss", "publish"))
     if train.get("ledger", "").startswith(RUN):
-        rule = "is seen from a run's folder, and there is no run where this comes from"
-        raise validation.fail("train.ledger", train["ledger"], rule, "write the path itself")
+        rule = "is a path from a run's folder, and this file is not in one"
+        raise validation.fail("train.ledger", train["ledger"], rule, "write the path of the ledger")
     if train.get("loss", "cross_entropy") not in LOSSES:
         raise registry.unknown("train.loss", train["loss"], LOSSES)
     arguments.isolation("train.isolation", train.get("isolation", arguments.ISOLATION[0]))
@@ -123,7 +123,7 @@ def _check_train(train: Mapping[str, Any]) -> None:
     keep = train.get("keep", {})
     if not isinstance(keep, Mapping):
         raise validation.fail(
-            "train.keep", keep, "must be a table", "write keep = { last = 20 }, say"
+            "train.keep", keep, "must be a table", "for example, write keep = { last = 20 }"
         )
     registry.check_keys("train.keep", keep, _KEPT_KEYS)
 

@@ -101,7 +101,7 @@ class Config:
             raise validation.fail("plan.views", views, rule, remedy)
         if augment is not None and views == 1:
             rule = "must be above 1 where augment= makes views of a record"
-            remedy = "write views = 4 under [plan], say, or leave out augment="
+            remedy = "write views = 4 or another number under [plan], or leave out augment="
             raise validation.fail("plan.views", views, rule, remedy)
 
     def trainer(self, run: str | Path | None = None, **options: Any) -> Trainer:
@@ -187,5 +187,5 @@ def resume(run: str | Path, **options: Any) -> Outcome:
     if lacking := [name for name in folder.needs_python if name not in options]:
         listed = ", ".join(f"{name}=" for name in lacking)
         rule = f"was given {listed} in Python, which no file can hold"
-        raise validation.fail("run", str(run), rule, f"go on with `{folder.how_to_resume}`")
+        raise validation.fail("run", str(run), rule, f"resume it with `{folder.how_to_resume}`")
     return read(folder.toml).trainer(run, **options).resume()

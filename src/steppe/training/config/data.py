@@ -97,7 +97,7 @@ def load_data(
     if "name" in table:
         for key in (*_OF_READ, "bounds_from"):
             if key in table:
-                rule = "is for data of your own, and these are public"
+                rule = "is for your own data, and these are public"
                 raise validation.fail(f"data.{key}", table[key], rule, "leave it out")
         found: Any = load(table["name"])
     else:
@@ -165,7 +165,7 @@ def _read_own(table: dict[str, Any], reasons: dict[str, str], loss: Callable[...
     if found.also_read:
         table["bounds_from"] = FROM_RECORDS
         reasons["bounds"] = (
-            "read off the records, outside the guarantee; declare data.bounds instead"
+            "read from the records, outside the guarantee; declare data.bounds instead"
         )
     table["bounds"] = found.bounds
     if found.columns:

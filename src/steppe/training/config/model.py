@@ -46,14 +46,14 @@ def make_model(
         name, options = registry.name_and_options("model", table)
         if name.endswith(".py"):
             remedy = f"write {Path(name).stem}:function, and run where `import` finds it"
-            raise validation.fail("model.name", name, "is a file and names no function", remedy)
+            raise validation.fail("model.name", name, "is a file, not a function", remedy)
         with validation.called({"name": "model.name"}):
             known = models.parameters(name)
         for key, value in ({} if data is None else _sizes(data)).items():
             if key in known and key not in options:
                 table[key] = options[key] = value
         if data is not None and "classes" in known and "classes" not in options:
-            rule = f"is needed by {name}, and the data do not say it"
+            rule = f"is needed by {name} and is not known from the data"
             raise validation.fail("data.classes", None, rule, "declare the number of labels")
         try:
             with validation.called(registry.keys_of("model", (*known, *options))):
@@ -69,7 +69,7 @@ def _fixed(model: nn.Module, reasons: dict[str, str]) -> nn.Module:
     if count:
         layers = "one layer" if count == 1 else f"{count} layers"
         reasons["normalisation"] = (
-            f"in place of batch normalisation in {layers}, which would mix records"
+            f"replaces batch normalisation in {layers}, which would mix records"
         )
     return fix(model)
 
@@ -99,11 +99,11 @@ def trained_part(model: nn.Module) -> nn.Module:
 def _chosen(data: Loaded) -> tuple[str, str]:
     shape = data.shape
     if data.one_number:
-        return "linear", "one number for each record; name a network to learn more"
+        return "linear", "one number per record; name a network for a non-linear model"
     if len(shape) == 3 and shape[1] == shape[2] and shape[1] % 4 == 0:
-        why = "fixed features and a linear head: all of the budget goes into one small problem"
+        why = "fixed features and a linear head: the whole budget is spent on few weights"
         return "scattering-linear", why
-    return "logistic", "few weights to hide; name a network to learn more than a linear map"
+    return "logistic", "few weights, so little noise; name a network for a non-linear model"
 
 
 def _sizes(data: Loaded) -> dict[str, int]:
