@@ -14,7 +14,7 @@ from steppe import Plan
 from steppe.averaging import EMA, OMV, OPA, SWA
 from steppe.ledger import Ledger
 from steppe.training import Interrupted, OutputAverage, StepInfo, Trainer
-from steppe.training.arguments import into_groups
+from steppe.training.groups import into_groups
 
 STEPS = 24
 

@@ -1,20 +1,16 @@
 """The loop around the private step: account, checkpoints, evaluation, averages, resume."""
 
-from steppe.training.arguments import Charging as Charging
-from steppe.training.arguments import Objective as Objective
-from steppe.training.arguments import PrivateData as PrivateData
-from steppe.training.arguments import Saving as Saving
 from steppe.training.callbacks import StepInfo as StepInfo
 from steppe.training.config import Config as Config
 from steppe.training.config import read as read
 from steppe.training.config import resume as resume
-from steppe.training.config.build import CALLED as CALLED
 from steppe.training.config.build import BuiltConfig as BuiltConfig
 from steppe.training.config.data import Loaded as Loaded
 from steppe.training.config.data import as_columns as as_columns
 from steppe.training.config.data import load_data as load_data
 from steppe.training.config.data import of_numbers as of_numbers
 from steppe.training.config.data import reading as reading
+from steppe.training.config.keys import CALLED as CALLED
 from steppe.training.config.model import features as features
 from steppe.training.config.model import make_model as make_model
 from steppe.training.config.model import trained_part as trained_part
@@ -30,6 +26,10 @@ from steppe.training.evaluation import vote_scores as vote_scores
 from steppe.training.folder import RunFolder as RunFolder
 from steppe.training.folder import write_json as write_json
 from steppe.training.folder import write_weights as write_weights
+from steppe.training.groups import Charging as Charging
+from steppe.training.groups import Objective as Objective
+from steppe.training.groups import PrivateData as PrivateData
+from steppe.training.groups import Saving as Saving
 from steppe.training.interrupt import Interrupted as Interrupted
 from steppe.training.log import read_log as read_log
 from steppe.training.losses import for_classes as for_classes

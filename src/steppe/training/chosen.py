@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from steppe.plan import Plan
 from steppe.records import Records
 from steppe.training import recipes
-from steppe.training.arguments import Objective
+from steppe.training.groups import Objective
 from steppe.training.losses import curvature
 from steppe.training.run_averages import Keepable
 from steppe.utils import validation

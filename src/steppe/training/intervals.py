@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from steppe.training.arguments import Saving
+from steppe.training.groups import Saving
 from steppe.utils import validation
 
 # A crash costs the steps since the last checkpoint: at most a twentieth of the plan.

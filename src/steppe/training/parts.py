@@ -19,11 +19,12 @@ from steppe.private import Private, make_private
 from steppe.randomness import Source
 from steppe.records import as_records
 from steppe.training import fingerprint, publishing
-from steppe.training.arguments import Charging, Objective, Origin, PrivateData, Saving, several
+from steppe.training.arguments import several
 from steppe.training.callbacks import Callback
 from steppe.training.chosen import choose
 from steppe.training.evaluation import Evaluation, refuse_training_data
 from steppe.training.folder import RunFolder
+from steppe.training.groups import Charging, Objective, Origin, PrivateData, Saving
 from steppe.training.intervals import Intervals, intervals_of
 from steppe.training.losses import why_no_outputs
 from steppe.training.lr_schedule import LRSchedule
@@ -186,24 +187,6 @@ def put_together(
     published = publishing.find(chosen.publish, kept.of_weights)
     shared = folder.ledger if charging.ledger is None else charging.ledger
     ledger = shared if isinstance(shared, Ledger) else Ledger(shared)
-    settings = {
-        "plan": {**plan.to_dict(), "digest": plan.digest()},
-        "data": fingerprint.of_data(data.name, plan.population, rows),
-        "model": fingerprint.of_model(model),
-        "loss": fingerprint.of_function(objective.loss),
-        "objective": fingerprint.of_function(objective.function),
-        "augment": fingerprint.of_function(objective.augment),
-        "isolation": isolation,
-        "optimizer": fingerprint.of_optimizer(chosen.optimizer),
-        "scheduler": fingerprint.of_scheduler(scheduler),
-        "averages": kept.labels,
-        "publish": published,
-        "store_every": intervals.store,
-        "ledger": None if charging.ledger is None else ledger.path.resolve().name,
-        "also_read": list(also_read),  # a resumed run must not forget what its first part read
-        "public_records": statement.public_records,
-        "inputs": saving.origin.inputs,
-    }
     parts = RunParts(
         plan=plan,
         model=model,
@@ -217,7 +200,22 @@ def put_together(
         folder=folder,
         ledger=ledger,
         ledger_is_named=charging.ledger is not None,
-        fingerprint=settings,
+        fingerprint={
+            "plan": {**plan.to_dict(), "digest": plan.digest()},
+            "data": fingerprint.of_data(data.name, plan.population, rows),
+            "model": fingerprint.of_model(model),
+            **fingerprint.of_objective(objective),
+            "isolation": isolation,
+            "optimizer": fingerprint.of_optimizer(chosen.optimizer),
+            "scheduler": fingerprint.of_scheduler(scheduler),
+            "averages": kept.labels,
+            "publish": published,
+            "store_every": intervals.store,
+            "ledger": None if charging.ledger is None else ledger.path.resolve().name,
+            "also_read": list(also_read),  # a resumed run must not forget what its first part read
+            "public_records": statement.public_records,
+            "inputs": saving.origin.inputs,
+        },
         statement=statement,
         origin=saving.origin,
         reasons={**saving.origin.reasons, **chosen.reasons},

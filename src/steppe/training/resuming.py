@@ -1,4 +1,4 @@
-"""Where a run goes on: its newest checkpoint, held against the ledger."""
+"""Where a run goes on: its newest checkpoint, compared with the ledger."""
 
 from __future__ import annotations
 

@@ -19,10 +19,10 @@ from steppe.ledger import Anchor, Ledger
 from steppe.plan import Plan
 from steppe.private import Private
 from steppe.randomness import Source
-from steppe.training import arguments, fingerprint, resuming
-from steppe.training.arguments import Charging, Objective, PrivateData, Saving
+from steppe.training import arguments, fingerprint, groups, resuming
 from steppe.training.callbacks import Callback
 from steppe.training.folder import RunFolder
+from steppe.training.groups import Charging, Objective, PrivateData, Saving
 from steppe.training.ledger_summary import standing
 from steppe.training.loop import Loop
 from steppe.training.opening import OpenRun, named_ledger, opened
@@ -114,20 +114,20 @@ class Trainer:
         progress: bool = True,
         **unknown: Never,
     ) -> None:
-        arguments.refuse_unknown(unknown)
+        groups.refuse_unknown(unknown)
         arguments.require_kinds(model, plan, optimizer)
         self._unused: Private | None
         self.parts, self._unused = put_together(
             model,
-            arguments.grouped("data", data),
+            groups.grouped("data", data),
             plan,
-            objective=arguments.grouped("loss", loss),
+            objective=groups.grouped("loss", loss),
             optimizer=optimizer,
             scheduler=scheduler,
             evaluate=evaluate,
             averages=averages,
-            saving=arguments.grouped("run", run),
-            charging=arguments.grouped("ledger", ledger),
+            saving=groups.grouped("run", run),
+            charging=groups.grouped("ledger", ledger),
             physical_batch=physical_batch,
             isolation=arguments.isolation("isolation", isolation),
             source=source,

@@ -30,12 +30,13 @@ from typing import Any
 from torch import nn
 
 from steppe.plan import Plan
-from steppe.training.arguments import Origin, into_groups
-from steppe.training.config.build import CALLED, TABLES, BuiltConfig, check
+from steppe.training.config.build import BuiltConfig
 from steppe.training.config.data import reading
+from steppe.training.config.keys import CALLED, TABLES, check
 from steppe.training.config.registry import check_keys
 from steppe.training.config.toml import read_toml, write_toml
 from steppe.training.folder import RunFolder
+from steppe.training.groups import Origin, into_groups
 from steppe.training.ledger_summary import along, way_from
 from steppe.training.outcome import Outcome
 from steppe.training.trainer import Trainer

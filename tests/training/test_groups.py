@@ -15,7 +15,7 @@ from training_cases import pairs, plan
 
 from steppe.errors import ConfigurationError
 from steppe.training import Charging, Objective, PrivateData, Saving, Trainer
-from steppe.training.arguments import grouped, into_groups
+from steppe.training.groups import grouped, into_groups
 
 
 def made(run: Path | Saving, data: Any = None, **options: Any) -> Trainer:
