@@ -542,7 +542,7 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
             "error: plan.clip.bound=-1.0: must be finite and above 0",
         ),
         ("store_every = 2", 'ledger = "run"', "error: train.ledger='run': is no ledger but a"),
-        ("store_every = 2", 'publish = "SAW"', "error: train.publish='SAW': is no model of"),
+        ("store_every = 2", 'publish = "SAW"', "error: train.publish='SAW': is not a model"),
         ("[plan]", "[plan", "is not TOML"),
     ],
 )
