@@ -242,8 +242,9 @@ class Trainer:
 
     def look_at_ledger(self) -> str | None:
         """Which ledger was named and how many runs it has already; None for one's own."""
-        named = named_ledger(self.parts, self.parts.ledger.runs(), "")
-        return standing(**named) if named else None
+        if not self.parts.ledger_is_named:
+            return None
+        return standing(**named_ledger(self.parts, self.parts.ledger.runs(), ""))
 
     def _fresh_private(self) -> Private:
         """A private object that has drawn nothing yet."""
