@@ -4,7 +4,7 @@ The numbers are those of the project's table of bad inputs. Configuration is ref
 private record never is, because an error that one record causes is itself a release.
 
 Rows that need a file or a whole run are measured elsewhere: 29 in `test_private.py` (declared
-classes), 33 in `sampling/test_shared_records.py`, 37 to 39 in `training/test_trainer.py`,
+classes), 33 in `sampling/test_shared_records.py`, 37 to 39 in `training/test_resuming.py`,
 `training/test_checkpoints.py` and `test_private.py` (states), 44 in `ledger/test_chain.py`, 45 in
 `accounting/test_statement_text.py`.
 """

@@ -12,8 +12,7 @@ from torch.optim import Optimizer
 
 from steppe.errors import ConfigurationError
 from steppe.records import Records
-from steppe.training.parts import LEVELS
-from steppe.training.publishing import LAST
+from steppe.training.groups import Objective
 from steppe.utils.batches import tensors_in
 from steppe.utils.formatting import finite
 from steppe.utils.validation import fail
@@ -48,9 +47,13 @@ def of_scheduler(scheduler: Any) -> dict[str, Any] | None:
     return {"class": _name(type(scheduler)), "state": _plain(scheduler.state_dict())}
 
 
-def of_function(function: Any) -> str | None:
-    """The name of a function, for the record."""
-    return None if function is None else _name(function)
+def of_objective(objective: Objective) -> dict[str, str | None]:
+    """The names of the functions that are minimised."""
+    return {
+        "loss": _of_function(objective.loss),
+        "objective": _of_function(objective.function),
+        "augment": _of_function(objective.augment),
+    }
 
 
 def of_data(name: str, population: int | None, rows: Records) -> dict[str, Any]:
@@ -68,9 +71,8 @@ def digest(settings: Mapping[str, Any]) -> str:
 
 def require_same(now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
     """Refuse to go on with another configuration, and say what is different."""
-    unsaid = {"publish": LAST, "isolation": LEVELS[0]}  # what no word about it means
-    found = json.loads(json.dumps(finite({**unsaid, **now})))
-    for name, was, value in _differences("", {**unsaid, **then}, found):
+    found = json.loads(json.dumps(finite(now)))
+    for name, was, value in _differences("", then, found):
         raise different(name, was, value)
 
 
@@ -109,6 +111,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Tensor) and value.numel() == 1:
         return float(value)
     return _name(type(value) if not callable(value) else value)
+
+
+def _of_function(function: Any) -> str | None:
+    return None if function is None else _name(function)
 
 
 def _dtype(tensor: Tensor) -> str:

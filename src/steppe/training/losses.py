@@ -57,7 +57,7 @@ def of_numbers(loss: Callable[..., Tensor]) -> bool:
 
 
 def curvature(loss: Callable[..., Tensor] | None, model: nn.Module, rows: Records) -> float | None:
-    """How much a loss of numbers bends along a step of length 1; None for other losses.
+    """The largest curvature of a regression loss along a step of length 1; None for other losses.
 
     For a linear model with inputs within ±1 it is a bound: the output moves by at most
     √(1 + inputs), bias included. For networks it is what their usual first weights stay below.

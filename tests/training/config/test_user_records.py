@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.utils.data import Subset
 
-from steppe import sampling
 from steppe.errors import ConfigurationError, DataError, SteppeError
+from steppe.records import share_records
 from steppe.training import Config
 from steppe.training.config.user_records import own_records
 
@@ -136,7 +136,7 @@ def test_public_records_come_from_the_front_of_the_test_part(tmp_path: Path) -> 
     assert len(labels) == 10
     assert torch.equal(loaded.evaluate.batch(torch.arange(50))[0], test.x[10:])
     trainer = made.trainer(tmp_path / "run")
-    assert trainer.statement.public_records == trainer.settings["public_records"] == 10
+    assert trainer.statement.public_records == trainer.parts.fingerprint["public_records"] == 10
     assert trainer.fit().steps == 5
 
 
@@ -163,4 +163,4 @@ def test_what_is_known_of_the_records_is_kept() -> None:
     said = Said()
     rows = own_records("mine:make", said)
     assert rows.also_read == ("the mean was read",)
-    assert sampling.share_records(rows, Subset(said, [3]))  # type: ignore[arg-type]
+    assert share_records(rows, Subset(said, [3]))  # type: ignore[arg-type]
