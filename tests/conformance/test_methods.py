@@ -376,7 +376,7 @@ def few_probes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 def by_optimizers() -> Iterator[Any]:
-    """Every point, noise and clip with every optimizer; the other rows with two, one of them in turn.
+    """Every point, noise and clip with every optimizer; other rows with two, one of them in turn.
 
     An optimizer gets a gradient and does not know from how many choices it came.
     """
