@@ -46,7 +46,9 @@ def probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("probed_once")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_shipped_step_passes(family: str) -> None:
-    results = battery(FAMILIES[family](), trials=2, draws=20_000, steps=40)
+    """How the sampler draws, and most of the noise, is not up to the network: one tries it long."""
+    draws, steps = (20_000, 40) if family == "mlp" else (4_000, 10)
+    results = battery(FAMILIES[family](), trials=2, draws=draws, steps=steps)
     assert failures(results) == []
     assert len(results) == 12
 
