@@ -63,7 +63,7 @@ def test_the_hardest_of_a_batch_are_seen_among_few() -> None:
 
 def test_ordinary_models_do_not_mind_company() -> None:
     model = nn.Sequential(nn.Linear(8, 6), nn.Dropout(0.5), nn.ReLU(), nn.Linear(6, 3))
-    assert run(model, company=300) == run(model)
+    assert run(model, at_once=300) == run(model)
     assert model.training
     assert model[1].training
 
@@ -75,7 +75,7 @@ def test_a_model_for_few_records_is_refused_among_many() -> None:
         return model(batch[0]).square().sum(1) + torch.zeros(20)[: len(batch[0])]
 
     with pytest.raises(UnsupportedModelError, match=r"records=50: .* must take any number of them"):
-        run(model, objective, company=50)
+        run(model, objective, at_once=50)
 
 
 @pytest.mark.parametrize("of", ["torch", "random", "numpy"])
@@ -116,7 +116,7 @@ class Centred(nn.Module):
 def test_mixing_in_training_alone_is_seen_beside_dropout() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1), Centred(), nn.Linear(8, 3))
     with pytest.raises(IsolationError, match=r"2 \(Centred\).*aten\.mean|number of records"):
-        run(model, company=64)
+        run(model, at_once=64)
     assert [module.training for module in model.modules()] == [True] * 5
     assert model[1].p == 0.1
 
@@ -148,7 +148,7 @@ def test_a_batch_gradient_that_is_cut_is_seen_whatever_the_bound(bound: float) -
             dict(model.named_parameters()),
             lambda batch: F.mse_loss(model(batch[0]), batch[1], reduction="none").sum(1),
             example,
-            company=64,
+            at_once=64,
         )
 
 
@@ -160,13 +160,13 @@ def test_a_batch_gradient_that_is_cut_by_its_number_of_records_is_seen() -> None
             return x
 
     with pytest.raises(IsolationError, match=r"^number of records=decides"):
-        run(nn.Sequential(nn.Linear(8, 8), Cut(), nn.Linear(8, 3)), company=64)
+        run(nn.Sequential(nn.Linear(8, 8), Cut(), nn.Linear(8, 3)), at_once=64)
 
 
 def test_a_model_that_cannot_take_one_record_is_refused_beforehand() -> None:
     """`squeeze` drops the axis of one record, and batches of one do come."""
     model = nn.Linear(8, 1)
-    with pytest.raises(UnsupportedModelError, match=r"^records=1: .* name the axes to squeeze\.$"):
+    with pytest.raises(UnsupportedModelError, match=r"^records=1: .* name the axes to squeeze\.\n"):
         probe(
             model,
             dict(model.named_parameters()),
@@ -188,6 +188,6 @@ def test_records_that_are_changed_by_rare_chance_are_not_taken_for_company(rate:
             kept = torch.rand(len(x), 1) >= rate if self.training else torch.ones(len(x), 1)
             return x + kept * self.inner(x)
 
-    report = run(nn.Sequential(DropPath(), nn.Linear(8, 3)), company=64)
+    report = run(nn.Sequential(DropPath(), nn.Linear(8, 3)), at_once=64)
     assert report.isolation == "proven"
     assert not report.notes
