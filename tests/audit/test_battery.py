@@ -189,7 +189,7 @@ def test_nan_never_passes() -> None:
 
 
 def test_hostile_records_touch_only_the_last_record() -> None:
-    batch, scales = mlp().records.take(torch.arange(5)), torch.ones(5)
+    batch, scales = mlp().records.batch(torch.arange(5)), torch.ones(5)
     generator = torch.Generator().manual_seed(0)
     attacks = list(hostile(batch, scales, generator))
     assert len(attacks) == len(LOSS_SCALES) + len(INPUT_SCALES) + 3
@@ -200,7 +200,7 @@ def test_hostile_records_touch_only_the_last_record() -> None:
 
 
 def test_hostile_tokens_have_hostile_losses_only() -> None:
-    batch = lstm().records.take(torch.arange(3))
+    batch = lstm().records.batch(torch.arange(3))
     attacks = list(hostile(batch, torch.ones(3), torch.Generator()))
     assert len(attacks) == len(LOSS_SCALES)
 

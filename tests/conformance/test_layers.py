@@ -20,7 +20,7 @@ from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.reference import clipped_sum, record_gradients
 from steppe.gradients import Kernels
 from steppe.probing import probe
-from steppe.probing.probe import Report
+from steppe.probing.report import Report
 
 B = 5
 

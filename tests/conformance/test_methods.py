@@ -591,9 +591,9 @@ def test_a_run_can_be_taken_up_again(method: Method) -> None:
     close = tolerance(plan)
     whole = private_run(plan, Silent(1))
     first = private_run(plan, Silent(1))
-    for batch in whole.take(3):
+    for batch in whole.batches(3):
         whole.step(batch)
-    for batch in first.take(3):
+    for batch in first.batches(3):
         first.step(batch)
     second = private_run(plan, Silent(2))
     second.model.load_state_dict(first.model.state_dict())

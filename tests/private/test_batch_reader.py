@@ -37,7 +37,7 @@ def test_accumulated_parts_are_one_step() -> None:
 def test_take_gives_an_epoch_at_a_time() -> None:
     loop = private()
     for _ in range(3):
-        for batch in loop.take(2):
+        for batch in loop.batches(2):
             loop.step(batch)
         with torch.no_grad():
             loop.model.eval()
@@ -154,7 +154,7 @@ def test_a_loop_that_was_left_is_offered_the_same_draw() -> None:
     left, _ = next(iter(run))
     before = left.clone()
     left.mul_(0.0)
-    ((again, labels),) = run.take(1)
+    ((again, labels),) = run.batches(1)
     assert torch.equal(again, before), "read anew, not as the loop left it"
     run.step((again, labels))
     assert run.steps_done == 2

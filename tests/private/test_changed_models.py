@@ -142,7 +142,7 @@ def test_records_that_meet_later_in_a_run_are_noticed() -> None:
         return F.cross_entropy(z, y, reduction="none") + apart
 
     run = steppe.make_private(model, optimizer, data, plan, objective=losses)
-    for batch in run.take(4):
+    for batch in run.batches(4):
         run.step(batch)
     late = True
     batch = next(iter(run))

@@ -13,7 +13,7 @@ import steppe
 from steppe.clipping import ClippedSum, Flat
 from steppe.errors import ConfigurationError, DataError, MisuseError, UnsupportedModelError
 from steppe.private.private import example_for
-from steppe.probing.cache import form_of
+from steppe.probing.model_state import form_of
 from steppe.records import as_records
 
 
@@ -74,7 +74,7 @@ def test_loss_or_objective_but_not_both() -> None:
     model, optimizer, data, plan = parts()
     with pytest.raises(ConfigurationError, match="give either loss or objective"):
         steppe.make_private(model, optimizer, data, plan)
-    with pytest.raises(UnsupportedModelError, match="loss=0 axes"):
+    with pytest.raises(UnsupportedModelError, match="loss=one number for the whole batch"):
         steppe.make_private(model, optimizer, data, plan, loss=lambda o, t: o.mean())
 
 

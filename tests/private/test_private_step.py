@@ -178,7 +178,7 @@ def test_weights_in_channels_last_order_step_as_others_do(l2: float) -> None:
 
 def test_the_state_of_another_plan_is_refused() -> None:
     run = private()
-    for batch in run.take(2):
+    for batch in run.batches(2):
         run.step(batch)
     state = run.state_dict()
     other = private(noise_multiplier=100.0)
@@ -193,11 +193,14 @@ def test_the_state_of_another_plan_is_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda state: None, "state='NoneType': must hold plan, steps_done, clip, walk; load what"),
-        (lambda state: {}, "state='without plan, steps_done, clip, walk'"),
-        (lambda state: {**state, "walk": None}, "state='without walk'"),
-        (lambda state: {"plan": state["plan"], "clip": {}, "walk": {}}, "'without steps_done'"),
-        (lambda state: {**state, "walk": {"climb": 5}}, r"\['climb'\]=5: must be a vector"),
+        (
+            lambda state: None,
+            "state='NoneType': must hold plan, steps_done, clip, point; load",
+        ),
+        (lambda state: {}, "state='without plan, steps_done, clip, point'"),
+        (lambda state: {**state, "point": None}, "state='without point'"),
+        (lambda state: {"plan": state["plan"], "clip": {}, "point": {}}, "'without steps_done'"),
+        (lambda state: {**state, "point": {"climb": 5}}, r"\['climb'\]=5: must be a vector"),
         (lambda state: {**state, "clip": {}}, "clip state's bound=None: must be a real number"),
     ],
 )
@@ -251,7 +254,7 @@ def test_the_memory_of_another_model_is_refused() -> None:
     run = private(point=steppe.SAT(0.1))
     run.step(next(iter(run)))
     state = run.state_dict()
-    state["walk"]["climb"] = state["walk"]["climb"][:-1]
+    state["point"]["climb"] = state["point"]["climb"][:-1]
     other = private(point=steppe.SAT(0.1))
     with pytest.raises(ConfigurationError, match=r"'climb'.*must be a vector of the model's"):
         other.load_state_dict(state)

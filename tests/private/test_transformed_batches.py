@@ -44,9 +44,9 @@ def sequences() -> steppe.Private:
 
 def test_a_cropped_batch_is_probed_in_its_own_shape() -> None:
     loop = sequences()
-    for x, y in loop.take(3):
+    for x, y in loop.batches(3):
         loop.step((x[:, :5], y))
-    for x, y in loop.take(1):
+    for x, y in loop.batches(1):
         loop.step((x, y))
     assert loop.steps_done == 4
     assert len(loop._probes._reports) == 2, "once for each shape"
@@ -65,7 +65,7 @@ def test_a_batch_that_does_not_fit_is_refused_before_the_charge() -> None:
 
 def test_shapes_without_end_are_refused_before_the_charge() -> None:
     loop = sequences()
-    for length, (x, y) in zip(range(25, 40), loop.take(15), strict=True):
+    for length, (x, y) in zip(range(25, 40), loop.batches(15), strict=True):
         loop.step((x[:, :length], y))
     x, y = next(iter(loop))
     with pytest.raises(MisuseError, match="at most 16 shapes and types in a run"):
@@ -79,6 +79,6 @@ def test_parts_must_go_through_the_model_alike() -> None:
     loop = sequences()
     x, y = next(iter(loop))
     loop.accumulate((x[:5], y[:5]))
-    with pytest.raises(MisuseError, match="parts=of several forms"):
+    with pytest.raises(MisuseError, match="parts=of several shapes"):
         loop.step((x[5:, :10], y[5:]))
     assert loop.steps_done == 0

@@ -55,7 +55,7 @@ class Surface:
         >>> batches = [(torch.ones(4, 2), torch.zeros(4, 1))]
         >>> surface = Surface(model, nn.functional.mse_loss, batches)
         >>> surface.at(torch.tensor([1.0, 2.0]))
-        Measured(loss=9.0, accuracy=None)
+        MeanScores(loss=9.0, accuracy=None)
     """
 
     def __init__(

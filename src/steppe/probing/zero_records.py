@@ -11,7 +11,7 @@ from torch import Tensor
 from steppe.clipping import with_zeros
 from steppe.errors import SteppeError, UnsupportedModelError
 from steppe.randomness import global_generators_kept
-from steppe.utils.formatting import first_line
+from steppe.utils.formatting import as_said
 
 
 def require_zeros_taken(objective: Callable[[Any], Tensor], example: Any) -> None:
@@ -29,6 +29,6 @@ def require_zeros_taken(objective: Callable[[Any], Tensor], example: Any) -> Non
     except Exception as error:  # whatever the model or the loss says
         raise UnsupportedModelError(
             "fixed_shapes=True: model and loss must take records of zeros, with which batches are "
-            f"filled up, and said: {first_line(error).rstrip('.')}; let them take these, whatever "
-            "comes out, or leave fixed_shapes out."
+            "filled up; let them take these, whatever comes out, or leave fixed_shapes out.\n"
+            + as_said(error)
         ) from error

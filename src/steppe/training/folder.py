@@ -33,10 +33,6 @@ class RunFolder:
 
     Args:
         path: the folder; None makes a new one under `runs/`, named by date and time.
-
-    Attributes:
-        of_python: names of arguments that a configuration file cannot hold and the trainer of this
-            folder was given.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
@@ -47,7 +43,6 @@ class RunFolder:
         self.path = validation.path("run", path, remedy)
         if path == "":
             raise validation.fail("run", path, "must name a folder", remedy)
-        self.of_python: tuple[str, ...] = ()
         self.config = self.path / "config.json"
         self.toml = self.path / "run.toml"
         self.plan = self.path / "plan.json"
@@ -75,14 +70,14 @@ class RunFolder:
     def needs_python(self) -> tuple[str, ...]:
         """What the run in this folder was given that no file holds, by the names of arguments."""
         config = self.read_config() if self.config.exists() else {}
-        return tuple(config.get("of_python", self.of_python))
+        return tuple(config.get("python_only", ()))
 
     def require_free(self) -> None:
         """Refuse a place where another run has left something that a new one would stumble over."""
         self._refuse_a_file()
         if any(path.exists() for path in (self.config, self.checkpoints, self.store)):
             raise MisuseError(
-                f"run={str(self.path)!r}: holds a run already; go on with "
+                f"run={str(self.path)!r}: contains a run already; resume it with "
                 f"`{self.how_to_resume}`, or name another folder."
             )
 
@@ -147,14 +142,14 @@ class RunFolder:
             config = json.loads(self.config.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             raise DataError(
-                f"run={str(self.path)!r}: holds no run; give the folder that training printed."
+                f"run={str(self.path)!r}: contains no run; give the folder that training printed."
             ) from None
         except (OSError, ValueError):
             raise DataError(
                 f"file={str(self.config)!r}: cannot be read; restore it from a copy."
             ) from None
         if not isinstance(config, dict) or not {"run", "settings", "digest"} <= config.keys():
-            raise DataError(f"file={str(self.config)!r}: is no configuration of a run.")
+            raise DataError(f"file={str(self.config)!r}: is not the configuration of a run.")
         return config
 
 

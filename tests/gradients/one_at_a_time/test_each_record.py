@@ -711,7 +711,7 @@ def test_losses_that_are_none() -> None:
     model = Net()
     found = EachRecord(trained(model), model)
     for objective, said in (
-        (lambda data: model(data[0]).repeat(2), "loss=1 axes"),
+        (lambda data: model(data[0]).repeat(2), "loss=more than one number"),
         (lambda data: float(model(data[0]).detach()), "loss=float"),
         (lambda data: model(data[0]).detach(), "none does"),
     ):
