@@ -21,7 +21,9 @@ QUICK := \
 	tests/audit/test_battery.py::test_sensitivity_is_tight \
 	tests/averaging/test_running.py tests/cli/test_inspect_command.py \
 	tests/clipping/test_engine.py tests/clipping/test_flat.py \
-	tests/compat/test_hooked_run.py tests/conformance/test_layers.py::test_clipped_sum_equals_the_reference \
+	tests/compat/test_hooked_run.py \
+	tests/conformance/test_layers.py::test_non_finite_record_counts_zero_and_changes_nothing \
+	tests/conformance/test_methods.py::test_a_record_moves_every_answer_by_no_more_than_the_sensitivity \
 	tests/data/test_tables.py tests/flatness/test_directions.py \
 	tests/gradients/test_record_gradients.py tests/gradients/test_kernel_choice.py \
 	tests/isolation/test_proof.py::test_a_case_that_mixes_is_refused_by_name \
