@@ -151,9 +151,7 @@ def test_silence_needs_something_to_be_silent() -> None:
 def test_subject_needs_a_declared_population() -> None:
     subject = mlp()
     undeclared = replace(subject.plan, population=None)
-    with pytest.raises(
-        ConfigurationError, match=r"plan.population=None: must be declared.*declare"
-    ):
+    with pytest.raises(ConfigurationError, match=r"`plan.population` must be declared.*declare"):
         AuditedRun(subject.build, undeclared, subject.data)
 
 

@@ -173,7 +173,10 @@ def test_buffers_are_copied_unless_named_and_frozen_weights_left_alone() -> None
         (lambda m: EMA(m, decay=1.0), r"decay=1\.0: must lie in \[0, 1\)"),
         (lambda m: EMA(m, 0.9, warmup=100), r"warmup=100: must be True or False: the decay alone"),
         (lambda m: EMA(m, decay=-0.1), r"decay=-0\.1: must be finite and not negative; give"),
-        (lambda m: SWA(m, warmup=0.5), r"steps=None: a fraction needs the length of the run"),
+        (
+            lambda m: SWA(m, warmup=0.5),
+            r"`steps` is required where warmup is a fraction of the run",
+        ),
         (lambda m: SWA(m, warmup=1.5), r"warmup=1\.5: must be a whole number of updates, or a"),
         (lambda m: SWA(m, warmup=9, steps=8), r"warmup=9: must not be longer than the run"),
         (lambda m: SWA(m, cycle=0), r"cycle=0: must be a whole number of at least 1"),

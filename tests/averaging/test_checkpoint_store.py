@@ -118,7 +118,9 @@ def test_another_plan_or_model_is_refused(tmp_path: Path) -> None:
         ConfigurationError, match=r"plan='plan-b': the store belongs to the plan pl"
     ):
         CheckpointStore(tmp_path, plan="plan-b")
-    with pytest.raises(ConfigurationError, match=r"plan=None: the store has a plan"):
+    with pytest.raises(
+        ConfigurationError, match=r"`plan` is required, since the store belongs to the plan plan-a"
+    ):
         CheckpointStore(tmp_path).append(Tied(), step=3)
     with pytest.raises(
         ConfigurationError, match=r"weights='bias': is \['float32', 1\] here and abs"

@@ -67,10 +67,10 @@ def test_time_that_is_used_up_leaves_work(shell: Shell, tmp_path: Path) -> None:
     ("words", "message"),
     [
         ("show dice", "experiment='dice': must be one of coin; did you mean 'coin'?"),
-        ("run coin --settings odd", "--settings='odd': must be one of 'fair', 'bent'; use 'fair'."),
+        ("run coin --settings odd", "--settings='odd': must be one of 'fair', 'bent'."),
         (
             "run coin --minutes -1",
-            "--minutes=-1.0: must be finite and above 0; give a finite value above 0.",
+            "--minutes=-1.0: must be finite and above 0.",
         ),
     ],
 )

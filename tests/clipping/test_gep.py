@@ -266,7 +266,9 @@ def private(**options: Any) -> steppe.Private:
 
 
 def test_public_records_are_checked_before_any_budget_is_spent() -> None:
-    with pytest.raises(ValueError, match=r"public=None: GEP finds its subspace with public recor"):
+    with pytest.raises(
+        ValueError, match=r"`public` is required, since GEP finds its subspace with public recor"
+    ):
         private()
     with pytest.raises(ValueError, match=r"public='5 records': this clip learns nothing from"):
         private(clip=steppe.Flat(1.0), public=(torch.randn(5, 4), torch.zeros(5).long()))

@@ -184,7 +184,7 @@ def test_a_run_meets_its_groups_in_turn() -> None:
 def test_groups_are_asked_for_and_refused() -> None:
     data = (torch.randn(40, 3), torch.zeros(40, dtype=torch.long))
     run = plan(population=40, batch_size=20, steps=8, sampling=Periodic(4), delta=1e-3)
-    with pytest.raises(ConfigurationError, match="groups=None: must be 2 arrays of row numbers"):
+    with pytest.raises(ConfigurationError, match="`groups` must be 2 arrays of row numbers"):
         private_of(run, data)
     plain = replace(run, sampling=Poisson())
     with pytest.raises(ConfigurationError, match="groups='tuple': Poisson has one rate for all"):

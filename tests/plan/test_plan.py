@@ -141,15 +141,18 @@ class Short(Gaussian):
             {"noise": Levels(factors=(1.0, 1e-9)), "steps": 586},
             r"noise_multiplier=1e-09: must lie between",
         ),
-        ({"epsilon": 2.0}, r"epsilon=2\.0: give either epsilon or noise_multiplier, not both"),
-        ({"noise_multiplier": None}, r"epsilon=None: give either epsilon or noise_multiplier"),
+        (
+            {"epsilon": 2.0},
+            r"epsilon=2\.0: cannot be given together with noise_multiplier=1\.0; epsilon cal",
+        ),
+        ({"noise_multiplier": None}, r"`epsilon` or `noise_multiplier` is required; epsilon cal"),
         ({"steps": 0}, r"steps=0: must be a whole number of at least 1"),
         ({"steps": -3}, r"steps=-3: must be a whole number"),
         ({"steps": 1.5}, r"steps=1\.5: must be a whole number"),
         ({"steps": None, "epochs": 0}, r"epochs=0: must be finite and above 0"),
         ({"steps": None, "epochs": NAN}, r"epochs=nan"),
-        ({"epochs": 3}, r"steps=585: give either steps or epochs"),
-        ({"steps": None}, r"steps=None: give either steps or epochs"),
+        ({"epochs": 3}, r"steps=585: cannot be given together with epochs=3; epochs are"),
+        ({"steps": None}, r"`steps` or `epochs` is required; epochs are"),
         ({"population": 0}, r"population=0: must be a whole number of at least 1"),
         ({"population": 10**400}, r"population=10+: must be at most 2⁵³"),
         ({"steps": 10**400}, r"steps=10+: must be at most 2⁵³"),
@@ -167,7 +170,7 @@ class Short(Gaussian):
         ({"clip": Tight(object())}, r"clip\.bound=<object .*: cannot be written into the plan's"),
         ({"noise": Levels(factors=[1.0])}, r"noise\.factors=\[1\.0\]: cannot be written"),
         ({"noise": Levels(factors=(1.0, 1j))}, r"noise\.factors\[1\]=1j: cannot be written"),
-        ({"noise": None}, r"noise=None: is no choice for noise; use Gaussian\(\)"),
+        ({"noise": None}, r"`noise` is no choice for noise; use Gaussian\(\)"),
         ({"sampling": "shuffle"}, r"sampling='shuffle': is no choice for sampling; use Poisson"),
         ({"point": 2}, r"point=2: is no choice for point; use Here\(\)"),
         ({"point": Twice(0)}, r"point\.queries=0"),
@@ -251,7 +254,7 @@ def test_epochs_to_steps(epochs: float, population: int, batch: float, steps: in
 def test_population_from_the_data() -> None:
     unknown = plan(population=None)
     for cost in ("rate", "sigma_needed", "digest"):
-        with pytest.raises(ConfigurationError, match=r"^population=None: is needed .* for_populat"):
+        with pytest.raises(ConfigurationError, match=r"^`population` is required .* for_populat"):
             _ = {
                 "rate": lambda: unknown.rate,
                 "sigma_needed": lambda: asked(population=None, epsilon=2.0).sigma,
@@ -379,7 +382,7 @@ def test_calibrate_fixes_the_noise() -> None:
     assert 0.999 * 3.0 <= fixed.epsilon_spent() <= 3.0
     budget = asked(epsilon=3.0)
     assert budget.calibrate() == fixed
-    with pytest.raises(ConfigurationError, match=r"^epsilon=None: is not known to this plan"):
+    with pytest.raises(ConfigurationError, match=r"^`epsilon` is required: the plan has none"):
         plan().calibrate()
 
 

@@ -103,7 +103,7 @@ def test_groups_may_differ_from_their_declared_sizes() -> None:
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        (None, r"groups=None: must be 2 arrays of row numbers.*by_parity"),
+        (None, r"`groups` must be 2 arrays of row numbers.*by_parity"),
         (([0, 1, 2, 3],), r"groups='1 arrays': must be 2 arrays"),
         (5, r"groups=5: must be 2 arrays"),
         (([0, 1], [2]), r"groups='3 rows': must hold each of the 4 rows exactly once"),

@@ -740,7 +740,7 @@ def test_a_full_disk_is_a_clear_error_and_nothing_is_lost(
         ({"optimizer": None}, "belongs to an optimizer; pass that optimizer too"),
         (
             {"optimizer": None, "scheduler": None, "plan": plan(clip=Automatic())},
-            "optimizer=None: is chosen by rule for Flat, and the plan clips by Automatic",
+            "`optimizer` is chosen by rule for Flat, and the plan clips by Automatic",
         ),
         ({"store_every": None}, r"averages='OPA\(k=3\)': needs a store; set store_every"),
         ({"store_every": 0}, "store_every=0: must be a whole number"),

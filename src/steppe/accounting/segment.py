@@ -49,7 +49,7 @@ class Segment:
     def __post_init__(self) -> None:
         if self._keep("rate", validation.non_negative, "use batch size over population") > 1:
             raise validation.fail("rate", self.rate, "must be at most 1", "use a smaller batch")
-        self._keep("noise_multiplier", validation.non_negative, "give a finite value, 0 or more")
+        self._keep("noise_multiplier", validation.non_negative, "")
         if self.steps != 0:
             self._keep("steps", validation.positive_integer, "give a whole number, 0 or more")
         if self.cap is not None:

@@ -107,7 +107,8 @@ class CheckpointStore:
         with single_writer(self.folder):
             index = self._read_index()
             if self.plan != index.plan and index.entries:
-                raise fail("plan", self.plan, "the store has a plan", "open it with that plan")
+                rule = f"is required, since the store belongs to the plan {index.plan}"
+                raise fail("plan", None, rule, "open it with that plan")
             shapes = _shapes(tensors)
             _same_model(kind, shapes, index.shapes.get(kind))
             newest = max((e.step for e in index.entries if e.kind == kind), default=0)
@@ -270,4 +271,4 @@ def _same_model(kind: str, own: Shapes, stored: Shapes | None) -> None:
 
 def _damage(path: Path, rule: str) -> DataError:
     remedy = "the other checkpoints stay readable (damaged='skip' leaves this one out)"
-    return DataError(f"file={path.name!r}: {rule}; {remedy}.")
+    return DataError.about("file", path.name, rule, remedy)

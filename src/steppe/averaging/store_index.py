@@ -91,7 +91,7 @@ def checkpoint_files(folder: Path) -> list[str]:
 def damaged(rule: str) -> DataError:
     """The error about an index."""
     remedy = "restore it from a copy, or begin a store in another folder"
-    return DataError(f"file={FILE!r}: {rule}; {remedy}.")
+    return DataError.about("file", FILE, rule, remedy)
 
 
 def _index(found: dict[str, Any]) -> Index:

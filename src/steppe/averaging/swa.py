@@ -72,6 +72,6 @@ def _warmup_updates(warmup: Any, steps: int | None) -> int:
         rule = "must be a whole number of updates, or a fraction in [0, 1)"
         raise fail("warmup", warmup, rule, "give 600 for updates or 0.6 for a fraction")
     if steps is None:
-        rule = "a fraction needs the length of the run"
-        raise fail("steps", steps, rule, "give steps, or the warm-up as a number of updates")
+        rule = "is required where warmup is a fraction of the run"
+        raise fail("steps", None, rule, "or give the warm-up as a number of updates")
     return round(warmup * positive_integer("steps", steps))

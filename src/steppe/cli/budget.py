@@ -7,7 +7,7 @@ from typing import Any
 
 from steppe.cli import parsing, places
 from steppe.cli.printing import print_json
-from steppe.utils import validation
+from steppe.errors import ConfigurationError
 
 _EXAMPLES = """
 steppe budget --population 60000 --batch-size 2048 --steps 585 --noise-multiplier 1.0 --delta 1e-5
@@ -97,11 +97,9 @@ def _missing(known: dict[str, Any]) -> str | None:
         if name not in known and not (name == "steps" and "epochs" in known)
     ]
     if len(absent) > 1:
-        options = " and ".join(f"--{name.replace('_', '-')}" for name in absent)
-        raise validation.fail(
-            "missing",
-            options,
-            "only one constant can be found from the others",
-            f"give all of them but one; {len(absent) - 1} more needed",
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in absent)
+        raise ConfigurationError(
+            f"{options} are missing, and only one constant can be found from the others; give "
+            f"{len(absent) - 1} more."
         )
     return absent[0] if absent else None

@@ -66,9 +66,11 @@ class StoredRun:
     def _require_same_scale(self) -> None:
         """Refuse the run of an earlier version, whose inputs were scaled in another way."""
         if reading(self.tables["data"]) != self._inputs:
-            raise DataError(
-                f"run={str(self.folder.path)!r}: was not trained on inputs as run.toml and this "
-                "version scale them; restore that file, or train again."
+            raise DataError.about(
+                "run",
+                str(self.folder.path),
+                "was not trained on inputs as run.toml and this version scale them",
+                "restore that file, or train again",
             )
 
     @cached_property
@@ -121,9 +123,11 @@ class StoredRun:
     def held_out(self, most: int | None = None) -> Pairs:
         """Held-out inputs and targets, as `pairs` gives them."""
         if self.loaded.evaluate is None:
-            raise DataError(
-                f"data={self.loaded.name!r}: have no held-out part to measure on; put x_test and "
-                "y_test beside x_train and y_train, or name a test file."
+            raise DataError.about(
+                "data",
+                self.loaded.name,
+                "have no held-out part to measure on",
+                "put x_test and y_test beside x_train and y_train, or name a test file",
             )
         return self.pairs(self.loaded.evaluate, most)
 
@@ -205,9 +209,11 @@ class StoredRun:
     def store(self) -> CheckpointStore:
         """The stored checkpoints."""
         if not self.folder.store.is_dir():
-            raise DataError(
-                f"run={str(self.folder.path)!r}: has stored no checkpoints; train with "
-                "train.store_every set."
+            raise DataError.about(
+                "run",
+                str(self.folder.path),
+                "has stored no checkpoints",
+                "train with train.store_every set",
             )
         return CheckpointStore(self.folder.store, self.plan_digest)
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from steppe.cli import parsing
-from steppe.cli.typed_names import as_typed, with_ways_on
+from steppe.cli.typed_names import name_options, name_other_ways
+from steppe.errors import SteppeError
 from steppe.utils import validation
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     from steppe.cli.outcomes import chosen_for, chosen_text, print_outcome, watched
     from steppe.training import RunFolder
 
-    as_given = as_typed if arguments.config is None else _as_in_file(arguments)
+    as_given = name_options if arguments.config is None else _as_in_file(arguments)
     with validation.reworded(as_given):
         config = in_train(_config(arguments), "ledger", arguments.ledger)
         config = in_train(config, "isolation", arguments.isolation)
@@ -122,8 +123,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _as_in_file(arguments: argparse.Namespace) -> Callable[[str], str]:
-    """Messages that name keys of the file, and options where they took their place."""
+def _as_in_file(arguments: argparse.Namespace) -> Callable[[SteppeError], None]:
+    """Errors that name keys of the file, and options where they took their place."""
     names = {}
     given_here = {
         "run": arguments.folder,
@@ -133,7 +134,12 @@ def _as_in_file(arguments: argparse.Namespace) -> Callable[[str], str]:
     for name, given in given_here.items():
         key = f"train.{name}"
         names[name] = names[key] = key if given is None else f"--{name}"
-    return lambda message: with_ways_on(validation.renamed(names, message))
+
+    def name_keys(error: SteppeError) -> None:
+        error.rename(names)
+        name_other_ways(error)
+
+    return name_keys
 
 
 def _config(arguments: argparse.Namespace) -> Config:
@@ -153,9 +159,7 @@ def _config(arguments: argparse.Namespace) -> Config:
         return read(arguments.config)
     for name in ("data", "epsilon"):
         if name not in given:
-            raise validation.fail(
-                f"--{name}", None, "is needed where no file is given", "add it, or name a TOML file"
-            )
+            raise validation.fail(f"--{name}", None, "is required", "add it, or name a TOML file")
     public = known(given["data"])
     data: dict[str, Any] = {"place": given["data"]} if public is None else {"name": public.name}
     data |= {name: given[name] for name in _OF_DATA if name in given}

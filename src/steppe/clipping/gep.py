@@ -99,7 +99,7 @@ class GEP:
             raise validation.fail(
                 "public",
                 None,
-                "GEP finds its subspace with public records",
+                "is required, since GEP finds its subspace with public records",
                 "pass make_private(..., public=batch), or use another clip",
             )
         sizes = chunks(count_weights(parameters), self.groups, self.bases)

@@ -101,7 +101,7 @@ def read(
         encoding = _encoding(columns, bounds, categories, missing)
         return _table(path, classes, numbers, target, encoding, test)
     if path.is_file() and path.suffix.lower() != ".npz":
-        raise DataError(f"place={text!r}: is of no kind that is read here; {_KINDS}.")
+        raise DataError.about("place", text, "is of no kind that is read here", _KINDS)
     _refuse(for_tables, "is for CSV files", "leave it out; arrays have x_test and y_test")
     count = _count(classes, numbers)
     return _dataset(text, read_arrays(path), count, bounds, _may_miss(missing))
@@ -163,7 +163,7 @@ def _table(
     count = _count(classes, numbers)
     known = different_texts("classes", classes, _NAMES) if _are_names(classes) else count
     if not isinstance(target, str):
-        raise validation.fail("target", target, "must name the column of labels", "add target=")
+        raise validation.fail("target", target, "must name the column of labels")
     with validation.called({"path": "place"}):
         x, y, settled = read_table(path, target, known, encoding)
     train = Split(x, _targets(y))
@@ -184,7 +184,7 @@ def _targets(y: Targets | None) -> Targets:
 def _other(place: str | Path, train: Path) -> Path:
     path = Path(place).expanduser()
     if not path.is_file():
-        raise DataError(f"test={str(place)!r}: there is no such file; give a .csv file.")
+        raise DataError.about("test", str(place), "there is no such file", "give a .csv file")
     if path.samefile(train):
         rule = "are the private records, and scores on them would be shown"
         raise validation.fail("test", str(place), rule, "give other records")
@@ -196,7 +196,7 @@ def _absent(place: str) -> DataError:
     meant = nearest(Path(place).name)
     if meant is not None:
         remedy = f"did you mean the public data set {meant!r}? If not, {remedy}"
-    return DataError(f"place={place!r}: there is no such file or folder; {remedy}.")
+    return DataError.about("place", place, "there is no such file or folder", remedy)
 
 
 def _refuse(options: Mapping[str, Any], rule: str, remedy: str) -> None:
@@ -233,9 +233,14 @@ def _made(
         test = parts[1] if len(parts) == 2 else None
         _require_apart(place, parts[0], test)
         return MappedDataset(place, parts[0], test, count)
-    raise DataError(
-        f"place={place!r}: gave a {type(made).__name__}, which is no data set; return (x, y), "
-        "(x_train, y_train, x_test, y_test), or data sets with __len__ and __getitem__."
+    raise DataError.about(
+        "place",
+        place,
+        f"gave a {type(made).__name__}, which is no data set",
+        (
+            "return (x, y), (x_train, y_train, x_test, y_test), or data sets with "
+            "__len__ and __getitem__"
+        ),
     )
 
 
@@ -258,9 +263,9 @@ def _count(classes: int | Sequence[str] | None, numbers: bool) -> int | None:
         raise validation.fail(
             "classes",
             None,
-            "must be declared",
-            "give the number of labels there can be; for a regression, numbers=True, or in a TOML "
-            'file a loss such as "mse_loss"',
+            "is required",
+            "give the number of labels; for a regression, write a TOML file with a loss such as "
+            '"mse_loss", or in Python numbers=True',
         )
     if _are_names(classes):
         return len(different_texts("classes", classes, _NAMES))

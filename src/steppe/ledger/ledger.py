@@ -87,9 +87,11 @@ class Ledger:
             a run with seeded noise has taken a step.
         """
         if not self.path.exists():  # a file by another name must not read as nothing spent
-            raise DataError(
-                f"ledger={str(self.path)!r}: there is no such file, so that what was spent is not "
-                "known; give the file that runs wrote, or begin one."
+            raise DataError.about(
+                "ledger",
+                str(self.path),
+                "there is no such file, so that what was spent is not known",
+                "give the file that runs wrote, or begin one",
             )
         books, _ = self._books(read(self.path))
         return books.epsilon(delta)
@@ -174,22 +176,30 @@ class Ledger:
             The account; `account.charged` steps are gone, taken or not.
         """
         if not self.path.exists():
-            raise DataError(
-                f"ledger={str(self.path)!r}: there is no such file, and this run began in one; put "
-                "it there again, or name the place where it lies now."
+            raise DataError.about(
+                "ledger",
+                str(self.path),
+                "there is no such file, and this run began in one",
+                "put it there again, or name the place where it lies now",
             )
         with self._writing() as (writer, books):
             if not writer.reading.contains(anchor):
-                raise DataError(
-                    f"ledger={str(self.path)!r}: must contain record {anchor.length} as the "
-                    "checkpoint remembers it, and does not: it was cut or exchanged; restore it "
-                    "from a copy."
+                raise DataError.about(
+                    "ledger",
+                    str(self.path),
+                    (
+                        f"must contain record {anchor.length} as the checkpoint remembers it, and "
+                        "does not: it was cut or exchanged"
+                    ),
+                    "restore it from a copy",
                 )
             found = books.runs.get(run)
             if found is None:
-                raise DataError(
-                    f"run={run!r}: is not in the ledger {str(self.path)!r}; use the ledger that "
-                    "it began with."
+                raise DataError.about(
+                    "run",
+                    run,
+                    f"is not in the ledger {str(self.path)!r}",
+                    "use the ledger that it began with",
                 )
             require_same_run(found, plan, data)
             rest = minus(cost(plan, plan.total_steps), cost(plan, found.charged))
@@ -218,9 +228,11 @@ class Ledger:
             try:
                 books.take(record)
             except (KeyError, TypeError, ValueError):
-                raise DataError(
-                    f"ledger={str(self.path)!r}: line {number} is not of a kind that this version "
-                    "writes; read it with the version that wrote it."
+                raise DataError.about(
+                    "ledger",
+                    str(self.path),
+                    f"line {number} is not of a kind that this version writes",
+                    "read it with the version that wrote it",
                 ) from None
         if not reading.torn:
             return books, None

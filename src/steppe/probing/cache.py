@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from steppe.clipping import CEILING, ClippedSum
 from steppe.errors import IsolationError, MisuseError
 from steppe.gradients import HOOKS_EVERYWHERE, hooks_of
-from steppe.probing.alternatives import ways_on
+from steppe.probing.alternatives import OTHER_KINDS, ways_on
 from steppe.probing.observed_pass import ProbedModel
 from steppe.probing.probe import probe
 from steppe.probing.report import Report
@@ -129,10 +129,8 @@ class ProbeCache:
     def _probe(self, batch: Any) -> Report:
         trained = {n: p for n, p in self._engine.parameters.items() if p.requires_grad}
         if not trained:
-            raise MisuseError(
-                "model=no trainable weights: must have some in every step; set requires_grad on "
-                "what to train."
-            )
+            rule = "has no trainable weights, and needs some in every step"
+            raise MisuseError.about("model", None, rule, "set requires_grad on what to train")
         try:
             return probe(
                 self._model,
@@ -148,7 +146,8 @@ class ProbeCache:
             if self._isolation != "proven" or not self._alternatives:
                 raise
             subject = ProbedModel(self._model, trained, self._engine.objective)
-            raise IsolationError(f"{error} {ways_on(subject, batch)}") from error
+            error.otherwise, error.mentions = ways_on(subject, batch), OTHER_KINDS
+            raise
 
     def expect(self, parts: Sequence[Any]) -> Report:
         """Make the engine ready for a batch in parts; the report on the first."""

@@ -27,8 +27,11 @@ def require_zeros_taken(objective: Callable[[Any], Tensor], example: Any) -> Non
     except SteppeError:
         raise
     except Exception as error:  # whatever the model or the loss says
-        raise UnsupportedModelError(
-            "fixed_shapes=True: model and loss must take records of zeros, with which batches are "
-            f"filled up, and said: {first_line(error).rstrip('.')}; let them take these, whatever "
-            "comes out, or leave fixed_shapes out."
+        said = first_line(error).rstrip(".")
+        raise UnsupportedModelError.about(
+            "fixed_shapes",
+            True,
+            "model and loss must take records of zeros, with which batches are filled up, and "
+            f"said: {said}",
+            "let them take these, whatever comes out, or leave fixed_shapes out",
         ) from error

@@ -157,4 +157,4 @@ def _words(accuracy: float) -> str:
 
 
 def _broken(path: Path, rule: str) -> DataError:
-    return DataError(f"file={str(path)!r}: {rule}; run the benchmark that writes it.")
+    return DataError.about("file", str(path), rule, "run the benchmark that writes it")

@@ -290,4 +290,4 @@ def _text(path: Path) -> str | None:
 
 
 def _broken(path: Path, rule: str) -> DataError:
-    return DataError(f"file={str(path)!r}: {rule}; restore it, or remove it to do without.")
+    return DataError.about("file", str(path), rule, "restore it, or remove it to do without")

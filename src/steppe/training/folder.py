@@ -81,9 +81,11 @@ class RunFolder:
         """Refuse a place where another run has left something that a new one would stumble over."""
         self._refuse_a_file()
         if any(path.exists() for path in (self.config, self.checkpoints, self.store)):
-            raise MisuseError(
-                f"run={str(self.path)!r}: holds a run already; go on with "
-                f"`{self.how_to_resume}`, or name another folder."
+            raise MisuseError.about(
+                "run",
+                str(self.path),
+                "holds a run already",
+                f"go on with `{self.how_to_resume}`, or name another folder",
             )
 
     def _refuse_a_file(self) -> None:
@@ -146,15 +148,15 @@ class RunFolder:
         try:
             config = json.loads(self.config.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
-            raise DataError(
-                f"run={str(self.path)!r}: holds no run; give the folder that training printed."
+            raise DataError.about(
+                "run", str(self.path), "holds no run", "give the folder that training printed"
             ) from None
         except (OSError, ValueError):
-            raise DataError(
-                f"file={str(self.config)!r}: cannot be read; restore it from a copy."
+            raise DataError.about(
+                "file", str(self.config), "cannot be read", "restore it from a copy"
             ) from None
         if not isinstance(config, dict) or not {"run", "settings", "digest"} <= config.keys():
-            raise DataError(f"file={str(self.config)!r}: is no configuration of a run.")
+            raise DataError.about("file", str(self.config), "is no configuration of a run")
         return config
 
 

@@ -109,8 +109,8 @@ class ResumeCheckpoints:
             except DataError as error:
                 complaints.append(str(error))
         if complaints:
-            raise DataError(
-                f"checkpoints={str(self.folder)!r}: none is whole: {' '.join(complaints)}"
+            raise DataError.about(
+                "checkpoints", str(self.folder), f"none is whole: {' '.join(complaints)}"
             )
         return None, ()
 
@@ -190,4 +190,4 @@ def _digest(facts: Mapping[str, Any]) -> str:
 
 
 def _damaged(path: Path, rule: str) -> DataError:
-    return DataError(f"file={path.name!r}: {rule}; use an undamaged copy.")
+    return DataError.about("file", path.name, rule, "use an undamaged copy")

@@ -34,9 +34,11 @@ def newest(
         return checkpoint, tuple(complaints)
     known = ledger.runs().get(config["run"])
     if known is not None and known.charged:
-        raise DataError(
-            f"checkpoints={str(folder.checkpoints)!r}: are gone, and {known.charged} steps are "
-            "charged; put them back, or begin a new run in another folder."
+        raise DataError.about(
+            "checkpoints",
+            str(folder.checkpoints),
+            f"are gone, and {known.charged} steps are charged",
+            "put them back, or begin a new run in another folder",
         )
     return None, ()
 

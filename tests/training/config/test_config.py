@@ -226,13 +226,13 @@ def test_a_run_without_a_file_says_how_to_resume(tmp_path: Path) -> None:
         ({"model": {"factory": 5}}, r"model\.factory=5: must be text"),
         ({"averages": {"EMMA": {}}}, r"averages\.EMMA='dict'.*did you mean 'EMA'"),
         ({"plan": {**PLAN, "clip": "Flatt"}}, r"plan\.clip\.name='Flatt'.*mean 'Flat'"),
-        ({"plan": {**PLAN, "clip": {"bound": 1}}}, r"plan\.clip\.name=None: must name a class"),
+        ({"plan": {**PLAN, "clip": {"bound": 1}}}, r"`plan\.clip\.name` must name a class"),
         ({"plan": {**PLAN, "clip": 3}}, r"plan\.clip=3: must be a name or a table"),
         (
             {"plan": {**PLAN, "point": {"name": "SAT", "radios": 0.1}}},
             r"plan\.point\.radios=0\.1: .*did you mean 'radius'",
         ),
-        ({"plan": {**PLAN, "point": "SAT"}}, r"plan\.point\.radius=None: is needed by SAT"),
+        ({"plan": {**PLAN, "point": "SAT"}}, r"`plan\.point\.radius` is needed by SAT"),
         (
             {"plan": {**PLAN, "point": {"name": "SAT", "radius": -1}}},
             "plan.point.radius=-1: must be finite and above 0",
@@ -254,14 +254,17 @@ def test_what_is_not_understood_is_refused_at_once(
         ({"optimizer": {"name": "SGD", "lr": 1, "momentun": 1}}, r"did you mean 'momentum'"),
         ({"optimizer": {"name": "SGD", "lr": -1.0}}, "optimizer={'lr': -1.0}: is refused by SGD"),
         ({"scheduler": {"name": "CosinLR"}}, r"scheduler\.name='CosinLR'.*did you mean"),
-        ({"scheduler": {"name": "StepLR"}}, r"scheduler\.step_size=None: is needed by StepLR"),
+        ({"scheduler": {"name": "StepLR"}}, r"`scheduler\.step_size` is needed by StepLR"),
         ({"averages": {"EMA": {"decoy": 1}}}, r"averages\.EMA\.decoy=1: .*mean 'decay'"),
         ({"averages": {"EMA": 0.9}}, r"averages\.EMA=0\.9: must be a table"),
-        ({"averages": {"OPA": {}}}, r"averages\.OPA\.k=None: is needed by OPA; add k = 20"),
+        ({"averages": {"OPA": {}}}, r"`averages\.OPA\.k` is needed by OPA; add k = 20"),
         ({"model": {"name": "logistik"}}, "did you mean 'logistic'"),
         ({"model": {"factory": "nothing:here"}}, r"model\.factory='nothing:here': cannot be imp"),
         ({"model": {"factory": "math:sqrt", "side": 3}}, r"model\.side=3: is not known here"),
-        ({"optimizer": {"name": "SGD"}}, r"plan\.epsilon=None: is what the rules choose optimizer"),
+        (
+            {"optimizer": {"name": "SGD"}},
+            r"`plan\.epsilon` is required, since the rules choose optimizer",
+        ),
         ({"optimizer": {"name": "SparseAdam", "lr": 1}}, r"optimizer\.name='SparseAdam': is not"),
         (BUDGET | {"optimizer": {"momentum": 1.0}}, r"momentum=1\.0: must lie in \[0, 1\)"),
         (BUDGET | {"optimizer": {"momentum": "x"}}, "momentum='x': must be a real number"),
@@ -541,7 +544,7 @@ def test_a_resumed_run_keeps_its_scale_and_its_statement(tmp_path: Path) -> None
     trainer().fit()
     stored = json.loads((run / "config.json").read_text())["settings"]
     assert stored["inputs"]["columns"] == ["income", "age"]
-    with pytest.raises(ConfigurationError, match="also_read=None: is not what the run began with"):
+    with pytest.raises(ConfigurationError, match="`also_read` is not what the run began with"):
         trainer(bounds={"income": [0, 1e5], "age": [0, 120]}).resume()
     path.write_text(path.read_text() + "\n1e6,90,1")  # bounds are read anew
     with pytest.raises(ConfigurationError, match=r"inputs.bounds.income=.*what the run began with"):
@@ -584,7 +587,7 @@ def test_a_network_by_name_needs_the_number_of_classes(
     (tmp_path / "config_test_records.py").write_text(MAPPED)
     monkeypatch.syspath_prepend(str(tmp_path))
     data = {"place": "config_test_records:Mapped"}
-    with pytest.raises(ConfigurationError, match=r"data\.classes=None: is needed by logistic"):
+    with pytest.raises(ConfigurationError, match=r"`data\.classes` is needed by logistic"):
         BuiltConfig({"data": data, **BUDGET})
     assembly = BuiltConfig({"data": {**data, "classes": 3}, **BUDGET})
     assert assembly.resolved["model"]["classes"] == 3

@@ -83,7 +83,7 @@ def _require_rules(
     """Refuse to choose where the rules were not made for it."""
     if "epsilon" not in plan:
         listed = ", ".join("optimizer.lr" if name == "lr" else name for name in left_open)
-        rule = f"is what the rules choose {listed} from"
+        rule = f"is required, since the rules choose {listed} from it"
         raise validation.fail("plan.epsilon", None, rule, "give it, or all of these constants")
     usual = optimizer.get("name", "SGD") == "SGD" and isinstance(places.get("clip", Flat()), Flat)
     if "lr" in left_open and not usual:
