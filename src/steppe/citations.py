@@ -228,7 +228,7 @@ def bibtex_of(methods: Iterable[str]) -> str:
     keys = list(_ALWAYS)
     for name in methods:
         listed = tuple(_BY_CLASS)
-        keys += _BY_CLASS[validation.one_of("methods", name, listed, "spell it as the class")]
+        keys += _BY_CLASS[validation.one_of("methods", name, listed, "use the name of the class")]
     return "\n\n".join(_ENTRIES[key] for key in dict.fromkeys(keys))
 
 

@@ -37,7 +37,7 @@ class SteppeError(Exception):
 
         Args:
             name: what is at fault.
-            value: what was given; None where nothing was.
+            value: what was given.
             rule: what is allowed, or what is wrong.
             remedy: what to do, unless the rule says it.
             mentions: other arguments that the remedy names, exactly as it spells them.
@@ -45,12 +45,22 @@ class SteppeError(Exception):
         Examples:
             >>> print(SteppeError.about("delta", 2, "must lie in (0, 1)", "use about 1/N or less"))
             delta=2: must lie in (0, 1); use about 1/N or less.
-            >>> print(SteppeError.about("delta", None, "is required"))
+        """
+        error = cls(rule)
+        error.name, error.value = name, repr(value)
+        error.remedy, error.mentions = remedy, mentions
+        return error
+
+    @classmethod
+    def missing(cls, name: str, remedy: str = "", rule: str = "is required") -> Self:
+        """Make (not raise) the error about something that was not given, or that has no value.
+
+        Examples:
+            >>> print(SteppeError.missing("delta"))
             `delta` is required.
         """
         error = cls(rule)
-        error.name, error.value = name, "" if value is None else repr(value)
-        error.remedy, error.mentions = remedy, mentions
+        error.name, error.remedy = name, remedy
         return error
 
     def __str__(self) -> str:

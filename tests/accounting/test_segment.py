@@ -22,7 +22,7 @@ from steppe.errors import ConfigurationError
         ({"steps": -1}, r"steps=-1: must be a whole number"),
         ({"steps": 1.5}, r"steps=1\.5: must be a whole number"),
         ({"cap": 0, "population": 10}, r"cap=0"),
-        ({"cap": 5}, r"`population` .*; a cap needs the population\."),
+        ({"cap": 5}, r"population=None: .*; a cap needs the population\."),
     ],
 )
 def test_bad_segments_are_refused_by_name(arguments: dict[str, float], message: str) -> None:

@@ -194,7 +194,7 @@ ENTRY = {
 }
 INDEX = {"format": 1, "plan": None, "shapes": {}, "entries": [ENTRY], "not_private_reason": None}
 FIELDS = "has an entry with other fields than those of a checkpoint"
-SENSE = "has an entry that makes no sense, that of step"
+SENSE = "has an invalid entry, that of step"
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,9 @@ def test_an_indented_index_as_it_once_was_can_be_read_and_added_to(tmp_path: Pat
 def test_checkpoints_without_their_index_are_not_taken_for_leftovers(tmp_path: Path) -> None:
     store = filled(tmp_path, range(1, 4))
     (tmp_path / "index.json").unlink()
-    with pytest.raises(DataError, match=r"file='index.json': is gone, and checkpoints are here"):
+    with pytest.raises(
+        DataError, match=r"file='index.json': is missing, although there are checkpoints"
+    ):
         store.append(Tied(), step=4)
     assert len(list(tmp_path.glob("*.safetensors"))) == 3
 
@@ -348,7 +350,7 @@ def test_two_writers_are_refused(tmp_path: Path) -> None:
     store = filled(tmp_path, range(1, 2))
     with (
         single_writer(tmp_path),
-        pytest.raises(MisuseError, match=r"another writer is at work here"),
+        pytest.raises(MisuseError, match=r"another process writes to it"),
     ):
         store.append(Tied(), step=2)
 

@@ -157,7 +157,7 @@ def test_a_cap(shell: Shell) -> None:
     assert shell.json(f"{line} --adjacency zero-out")["cap"] == 120
     assert shell.refused(line) == (
         "steppe: error: adjacency='add-remove': a capped batch is private only if the population "
-        "is public; set adjacency='zero-out', which says so, or use Poisson().\n"
+        "is public; set adjacency='zero-out', or use Poisson().\n"
     )
     assert "argument --cap: 'x' is no whole number" in shell.refused(f"{SMALL} --cap x")
     err = shell.refused(f"{SMALL} --steps 10 --noise-multiplier 2 --cap 0 --adjacency zero-out")
@@ -173,7 +173,7 @@ def test_words_and_tables(shell: Shell) -> None:
     out = shell.ok(f"{SMALL} --steps 10 --epsilon 2")
     assert "← the least noise that stays within the budget" in out
     words = " ".join(out.split())
-    assert "Each of the 10 steps asks about 100 of 1,000 records" in words
+    assert "Each of the 10 steps uses about 100 of 1,000 records" in words
     assert "at most 7.4 times" in words  # e² = 7.389, rounded up
     assert "finds a present one with probability 7.4% at most" in words
     rows = out.split("\n\n")[-1].splitlines()
@@ -284,11 +284,11 @@ def test_bad_constants(shell: Shell, options: str, message: str) -> None:
         ("--steps 3", "the following arguments are required: --delta"),
         (
             "--steps 3.5 --delta 1e-5",
-            "argument --steps: '3.5' is no whole number; write it like 60000",
+            "argument --steps: '3.5' is not a whole number; write it like 60000",
         ),
         (
             "--epsilon two --delta 1e-5",
-            "argument --epsilon: 'two' is no number; write it like 0.5 or 1e-5",
+            "argument --epsilon: 'two' is not a number; write it like 0.5 or 1e-5",
         ),
         (
             "--steps 3 --epochs 1 --delta 1e-5",

@@ -86,6 +86,7 @@ def test_results_that_are_damaged(shell: Shell, tmp_path: Path) -> None:
 
 def test_seeds_that_are_no_numbers(shell: Shell) -> None:
     assert shell.refused("papers run coin --seeds 0,x") == (
-        "steppe papers run: error: argument --seeds: 'x' is no whole number; write it like 60000\n"
+        "steppe papers run: error: argument --seeds: 'x' is not a whole number; write it like "
+        "60000\n"
         "See steppe papers run --help.\n"
     )

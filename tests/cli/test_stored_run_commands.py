@@ -173,7 +173,7 @@ def test_of_the_runs_own_data_the_test_part_is_taken(shell: Shell, project: Path
     assert (kept["data"], kept["records"]) == ("own.npz", 200)
 
 
-PRIVATE = "are the private records of the run, and what they say would be shown; give other records"
+PRIVATE = "are the private records of the run, and what they say would be shown; use other records"
 
 
 def as_folder(project: Path) -> None:
@@ -288,7 +288,7 @@ def test_flatness(shell: Shell, project: Path) -> None:
         ),
         (
             "predict run new.npy --public",
-            "--public=True: keeps how often the labels are right, and the data have none; give "
+            "--public=True: needs labels to measure calibration, and the data have none; give "
             "data with labels.",
         ),
         (
@@ -317,7 +317,7 @@ def test_bad_input(shell: Shell, project: Path, line: str, message: str) -> None
 
 @pytest.mark.parametrize("command", ["average run", "predict run new.npy"])
 def test_steps_are_counted_from_zero(shell: Shell, project: Path, command: str) -> None:
-    assert "argument --burn-in: '-5' is no step; count from 0" in shell.refused(
+    assert "argument --burn-in: '-5' is not a step; count from 0" in shell.refused(
         f"{command} --burn-in -5"
     )
 

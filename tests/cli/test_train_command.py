@@ -21,7 +21,7 @@ def test_a_run_from_a_file(shell: Shell, project: Path) -> None:
     out = shell.ok("train run.toml --run again")
     assert out.startswith("chosen ")
     assert "Flat(bound=1.0)" in out
-    assert "so that probabilities stay honest" in out
+    assert "which keeps probabilities calibrated" in out
     assert "\nlast " in out
     assert out.endswith("run: again\nreport: steppe report again\n")
     for name in ("run.toml", "statement.json", "ledger.jsonl", "result.json", "model.safetensors"):
@@ -59,7 +59,7 @@ def test_runs_that_share_a_ledger_print_their_sum(shell: Shell, project: Path) -
         ("run", "ledger='run': is no ledger but a folder; name a file in it."),
         (
             "table.csv",
-            "ledger='table.csv': is no ledger, since line 1 is not a record; name the file that "
+            "ledger='table.csv': is not a ledger: line 1 is not a record; name the file that "
             "runs wrote or a new one, or restore it from a copy.",
         ),
     ],
@@ -198,7 +198,7 @@ def test_a_public_data_set_by_any_of_its_names(shell: Shell, project: Path, name
 def test_the_private_records_are_not_evaluated_on(shell: Shell, project: Path) -> None:
     line = "train --data table.csv --test ./table.csv --target ill --classes 2 --epsilon 2"
     err = shell.refused(line)
-    assert "are the private records, and scores on them would be shown" in err
+    assert "is the private training data, on which scores must not be shown" in err
 
 
 def test_a_run_from_data_and_budget_alone(
@@ -380,7 +380,7 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
         ),
         (
             "train --data table.csv --classes 2 --epsilon 2",
-            "`--target` must name the column of labels.",
+            "`--target` is required; name the column of labels.",
         ),
         (
             "train --data gaps.csv --target ill --classes 2 --epsilon 2",
@@ -400,7 +400,7 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
         ),
         (
             "train no-target.toml",
-            "`data.target` must name the column of labels.",
+            "`data.target` is required; name the column of labels.",
         ),
         (
             "train --data own.npz --classes 2 --epsilon nan",
@@ -458,7 +458,7 @@ def test_a_model_with_an_unknown_name(shell: Shell, project: Path) -> None:
 
 def test_one_class_alone(shell: Shell, project: Path) -> None:
     err = shell.refused("train --data own.npz --epsilon 2 --classes yes")
-    assert "'yes' is one name alone; name at least two, like no,yes, or give their number" in err
+    assert "'yes' is only one name; name at least two, like no,yes, or give their number" in err
 
 
 def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
@@ -482,17 +482,17 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
         (
             'place = "own.npz"',
             'place = "table.csv"',
-            "`data.target` must name the column of labels",
+            "`data.target` is required; name the column of labels",
         ),
         (
             'place = "own.npz"',
             'place = "table.csv"\ntarget = "il"',
-            "data.target='il': is no column of",
+            "data.target='il': is not a column of",
         ),
         (
             'place = "own.npz"',
             'place = "table.csv"\ntarget = "ill"\ncolumns = ["agge"]',
-            "data.columns='agge': is no column of",
+            "data.columns='agge': is not a column of",
         ),
         ("batch_size = 100", "batch_size = 9999", "plan.batch_size=9999.0: must not exceed the"),
         (
@@ -575,7 +575,7 @@ def test_empty_text_is_not_the_current_folder(
 ) -> None:
     before = sorted(project.iterdir())
     err = shell.refused(command, "")
-    assert err.startswith(f"{said}'' names no file or folder; write it like runs/first\n")
+    assert err.startswith(f"{said}'' is not a file or folder; write it like runs/first\n")
     assert "--ledger=''" in shell.refused("train run.toml --ledger", "")
     assert sorted(project.iterdir()) == before
 

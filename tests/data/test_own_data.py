@@ -152,7 +152,7 @@ def test_a_place_that_is_not_there() -> None:
 
 def test_a_file_of_another_kind(tmp_path: Path) -> None:
     (tmp_path / "mine.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataError, match=r"is of no kind that is read here; give an \.npz or \.csv"):
+    with pytest.raises(DataError, match=r"has an unknown format; give an \.npz or \.csv"):
         data.read(tmp_path / "mine.parquet", classes=2)
 
 
@@ -202,7 +202,7 @@ def test_a_factory_may_return_arrays_or_data_sets(
     assert data.read("test_factory_records:two", classes=3).classes == 3
 
     for name in ("four_again", "again", "built", "wrapped"):
-        with pytest.raises(ConfigurationError, match="gives private records for the test part too"):
+        with pytest.raises(ConfigurationError, match="returns the private records as test data"):
             data.read(f"test_factory_records:{name}", classes=3)
     with pytest.raises(DataError, match="gave a int, which is no data set"):
         data.read("test_factory_records:wrong", classes=3)

@@ -487,7 +487,7 @@ def test_the_padding_of_the_engine_must_be_the_plans() -> None:
     loop = private(**FIXED)
     loop.engine.padded_to = None
     with pytest.raises(
-        ConfigurationError, match=r"^`engine\.padded_to` must be the plan's 46; make it from"
+        ConfigurationError, match=r"^engine\.padded_to=None: must be the plan's 46; make it from"
     ):
         PrivateStep(loop.plan, loop.engine, loop.optimizer, steppe.SecureSource())
 
@@ -835,7 +835,7 @@ def test_the_state_of_another_plan_is_refused() -> None:
         (lambda state: {**state, "walk": None}, "state='without walk'"),
         (lambda state: {"plan": state["plan"], "clip": {}, "walk": {}}, "'without steps_done'"),
         (lambda state: {**state, "walk": {"climb": 5}}, r"\['climb'\]=5: must be a vector"),
-        (lambda state: {**state, "clip": {}}, "`clip state's bound` must be a real number"),
+        (lambda state: {**state, "clip": {}}, "clip state's bound=None: must be a real number"),
     ],
 )
 def test_what_is_no_state_is_refused(change: Any, message: str) -> None:

@@ -103,7 +103,7 @@ def test_groups_may_differ_from_their_declared_sizes() -> None:
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        (None, r"`groups` must be 2 arrays of row numbers.*by_parity"),
+        (None, r"groups=None: must be 2 arrays of row numbers.*by_parity"),
         (([0, 1, 2, 3],), r"groups='1 arrays': must be 2 arrays"),
         (5, r"groups=5: must be 2 arrays"),
         (([0, 1], [2]), r"groups='3 rows': must hold each of the 4 rows exactly once"),
@@ -122,7 +122,7 @@ def test_groups_that_do_not_fit(groups: object, message: str) -> None:
     ("arguments", "message"),
     [
         ({"period": 1}, r"period=1: must be at least 2 steps"),
-        ({"period": 10**400}, r"must be at least 2 steps and at most 2⁵³; one step cannot"),
+        ({"period": 10**400}, r"must be at least 2 steps and at most 2⁵³; a group must be able"),
         ({"period": 2.5}, r"period=2\.5: must be a whole number"),
         ({"period": 4, "first": 0.0}, r"first=0\.0: must lie strictly between 0 and 1"),
         ({"period": 4, "first": float("nan")}, r"first=nan: must not be NaN"),

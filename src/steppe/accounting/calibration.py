@@ -167,7 +167,7 @@ def _outwards(guess: float, too_little: float, enough: float, target: float) -> 
             "epsilon",
             target,
             f"is exceeded even with a noise multiplier of {_LARGEST:g}",
-            "ask for more ε, fewer steps or a smaller batch",
+            "use a larger epsilon, fewer steps or a smaller batch",
         )
     if enough <= _SMALLEST:
         raise _not_spent(target, enough)
@@ -178,8 +178,8 @@ def _not_spent(target: float, sigma: float) -> ConfigurationError:
     return validation.fail(
         "epsilon",
         target,
-        f"is not spent even with a noise multiplier of {sigma:g}",
-        "ask for less ε, or use a smaller delta: it may cover that a record takes part at all",
+        f"is more than the run costs even with a noise multiplier of {sigma:g}",
+        "use a smaller epsilon or a smaller delta",
     )
 
 

@@ -44,7 +44,7 @@ def rdp_epsilon(segments: Iterable[Segment], delta: float, adjacency: str = "add
         raise validation.fail(
             "adjacency",
             adjacency,
-            "the RDP accountant does not count both the record that goes and the one that comes",
+            "is not covered by the RDP accountant",
             "use steppe.accounting.epsilon, which does",
         )
     run = within_range(merged(segments))
@@ -52,7 +52,7 @@ def rdp_epsilon(segments: Iterable[Segment], delta: float, adjacency: str = "add
         raise validation.fail(
             "cap",
             next(segment.cap for segment in run if segment.cap is not None),
-            "the RDP accountant knows no capped batches",
+            "is not covered by the RDP accountant",
             "use steppe.accounting.epsilon, which does",
         )
     return _rdp_epsilon(run, delta, adjacency)

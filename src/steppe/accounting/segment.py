@@ -170,8 +170,8 @@ def check_cap(segments: Segments, adjacency: str) -> None:
         raise validation.fail(
             "adjacency",
             adjacency,
-            "a capped batch is private only under 'zero-out', which makes the population public",
-            "set adjacency='zero-out' or use Poisson sampling without a cap",
+            "cannot be used with capped batches, which need a public population",
+            "set adjacency='zero-out', or use Poisson sampling without a cap",
         )
 
 

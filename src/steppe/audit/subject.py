@@ -52,11 +52,10 @@ class AuditedRun:
 
     def __post_init__(self) -> None:
         if self.plan.population is None:
-            raise validation.fail(
+            raise validation.missing(
                 "plan.population",
-                None,
-                "must be declared, or the rate itself depends on the records",
                 "declare it in the plan",
+                "must be declared, or the rate itself depends on the records",
             )
         # Checks change the number of steps; the noise must not be searched anew each time.
         if self.plan.epsilon is not None:
@@ -190,8 +189,8 @@ def released(private: Private, padding: bool = True) -> Tensor:
             # Rows that stand for padding are zero for everybody.
             if bool(((gradient != decoded) & (gradient != 0)).any()):
                 raise MisuseError(
-                    f"gradient of {name!r}=changed: the optimizer must get what was decoded from "
-                    "the released vector; take out what happens to it in between."
+                    f"The gradient of {name!r} was changed before the optimizer used it; it must "
+                    "be the one decoded from the released vector. Remove what changes it."
                 )
         return heard.answer
     left_out = {} if padding else private.padding_rows

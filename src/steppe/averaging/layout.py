@@ -262,7 +262,7 @@ def _check_buffer(name: str, buffers: dict[str, Tensor]) -> None:
         rule = "is no buffer that the model stores"
         raise fail("average_buffers", name, rule, f"use one of: {listed}")
     if not buffers[name].is_floating_point():
-        rule = f"has dtype {buffers[name].dtype}, and a mean of whole numbers means nothing"
+        rule = f"has dtype {buffers[name].dtype}, and whole numbers cannot be averaged"
         raise fail("average_buffers", name, rule, "leave it out: it is copied from the last update")
 
 

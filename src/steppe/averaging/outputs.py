@@ -80,7 +80,7 @@ class Ensemble(ABC):
         together: int = 1,
     ) -> None:
         if isinstance(checkpoints, Iterator):
-            rule = "can be walked through once only"
+            rule = "can be iterated over only once"
             raise fail("checkpoints", type(checkpoints).__name__, rule, "give a list or store.last")
         self.model = model
         self.checkpoints = checkpoints

@@ -22,7 +22,7 @@ from steppe.averaging.store_index import (
 )
 from steppe.errors import DataError
 from steppe.utils.files import single_writer, sync_folder, write_atomically, writing
-from steppe.utils.validation import fail, non_negative, one_of, positive_integer
+from steppe.utils.validation import fail, missing, non_negative, one_of, positive_integer
 
 MODEL = "model"
 
@@ -108,7 +108,7 @@ class CheckpointStore:
             index = self._read_index()
             if self.plan != index.plan and index.entries:
                 rule = f"is required, since the store belongs to the plan {index.plan}"
-                raise fail("plan", None, rule, "open it with that plan")
+                raise missing("plan", "open it with that plan", rule)
             shapes = _shapes(tensors)
             _same_model(kind, shapes, index.shapes.get(kind))
             newest = max((e.step for e in index.entries if e.kind == kind), default=0)

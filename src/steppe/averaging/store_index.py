@@ -67,7 +67,7 @@ def read_index(folder: Path) -> Index | None:
     except FileNotFoundError:
         # One is what a writer leaves that was killed before it could write its first index.
         if len(checkpoint_files(folder)) > 1:
-            raise damaged("is gone, and checkpoints are here") from None
+            raise damaged("is missing, although there are checkpoints") from None
         return None
     except (ValueError, RecursionError, OSError):
         raise damaged("cannot be read as an index") from None
@@ -122,7 +122,7 @@ def _entry(found: Any) -> StoreEntry:
         and _SHA256.fullmatch(entry.sha256) is not None
     )
     if not well_formed:
-        raise damaged(f"has an entry that makes no sense, that of step {entry.step!r}")
+        raise damaged(f"has an invalid entry, that of step {entry.step!r}")
     if entry.file != file_name(entry.step, entry.sha256):
         raise damaged(f"names the file {entry.file!r}, as no store does")
     return entry

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from steppe.averaging.running import Running
-from steppe.utils.validation import fail, positive_integer
+from steppe.utils.validation import fail, missing, positive_integer
 
 
 class SWA(Running):
@@ -73,5 +73,5 @@ def _warmup_updates(warmup: Any, steps: int | None) -> int:
         raise fail("warmup", warmup, rule, "give 600 for updates or 0.6 for a fraction")
     if steps is None:
         rule = "is required where warmup is a fraction of the run"
-        raise fail("steps", None, rule, "or give the warm-up as a number of updates")
+        raise missing("steps", "or give the warm-up as a number of updates", rule)
     return round(warmup * positive_integer("steps", steps))

@@ -24,9 +24,9 @@ steppe inspect my_project.models:build --input-shape 3,32,32 --isolation each
 _DETAILS = """
 The model is one of `steppe.models.names()`, or your own as module:factory, where the factory
 takes no arguments and returns an nn.Module; the current folder is searched for the module. The
-checks of a private run are made: records that influence each other, buffers that are written and
-weights out of sight are errors that name the layer. The last line says how it is known that records
-stay apart.
+model goes through the checks of a private run: if records influence each other, or buffers are
+written, or weights are used in a way that cannot be followed, the error names the layer. The last
+line says how the isolation of records was established.
 """
 
 

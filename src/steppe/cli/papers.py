@@ -41,7 +41,7 @@ def add(commands: Any) -> None:
         own,
         "run",
         run_run,
-        purpose="Run what is missing of an experiment, then show it.",
+        purpose="Do the missing runs of an experiment, then show it.",
         details="Each run is stored as it ends; started again, the command goes on where it was. "
         "The exit\ncode is 1 if --minutes were used up before everything was run.",
         examples="steppe papers run dp-sat-toy --seeds 0,1 --minutes 10",
@@ -54,7 +54,7 @@ def add(commands: Any) -> None:
         examples="steppe papers show dp-sat-toy",
     )
     for command in (running, showing):
-        command.add_argument("name", metavar="NAME", help="as `steppe papers list` says")
+        command.add_argument("name", metavar="NAME", help="a name from `steppe papers list`")
     running.add_argument(
         "--seeds",
         type=parsing.several(parsing.whole_number),
@@ -65,7 +65,7 @@ def add(commands: Any) -> None:
         "--settings", action="append", metavar="NAME", help="once for each; default: all"
     )
     running.add_argument(
-        "--minutes", type=parsing.real_number, metavar="N", help="begin no run that ends later"
+        "--minutes", type=parsing.real_number, metavar="N", help="start no run that would end later"
     )
     for command in (listing, running, showing):
         command.add_argument(

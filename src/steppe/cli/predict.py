@@ -29,16 +29,17 @@ steppe predict runs/first mnist --checkpoints 10 --public
 steppe predict runs/first new.npy --by checkpoints
 """
 _DETAILS = """
-Labels are those of the published model, which was fixed before training. The newest stored
-checkpoints say how sure they are: the mean probability of the label, an interval that estimates
-from below how much the noise of the training moves it (checkpoints of one run resemble each other),
-and the share of checkpoints that agree. With --by checkpoints they answer together and give the
-labels too, as they do for runs that published no model. The data are inputs alone (a .npy file, or
-a CSV file without the column of labels), data with labels in the form that the run was trained on,
-or the test part of a public data set; they are scaled as the run's own were. Of the run's own data
-the test part is taken, and private records are refused. With labels the accuracy is printed too;
-with --public the calibration of the checkpoints is kept for the run's report. A run without
-classes, such as a regression, answers with outputs and intervals of the same kind around them.
+The published model, which was fixed before training, gives the labels. The newest stored
+checkpoints say how certain they are: the mean probability of the label, an interval around it, and
+the share of checkpoints that agree. The interval is a lower estimate of how much the noise of the
+training moves the probability, since checkpoints of one run are alike. With --by checkpoints, and
+for runs without a published model, the mean of the checkpoints gives the labels too.
+
+The data are inputs alone (a .npy file, or a CSV file without the column of labels), data with
+labels in the form that the run was trained on, or the test part of a public data set. They are
+scaled like the run's own. Of the run's own data the test part is used; its private records are
+refused. With labels the accuracy is printed; with --public the calibration of the checkpoints is
+kept for the report. For a regression the outputs are printed, with such intervals around them.
 """
 _PUBLISHED, _CHECKPOINTS = "published", "checkpoints"
 _SHOWN = 10
@@ -81,7 +82,7 @@ def add(commands: Any) -> None:
     new.add_argument(
         "--public",
         action="store_true",
-        help="the data may be published about: keep calibration and widths for the report",
+        help="allow calibration and interval widths on these data to be shown in the report",
     )
     parsing.add_json(new)
 
@@ -98,12 +99,12 @@ def run(arguments: argparse.Namespace) -> int:
         parsing.require_writable("out", arguments.out)
     stored = StoredRun(arguments.folder)
     if arguments.public and not stored.has_classes:
-        rule = "keeps how often the labels are right, and the run has no classes"
+        rule = "needs labels to measure calibration, and the run has no classes"
         raise validation.fail("public", True, rule, "leave it out")
     with misfits("data", arguments.data, _FIT):
         inputs, targets = stored.other(arguments.data)
     if arguments.public and targets is None:
-        rule = "keeps how often the labels are right, and the data have none"
+        rule = "needs labels to measure calibration, and the data have none"
         raise validation.fail("public", True, rule, "give data with labels")
     available = len(stored.entries(arguments.burn_in))
     k = min(20, available) if arguments.checkpoints is None else arguments.checkpoints

@@ -131,7 +131,7 @@ def _exceeded(budget: float, name: str, value: int, least: float) -> Configurati
         "epsilon",
         budget,
         f"is exceeded even with {name}={value}, which costs {least:.4g}",
-        "ask for more ε, or use more noise",
+        "use a larger epsilon, or more noise",
     )
 
 

@@ -142,7 +142,7 @@ class StoredRun:
         if one_array or self.loaded.evaluate is None:
             rule = "are the private records of the run, and what they say would be shown"
             arrays = "" if one_array else ", or put a test part beside them"
-            raise validation.fail("data", place, rule, f"give other records{arrays}")
+            raise validation.fail("data", place, rule, f"use other records{arrays}")
         return self.held_out()
 
     @validation.called({"place": "data"})

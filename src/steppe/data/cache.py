@@ -118,7 +118,7 @@ def _from_sources(entry: DatasetEntry, path: Path, progress: bool) -> tuple[Spli
     raise DataError.about(
         "name",
         entry.name,
-        f"could be had from none of its sources ({tried})",
+        f"could not be downloaded from any source ({tried})",
         (
             f"connect to a network that reaches one of them, or copy {path.name} from "
             f"another machine's cache to {path.parent}"

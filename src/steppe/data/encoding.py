@@ -59,11 +59,13 @@ def settled(path: Path, header: list[str], target: str | None, encoding: Encodin
             raise _no_column(path, "columns", name, header)
     if columns is None:
         if "" in header:
-            rule = f"column {header.index('') + 1} must have a name, unless it is no input"
-            raise wrong(path, rule, "name it, save without line numbers, or give columns")
+            rule = f"column {header.index('') + 1} has no header"
+            raise wrong(
+                path, rule, "save the file without its index, or choose columns=", "columns="
+            )
         columns = tuple(name for name in header if name != target)
     if len(set(columns)) != len(columns):
-        raise validation.fail("columns", columns, "must be different columns", "name each once")
+        raise validation.fail("columns", columns, "must be different", "name each column once")
     if target is not None and target in columns:
         raise DataError.about("columns", target, "is the target", "leave it out of the columns")
     if not columns:
@@ -131,10 +133,10 @@ def _no_column(path: Path, option: str, name: str, header: list[str]) -> DataErr
     below = [value for cell in record if (value := number(cell.strip())) is not None]
     header_like = not any(number(word) is not None for word in header)
     if not header_like or all(map(math.isnan, below)):  # an empty cell may stand below anything
-        rule = f"is no column in the first line of {str(path)!r}"
+        rule = f"is not a column in the first line of {str(path)!r}"
         return DataError.about(option, name, rule, "add a header line, or correct the name")
     near = difflib.get_close_matches(name, header, n=1, cutoff=0.0)
-    rule = f"is no column of {str(path)!r} (it has {', '.join(header)})"
+    rule = f"is not a column of {str(path)!r} (it has {', '.join(header)})"
     return DataError.about(option, name, rule, f"did you mean {near[0]!r}?")
 
 

@@ -57,7 +57,7 @@ def by_attribute(
     """
     found = _flat("values", values)
     if isinstance(members, str):
-        rule = "is one text, in which every part of it would be found"
+        rule = "must be a list or a set, not one string"
         raise validation.fail("members", members, rule, f"write {{{members!r}}}")
     inside = members if callable(members) else members.__contains__
     return _two(np.array([bool(inside(value)) for value in found.tolist()], dtype=np.bool_))

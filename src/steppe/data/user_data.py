@@ -101,7 +101,7 @@ def read(
         encoding = _encoding(columns, bounds, categories, missing)
         return _table(path, classes, numbers, target, encoding, test)
     if path.is_file() and path.suffix.lower() != ".npz":
-        raise DataError.about("place", text, "is of no kind that is read here", _KINDS)
+        raise DataError.about("place", text, "has an unknown format", _KINDS)
     _refuse(for_tables, "is for CSV files", "leave it out; arrays have x_test and y_test")
     count = _count(classes, numbers)
     return _dataset(text, read_arrays(path), count, bounds, _may_miss(missing))
@@ -162,6 +162,8 @@ def _table(
 ) -> Dataset:
     count = _count(classes, numbers)
     known = different_texts("classes", classes, _NAMES) if _are_names(classes) else count
+    if target is None:
+        raise validation.missing("target", "name the column of labels")
     if not isinstance(target, str):
         raise validation.fail("target", target, "must name the column of labels")
     with validation.called({"path": "place"}):
@@ -186,8 +188,8 @@ def _other(place: str | Path, train: Path) -> Path:
     if not path.is_file():
         raise DataError.about("test", str(place), "there is no such file", "give a .csv file")
     if path.samefile(train):
-        rule = "are the private records, and scores on them would be shown"
-        raise validation.fail("test", str(place), rule, "give other records")
+        rule = "is the private training data, on which scores must not be shown"
+        raise validation.fail("test", str(place), rule, "use other records")
     return path
 
 
@@ -246,8 +248,8 @@ def _made(
 
 def _require_apart(place: str, train: Any, test: Any) -> None:
     if share_records(train, test):
-        rule = "gives private records for the test part too, and scores on them would be shown"
-        raise validation.fail("place", place, rule, "give other records")
+        rule = "returns the private records as test data, on which scores must not be shown"
+        raise validation.fail("place", place, rule, "use other records")
 
 
 def _is_array(part: Any) -> bool:
@@ -260,10 +262,8 @@ def _count(classes: int | Sequence[str] | None, numbers: bool) -> int | None:
     if numbers:
         return None
     if classes is None:
-        raise validation.fail(
+        raise validation.missing(
             "classes",
-            None,
-            "is required",
             "give the number of labels; for a regression, write a TOML file with a loss such as "
             '"mse_loss", or in Python numbers=True',
         )

@@ -49,8 +49,8 @@ class Account:
         while step > self.charged:
             if self.run.announced is None:
                 raise BudgetExhausted(
-                    f"step={step}: the plan pays for {self.run.steps} steps and all of them are "
-                    "charged; publish the model, or plan a new run."
+                    f"step={step}: all {self.run.steps} steps of the plan are charged; publish the "
+                    "model, or plan a new run."
                 )
             charge = self.run.announced
             following = announcement(self.plan, charge["last"], self.block)

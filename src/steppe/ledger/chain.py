@@ -83,7 +83,7 @@ def read(path: Path) -> Reading:
         data = b""
     except IsADirectoryError:
         raise DataError.about(
-            "ledger", str(path), "is no ledger but a folder", "name a file in it"
+            "ledger", str(path), "is a folder, not a ledger", "name a file in it"
         ) from None
     except OSError as error:
         raise DataError.about(
@@ -249,7 +249,7 @@ def _require_first_record(path: Path, line: bytes) -> None:
         raise DataError.about(
             "ledger",
             str(path),
-            "is no ledger, since line 1 is not a record",
+            "is not a ledger: line 1 is not a record",
             "name the file that runs wrote or a new one, or restore it from a copy",
         )
 
@@ -259,7 +259,7 @@ def _damage(path: Path, number: int, rule: str) -> DataError:
         "ledger",
         str(path),
         f"line {number} {rule}",
-        "the account can no longer be believed, restore the file from a copy",
+        "the account cannot be trusted, restore the file from a copy",
     )
 
 
@@ -272,5 +272,5 @@ def _locked(lock: Path, path: Path) -> Lock:
                 "ledger",
                 str(path),
                 "another run writes to it",
-                "wait for its end, since two writers could both spend what is left",
+                "wait until it ends, since two writers could both spend what is left",
             ) from None

@@ -70,9 +70,8 @@ class Ledger:
         if path == "":
             raise validation.fail("ledger", path, "must name a file", remedy)
         if (epsilon is None) != (delta is None):
-            raise validation.fail(
-                "epsilon", epsilon, f"goes with delta, which is {delta}", "give both or neither"
-            )
+            absent, other = ("epsilon", "delta") if epsilon is None else ("delta", "epsilon")
+            raise validation.missing(absent, rule=f"is required with {other}")
         self._budget: dict[str, float] | None = None
         if epsilon is not None and delta is not None:
             check_delta(delta)
@@ -90,7 +89,7 @@ class Ledger:
             raise DataError.about(
                 "ledger",
                 str(self.path),
-                "there is no such file, so that what was spent is not known",
+                "there is no such file, so the cost of earlier runs is unknown",
                 "give the file that runs wrote, or begin one",
             )
         books, _ = self._books(read(self.path))
@@ -180,7 +179,7 @@ class Ledger:
                 "ledger",
                 str(self.path),
                 "there is no such file, and this run began in one",
-                "put it there again, or name the place where it lies now",
+                "put it back, or give its new path",
             )
         with self._writing() as (writer, books):
             if not writer.reading.contains(anchor):
@@ -231,8 +230,8 @@ class Ledger:
                 raise DataError.about(
                     "ledger",
                     str(self.path),
-                    f"line {number} is not of a kind that this version writes",
-                    "read it with the version that wrote it",
+                    f"line {number} has a format that this version does not know",
+                    "use the version of steppe that wrote it",
                 ) from None
         if not reading.torn:
             return books, None

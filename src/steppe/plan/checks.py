@@ -73,11 +73,10 @@ def _levels(plan: Plan, sigma: float) -> list[float]:
 def known_population(population: int | None) -> int:
     """The population, where something depends on it."""
     if population is None:
-        raise validation.fail(
+        raise validation.missing(
             "population",
-            None,
-            "is required for the sampling rate",
             "declare it, or call for_population(len(data))",
+            "is required for the sampling rate",
         )
     return population
 
@@ -86,7 +85,7 @@ def count(name: str, value: Any) -> int:
     """A whole number above zero that floats can hold."""
     number = validation.positive_integer(name, value)
     if number > _LARGEST_COUNT:
-        raise validation.fail(name, value, "must be at most 2⁵³", "give a smaller number")
+        raise validation.fail(name, value, "must be at most 2⁵³")
     return number
 
 
@@ -143,14 +142,14 @@ def _check_adjacency(plan: Plan) -> None:
         raise validation.fail(
             "adjacency",
             plan.adjacency,
-            "a capped batch is private only if the population is public",
-            "set adjacency='zero-out', which says so, or use Poisson()",
+            "cannot be used with capped batches, which need a public population",
+            "set adjacency='zero-out', or use Poisson()",
         )
     if plan.sampling.groups > 1 and plan.adjacency == "replace-one":
         raise validation.fail(
             "adjacency",
             plan.adjacency,
-            "a replaced record may change its group and with it its rates, which has no account",
+            "cannot be used with groups: the new record may be in another group, with other rates",
             "use 'add-remove' or 'zero-out', or sample by Poisson()",
         )
 
@@ -172,8 +171,8 @@ def _settle_population(plan: Plan, population: int) -> None:
         check_noise(plan, plan.noise_multiplier)
     if plan.delta * population >= 1:
         warnings.warn(
-            f"delta={plan.delta!r}: is not below 1/population={1 / population:.3g}, so it "
-            f"allows to publish some {plan.unit}s as they are; use a smaller delta.",
+            f"delta={plan.delta!r}: is not below 1/population={1 / population:.3g}, so "
+            f"whole {plan.unit}s may be published as they are; use a smaller delta.",
             PrivacyWarning,
             stacklevel=5,
         )

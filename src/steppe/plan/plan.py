@@ -218,7 +218,7 @@ class Plan:
         """
         target = self.epsilon if epsilon is None else epsilon
         if target is None:
-            raise validation.fail("epsilon", None, "is required: the plan has none")
+            raise validation.missing("epsilon", rule="is required: the plan has none")
         asked = replace(self, epsilon=target, noise_multiplier=None)
         return replace(asked, epsilon=None, noise_multiplier=asked.sigma)
 

@@ -84,7 +84,7 @@ def trained_parameters(model: nn.Module, optimizer: Optimizer) -> dict[str, Tens
     }
     if not parameters:
         remedy = "set requires_grad on what to train"
-        raise validation.fail("model", None, "has no trainable weights", remedy)
+        raise validation.missing("model", remedy, "has no trainable weights")
     _require_real(parameters)
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     missing = [name for name, p in parameters.items() if id(p) not in held]

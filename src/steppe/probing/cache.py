@@ -130,7 +130,7 @@ class ProbeCache:
         trained = {n: p for n, p in self._engine.parameters.items() if p.requires_grad}
         if not trained:
             rule = "has no trainable weights, and needs some in every step"
-            raise MisuseError.about("model", None, rule, "set requires_grad on what to train")
+            raise MisuseError.missing("model", "set requires_grad on what to train", rule)
         try:
             return probe(
                 self._model,

@@ -194,7 +194,7 @@ def _of_plan(plan: Plan) -> Levels:
         raise fail(
             "clip",
             plan.clip,
-            "leaves noise in the gradient whose size is no constant of the plan",
+            "must have constant noise, since DPAdam corrects for its variance",
             "use Flat, Automatic or PerLayer with DPAdam, or torch.optim.Adam with this clip",
         )
     return tuple(

@@ -174,7 +174,7 @@ def single_writer(folder: Path) -> Iterator[None]:
         raise MisuseError.about(
             "folder",
             str(folder),
-            "another writer is at work here",
+            "another process writes to it",
             "give each run a folder of its own",
         ) from None
     try:

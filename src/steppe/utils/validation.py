@@ -12,8 +12,9 @@ from typing import Any
 
 from steppe.errors import BudgetExhausted, ConfigurationError, SteppeError
 
-# Make (not raise) the error about a value, so that callers write `raise fail(...)`.
-fail = ConfigurationError.about
+# Make (not raise) the error about a value, so that callers write `raise fail(...)`; or about one
+# that was not given.
+fail, missing = ConfigurationError.about, ConfigurationError.missing
 
 
 def _real(name: str, value: Any, remedy: str) -> float:
@@ -85,7 +86,7 @@ def exactly_one(remedy: str, **given: Any) -> None:
     """
     (name, value), (other, second) = given.items()
     if value is None and second is None:
-        raise fail(name, None, f"or `{other}` is required", remedy)
+        raise missing(name, remedy, f"or `{other}` is required")
     if value is not None and second is not None:
         raise fail(name, value, f"cannot be given together with {other}={second!r}", remedy)
 

@@ -226,7 +226,7 @@ def test_a_run_without_a_file_says_how_to_resume(tmp_path: Path) -> None:
         ({"model": {"factory": 5}}, r"model\.factory=5: must be text"),
         ({"averages": {"EMMA": {}}}, r"averages\.EMMA='dict'.*did you mean 'EMA'"),
         ({"plan": {**PLAN, "clip": "Flatt"}}, r"plan\.clip\.name='Flatt'.*mean 'Flat'"),
-        ({"plan": {**PLAN, "clip": {"bound": 1}}}, r"`plan\.clip\.name` must name a class"),
+        ({"plan": {**PLAN, "clip": {"bound": 1}}}, r"plan\.clip\.name=None: must name a class"),
         ({"plan": {**PLAN, "clip": 3}}, r"plan\.clip=3: must be a name or a table"),
         (
             {"plan": {**PLAN, "point": {"name": "SAT", "radios": 0.1}}},
@@ -544,7 +544,7 @@ def test_a_resumed_run_keeps_its_scale_and_its_statement(tmp_path: Path) -> None
     trainer().fit()
     stored = json.loads((run / "config.json").read_text())["settings"]
     assert stored["inputs"]["columns"] == ["income", "age"]
-    with pytest.raises(ConfigurationError, match="`also_read` is not what the run began with"):
+    with pytest.raises(ConfigurationError, match="also_read=None: is not what the run began with"):
         trainer(bounds={"income": [0, 1e5], "age": [0, 120]}).resume()
     path.write_text(path.read_text() + "\n1e6,90,1")  # bounds are read anew
     with pytest.raises(ConfigurationError, match=r"inputs.bounds.income=.*what the run began with"):

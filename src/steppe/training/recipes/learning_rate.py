@@ -78,7 +78,7 @@ def optimizer_for(
     """
     if not isinstance(plan.clip, Flat):
         rule = f"is chosen by rule for Flat, and the plan clips by {type(plan.clip).__name__}"
-        raise validation.fail("optimizer", None, rule, "pass torch.optim.SGD(…, lr=0.5), say")
+        raise validation.missing("optimizer", "pass torch.optim.SGD(…, lr=0.5), say", rule)
     weights = count(model)
     if not weights:
         rule = "has no weight that is trained"

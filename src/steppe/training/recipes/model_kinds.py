@@ -48,7 +48,7 @@ HEAD = Kind(
     steps=200,
     reach=600.0,
     power=1.0,
-    point=(Here(), "as it was measured: a convex problem has no sharp minima to leave"),
+    point=(Here(), "the problem is convex, so there are no sharp minima to avoid"),
 )
 NETWORK = Kind(
     name="a model that learns from the inputs themselves",
@@ -58,7 +58,7 @@ NETWORK = Kind(
     steps=600,
     reach=13.0,
     power=0.7,
-    point=(SAT(0.03), "a climb at no cost; networks gain by it, and a linear model loses nothing"),
+    point=(SAT(0.03), "SAT costs no privacy; networks gain accuracy, linear models stay the same"),
 )
 # A small clip counts a record that is nearly right as much as one that is wrong, which drives all
 # probabilities towards 0 and 1. On Adult at ε = 2, C = 1 is right as often as C = 0.1, but the loss
@@ -67,7 +67,7 @@ NETWORK = Kind(
 COLUMNS = replace(
     NETWORK,
     name="a model of columns",
-    clip=(1.0, "about as long as a gradient is, so that probabilities stay honest"),
+    clip=(1.0, "close to a typical gradient norm, which keeps probabilities calibrated"),
 )
 # Errors of numbers do not saturate as probabilities do: what noise adds to the weights counts in
 # full, so that the reach is shorter, and too high a rate throws the errors further and further, so
@@ -75,9 +75,9 @@ COLUMNS = replace(
 NUMBERS = replace(
     COLUMNS,
     name="a model of numbers",
-    clip=(1.0, "about as long as a gradient is, so that large errors count for more"),
+    clip=(1.0, "close to a typical gradient norm, so that large errors count for more"),
     reach=3.0,
-    point=(Here(), "the climb was measured for classes, and a linear model has no use for it"),
+    point=(Here(), "SAT was measured for classes, and does not change linear models"),
 )
 
 
