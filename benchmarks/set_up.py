@@ -1,8 +1,9 @@
 """How long `make_private` takes before the first step.
 
-`python -m benchmarks.set_up --before PATH` times it for models by name, an MLP and a small CNN, in
-a process each, by turns for this tree and for the one in PATH (a worktree of an earlier commit),
-and beside it a plain training step of the same batch. The least of all rounds counts.
+`python -m benchmarks.set_up --before PATH` times it for models by name, an MLP, a small CNN and an
+encoder of the size of BERT-base (batch 16, length 128), in a process each, by turns for this tree
+and for the one in PATH (a worktree of an earlier commit), and beside it a plain training step of
+the same batch. The least of all rounds counts.
 """
 
 from __future__ import annotations
@@ -37,8 +38,11 @@ MODELS: dict[str, tuple[int, ...]] = {
     "resnet-20": COLOUR,
     "wrn-16-4": COLOUR,
     "vit": COLOUR,
+    "bert-base": (128,),
 }
 BATCH, RECORDS, STEPS = 64, 256, 3
+BATCHES = {"bert-base": 16}
+WORDS = 30_522
 
 
 def seconds(name: str, batch: int = BATCH) -> dict[str, float]:
@@ -56,9 +60,14 @@ def seconds(name: str, batch: int = BATCH) -> dict[str, float]:
     elif name == "cnn":
         convolutions = (nn.Conv2d(1, 16, 5), nn.ReLU(), nn.Conv2d(16, 32, 5), nn.ReLU())
         model = nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(32 * 400, 10))
+    elif name == "bert-base":
+        model = encoder()
     else:
         model = models.create(name)
-    data = torch.randn(RECORDS, *MODELS[name]), torch.randint(10, (RECORDS,))
+    inputs = torch.randn(RECORDS, *MODELS[name])
+    if name == "bert-base":
+        inputs = torch.randint(WORDS, inputs.shape)
+    data = inputs, torch.randint(10, (RECORDS,))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def plain() -> None:
@@ -79,6 +88,33 @@ def seconds(name: str, batch: int = BATCH) -> dict[str, float]:
     start = time.perf_counter()
     steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
     return {"set_up": time.perf_counter() - start, "step": min(steps)}
+
+
+def encoder() -> Any:
+    """BERT-base by torch's own layers: 12 blocks of width 768, and a head for ten classes."""
+    import torch
+    from torch import Tensor, nn
+
+    class Encoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.places = nn.Embedding(WORDS, 768), nn.Embedding(128, 768)
+            self.norm = nn.LayerNorm(768)
+            layer = nn.TransformerEncoderLayer(768, 12, 3072, 0.1, "gelu", batch_first=True)
+            self.blocks = nn.TransformerEncoder(layer, 12, enable_nested_tensor=False)
+            self.head = nn.Linear(768, 10)
+
+        def forward(self, words: Tensor) -> Tensor:
+            places = self.places(torch.arange(words.shape[1], device=words.device))
+            return self.head(self.blocks(self.norm(self.words(words) + places))[:, 0])
+
+    return Encoder()
+
+
+def commit_of(tree: Path) -> str:
+    """Which commit a tree is of."""
+    asked = ["git", "-C", str(tree), "describe", "--always", "--dirty"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def of_process(name: str, tree: Path, batch: int) -> dict[str, float]:
@@ -135,8 +171,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         said.append("--before=PATH")
     command = shlex.join(["python", "-m", "benchmarks.set_up", *said])
     stored: dict[str, Any] = {"date": today(), "command": command, "machine": machine()}
+    stored["commits"] = {name: commit_of(tree) for name, tree in trees.items()}
     for name in arguments.models:
-        stored[name] = found = measure(name, trees, arguments.rounds, arguments.batch)
+        batch = BATCHES.get(name, arguments.batch)
+        stored[name] = found = measure(name, trees, arguments.rounds, batch)
         times = "  ".join(
             f"{tree} {found[tree]['seconds']:7.2f} s = {found[tree]['plain_steps']:6.1f} steps"
             for tree in trees

@@ -1,4 +1,4 @@
-"""Every code block of the documentation runs, prints what it says, and every path exists.
+"""Every code block of the documentation runs, prints what it says, and every name exists.
 
 Python blocks of one page share their names, from top to bottom. A text block right after a code
 block is its output, compared as doctests are: white space counts once, `...` stands for anything.
@@ -11,20 +11,30 @@ import contextlib
 import doctest
 import io
 import re
+import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted(
-    (ROOT / "docs").rglob("*.md")
-)
+PAGES = [
+    ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md")
+] + sorted((ROOT / "docs").rglob("*.md"))
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.M | re.S)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+ANCHOR = re.compile(r"\]\((?!https?:)([^)#]*)#([^)]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.M)
 # What `make bench` writes is not there before it has run.
 PATH = re.compile(r"`((?:src|tests|docs|examples|benchmarks(?!/results)|\.ci)/[\w./-]+)`")
+# A path inside the package, also without `src/`: `src/steppe/step.py`, `steppe/step.py`.
+SOURCE = re.compile(r"(?<![\w./-])(?:src/)?(steppe/[\w/]+\.(?:py|c|h))\b")
+# A name after `steppe.`, in code or in prose. The last part of `steppe.noise.Gaussian(` is called.
+NAME = re.compile(r"(?<![\w./`-])`?(steppe(?:\.\w+)+)")
+BEFORE_A_RENAME = re.compile(r"(?<=\n\| before \| now \|\n).*?(?=\n\n|\Z)", re.S)
 SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -50,7 +60,7 @@ def blocks(page: Path) -> list[Block]:
 def printed(code: str, names: dict[str, Any]) -> str:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        exec(compile(code, "<documentation>", "exec"), names)  # noqa: S102 - our own pages
+        exec(compile(code, "<documentation>", "exec", dont_inherit=True), names)  # noqa: S102 - our own pages
     return out.getvalue()
 
 
@@ -77,6 +87,78 @@ def test_every_path_exists(page: Path) -> None:
     missing = [link for link in LINK.findall(text) if not (page.parent / link).exists()]
     missing += [path for path in PATH.findall(text) if not (ROOT / path).exists()]
     assert not missing
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name is a module, or what is found in one by its attributes."""
+    head, *rest = name.split(".")
+    found = import_module(head)
+    for part in rest:
+        if not hasattr(found, part):
+            try:
+                import_module(f"{found.__name__}.{part}")
+            except (ImportError, AttributeError):
+                return False
+        found = getattr(found, part)
+    return True
+
+
+def unknown(text: str) -> Iterator[str]:
+    """The paths and dotted names of our package in a text that are not there."""
+    text = BEFORE_A_RENAME.sub(lambda table: re.sub(r"(?m)^\|[^|]*", "", table[0]), text)
+    for path in SOURCE.findall(text):
+        if not (ROOT / "src" / path).exists():
+            yield path
+    for name in NAME.findall(text):
+        if not exists(name):
+            yield name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_module_and_name_exists(page: Path) -> None:
+    assert [*unknown(page.read_text())] == []
+
+
+def test_a_name_that_is_gone_is_found() -> None:
+    text = "`src/steppe/plan.py`, `steppe.noise.Gaussian` and `steppe.clipping.inspect(model)`"
+    assert [*unknown(text)] == ["steppe/plan.py", "steppe.clipping.inspect"]
+
+
+def anchors(page: Path) -> set[str]:
+    """What links may point to: headings in lower case, without punctuation, joined by hyphens."""
+    return {
+        re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+        for heading in HEADING.findall(page.read_text())
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_linked_heading_exists(page: Path) -> None:
+    missing = [
+        f"{other}#{anchor}"
+        for other, anchor in ANCHOR.findall(page.read_text())
+        if anchor not in anchors(page.parent / other if other else page)
+    ]
+    assert not missing
+
+
+def test_the_map_of_rooms_is_the_contract() -> None:
+    configuration = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (contract,) = configuration["tool"]["importlinter"]["contracts"]
+    layers = [
+        [room.strip().removeprefix("steppe.") for room in layer.split("|")]
+        for layer in contract["layers"]
+    ]
+    design = (ROOT / "docs" / "design.md").read_text()
+    section = design.partition("## Rooms and layers\n")[2].partition("\n## ")[0]
+    figure, _, table = section.partition("```text\n")[2].partition("```")
+    assert [line.split() for line in figure.splitlines()] == layers
+    named = set(re.findall(r"`((?:\w+/)+|\w+\.py)`", table)) - {"pretraining/", "federated/"}
+    named -= {"tests/", "benchmarks/"}
+    missing = [name for name in named if not (ROOT / "src" / "steppe" / name).exists()]
+    assert not missing
+    rooms = {name.partition("/")[0].removesuffix(".py") for name in named}
+    assert rooms == {room for layer in layers for room in layer}
 
 
 def test_the_quick_start_is_the_example() -> None:

@@ -27,6 +27,7 @@ from steppe.audit.adversarial_records import INPUT_SCALES, LOSS_SCALES, hostile
 from steppe.audit.battery import checked
 from steppe.audit.result import surprise
 from steppe.audit.subject import released
+from steppe.clipping.clip import NormClipper
 from steppe.errors import ConfigurationError, MisuseError, UnsupportedModelError
 from steppe.probing import cache
 from steppe.utils.module_modes import without_dropout
@@ -234,3 +235,15 @@ def test_sensitivity_of_sequences_with_huge_values() -> None:
 
 def test_the_clip_of_the_subject_is_the_unit() -> None:
     assert mlp().plan.sensitivity == CLIP
+
+
+def test_what_is_audited_is_the_path_that_ships(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clip that hands answers on as they are is neither prepared nor asked to decode."""
+    calls: list[str] = []
+    for name in ("prepare", "decode"):
+        monkeypatch.setattr(NormClipper, name, lambda *given, name=name: calls.append(name))
+    run = mlp().private()
+    run.step(next(iter(run)))
+    assert calls == []
+    seen = torch.cat([weight.grad.flatten() for weight in run.model.parameters()])
+    assert released(run).float().equal(seen)

@@ -408,10 +408,10 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
         ),
         (
             f"{SETTINGS} --model cli_test_models:wide",
-            "model and loss=RuntimeError: must run on made-up records, inputs from N(0, 1) or "
+            "model and loss=RuntimeError: must run on 2 made-up records, inputs from N(0, 1) or "
             "[0, 1) with labels 0 and 1, and said: mat1 and mat2 shapes cannot be multiplied (2x6 "
-            "and 9x2); let them take any record of the data's form, or give the data the form that "
-            "they take.",
+            "and 9x2); let them take any number of records, each of the data's form, or give the "
+            "data the form that they take.",
         ),
         (
             f"{SETTINGS} --model cli_test_models:mixing",

@@ -142,7 +142,7 @@ def test_a_process_group_of_one_is_no_reason(
 def test_several_processes_are_refused(tmp_path: Path) -> None:
     place = str(tmp_path / "store")
     code = f"""
-        from test_set_up import refusals
+        from test_setup_checks import refusals
 
         print(*refusals({place!r}, rank=1), sep="\\n")
     """

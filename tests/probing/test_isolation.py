@@ -584,10 +584,20 @@ def test_a_model_that_takes_no_made_up_record_is_refused_with_its_own_words() ->
     with pytest.raises(UnsupportedModelError) as caught:
         run(Demanding(0.0), torch.zeros(1, 4))
     assert str(caught.value) == (
-        "model and loss=RuntimeError: must run on made-up records, inputs from N(0, 1) or [0, 1) "
-        "with labels 0 and 1, and said: pixels lie in [0, 1]; let them take any record of the "
-        "data's form, or give the data the form that they take."
+        "model and loss=RuntimeError: must run on 2 made-up records, inputs from N(0, 1) or [0, 1) "
+        "with labels 0 and 1, and said: pixels lie in [0, 1]; let them take any number of records, "
+        "each of the data's form, or give the data the form that they take."
     )
+
+
+class Hardest(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).topk(4, dim=0).values
+
+
+def test_a_model_that_needs_more_records_than_are_made_up_is_told_how_many() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"must run on 2 made-up .* any number of rec"):
+        run(Hardest(4, 2), torch.zeros(1, 4))
 
 
 def test_random_numbers_of_its_own_are_named_as_the_reason() -> None:

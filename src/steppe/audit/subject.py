@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from steppe.clipping import Clipper
 from steppe.errors import MisuseError
@@ -88,7 +89,7 @@ class AuditedRun:
         plan = replace(self.plan, **constants)
         data = self.records if data is None else data
         private = self.build(plan, data, source or SecureSource())
-        private.engine.clipper = _Overheard(private.engine.clipper)
+        _overhear(private)
         return private
 
 
@@ -148,6 +149,19 @@ class Noted(Records):
     def rows_of(self, batch: Any) -> Tensor:
         """The rows of a batch that this data set handed out."""
         return self._given[id(batch)][1]
+
+
+def _overhear(private: Private) -> None:
+    """Note what the mechanism releases, on the very path that a run takes without an audit."""
+    clipper, mechanism = _Overheard(private.engine.clipper), private._step.mechanism
+    private.engine.clipper, hand_over = clipper, mechanism.hand_over
+
+    def heard(optimizer: Optimizer, gradient: Tensor | None) -> None:
+        if gradient is not None and clipper.releases_gradients:  # which nobody decodes
+            clipper.answer = clipper.gradient = gradient.double().clone()
+        hand_over(optimizer, gradient)
+
+    mechanism.hand_over = heard  # type: ignore[method-assign]
 
 
 class _Overheard:

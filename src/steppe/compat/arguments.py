@@ -96,7 +96,7 @@ def stand_in_objective(module: nn.Module, axis: RecordAxis) -> Callable[[Any], T
 
     def run(batch: Any) -> Any:
         # Late: what it needs of torch takes a while.
-        from steppe.compat.loop_isolation.module_outputs import objects_in
+        from steppe.compat.loop_isolation.nests import objects_in
 
         args, kwargs = axis.swapped(batch)
         return list(objects_in(module(*args, **kwargs)))

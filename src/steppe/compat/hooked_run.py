@@ -63,6 +63,7 @@ class HookedRun:
     Attributes:
         watched: follows the loop.
         unstepped: the rows of the batch that was handed out last, until its step is charged.
+        again: whether the physical batch that was handed out last must come again.
 
     Guarantees:
         `.grad` is only ever set to (clipped sum + noise of std σC) / expected batch. During a
@@ -85,6 +86,7 @@ class HookedRun:
         self.source = SecureSource()
         self.steps_done = 0
         self.unstepped: Tensor | None = None
+        self.again = False
         clip = constants.bounds.clip(parameters, optimizer)
         self._engine = ClippedSum(parameters, stand_in_objective(module, axis), clip)
         self._mechanism = Mechanism(
@@ -154,6 +156,7 @@ class HookedRun:
         if piece.first:
             self.unstepped = piece.rows
         self._piece, self._draw = piece, piece.draw
+        self.again = False
         self._handed_over.forget()
         self._forward.expect(piece.records)
 
@@ -169,6 +172,7 @@ class HookedRun:
     def abandon(self) -> None:
         """Forget what was made of a batch so far, of which nothing was released."""
         self._piece = self._query = self._draw = None
+        self.again = False
         self._forward.expect(None)
         self.watched.end()
 
@@ -201,8 +205,13 @@ class HookedRun:
         self._require_unchanged()
         refuse_coarse_products(self._engine)
         piece, found = self._captured()
-        self.watched.require_followed(piece.records)
+        self.again = not self.watched.accepts(piece.records)
         self.watched.end()
+        if self.again:  # what was captured is forgotten, before anything was added or charged
+            self._piece = None
+            self._forward.expect(None)
+            self._mechanism.hand_over(self.optimizer, None)
+            return
         if piece.first or self._query is None:
             self._query = self._mechanism.query(
                 self.constants.noise_multiplier * self.constants.max_grad_norm

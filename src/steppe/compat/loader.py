@@ -91,7 +91,8 @@ class PoissonLoader:
         """One pass in physical batches of at most `largest` records."""
         draws, run = self._draws, self.run
         threshold = Poisson().threshold(len(draws.rows), draws.batch_size)
-        waiting: deque[DrawnPart] = deque()  # worker processes fetch ahead of what is handed out
+        # Worker processes fetch ahead of what is handed out.
+        waiting: deque[tuple[DrawnPart, Tensor]] = deque()
 
         def indices() -> Iterator[Tensor]:
             left = run.unstepped
@@ -103,18 +104,22 @@ class PoissonLoader:
                 parts = rows.split(largest)
                 draw, last = object(), len(parts) - 1
                 for place, part in enumerate(parts):
-                    waiting.append(DrawnPart(len(part), place == 0, place == last, rows, draw))
+                    piece = DrawnPart(len(part), place == 0, place == last, rows, draw)
+                    waiting.append((piece, part))
                     yield part
 
-        run.abandon()
-        run.watched.begin_pass()
-        batches = draws.rows.stream(indices())
-        while True:
+        def fetched(batches: Iterator[Any]) -> Any:
             with run.dice.hidden(draws.rows.run_users_code):  # what a data set draws is secret
-                batch = next(batches, _END)
-            if batch is _END:
-                break
-            piece = waiting.popleft()
+                return next(batches, _END)
+
+        run.abandon()
+        batches = draws.rows.stream(indices())
+        while (batch := fetched(batches)) is not _END:
+            piece, part = waiting.popleft()
             run.offer(piece)
             yield run.watched.begin(batch, piece.records)
+            if run.again:  # made anew: the loop may have changed what it was given
+                batch = fetched(draws.rows.stream(iter((part,))))
+                run.offer(piece)
+                yield run.watched.begin(batch, piece.records)
         run.require_stepped()

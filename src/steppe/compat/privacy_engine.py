@@ -52,10 +52,11 @@ class PrivacyEngine:
         by the batch size of the loader, a constant. Sampling, noise and account use the same rate,
         batch size / number of records; that number is read from the data set and treated as
         public. That a record's gradient depends on that record alone is proven from the operations
-        of the module, before its first step, and of the loop, on its first two batches and now and
-        then later: row i of the module's inputs must be made from record i alone (mixup and batch
-        statistics are not), and the loss must be a mean or sum, at its very end, of terms that each
-        depend on one record. That the loop decides nothing by values that it reads is not proven.
+        of the module, before its first step, and of the loop, on its first two batches and whenever
+        its loss comes about in another way: row i of the module's inputs must be made from record i
+        alone (mixup and batch statistics are not), and the loss must be a mean or sum, at its very
+        end, of terms that each depend on one record. That the loop decides nothing by values of
+        earlier batches is not proven.
 
     Examples:
         >>> import torch

@@ -108,8 +108,9 @@ class TracedForward:
             )
         refuse_modes(self._engine)
         arguments = (args, kwargs)
-        self._axis.require(arguments, self._records)
-        known, arguments = self._watched.arguments(arguments, self._axis.of)
+        with torch._C.DisableTorchFunctionSubclass():  # these questions are no part of the loop
+            self._axis.require(arguments, self._records)
+            known, arguments = self._watched.arguments(arguments, self._axis.of)
         self._expect(arguments)
         if self._records:
             self._made = self._outputs_of(arguments, known)
@@ -152,6 +153,8 @@ class TracedForward:
         example = self._axis.swapped(arguments)
         known = self._probes.knows(example)
         if not known:
+            if self._probes.is_new_form(example):
+                self._watched.require_known_shapes()
             self._watched.look_again()
         with self._unhooked():
             found = self._probes.expect([example])

@@ -21,21 +21,24 @@ _OURS = tuple(str(Path(str(file)).parent) for file in (torch.__file__, Path(__fi
 
 @contextmanager
 def code_seen() -> Iterator[set[types.CodeType]]:
-    """A block whose Python functions are written down, but for those of torch and this library."""
-    seen: set[types.CodeType] = set()
-    before = sys.getprofile()
+    """A block whose Python functions are written down, but for those of torch and this library.
 
-    def note(frame: types.FrameType, event: Any, argument: object) -> None:
+    Nothing is written down while a profiler runs: there can be one at a time.
+    """
+    seen: set[types.CodeType] = set()
+
+    def note(frame: types.FrameType, event: str, argument: object) -> None:
         if event == "call":
             seen.add(frame.f_code)
-        if before is not None:
-            before(frame, event, argument)
 
+    if sys.getprofile() is not None:
+        yield seen
+        return
     sys.setprofile(note)
     try:
         yield seen
     finally:
-        sys.setprofile(before)
+        sys.setprofile(None)
         for code in [code for code in seen if code.co_filename.startswith(_OURS)]:
             seen.remove(code)
 
@@ -58,13 +61,21 @@ def likely_sizes(
         >>> likely_sizes([loss.__code__], nn.Identity(), [8], 64)
         [1, 8, 37, 38, 2, 3]
     """
-    found: list[Any] = []
-    for code in codes:
-        found += code.co_consts
-        found += [part for one in code.co_consts if type(one) is tuple for part in one]
+    found = [constant for code in codes for constant in _constants(code)]
     for module in model.modules():
         if not type(module).__module__.startswith("torch."):
             found += vars(module).values()
+            methods = vars(type(module)).values()
+            found += [
+                n
+                for m in methods
+                if isinstance(m, types.FunctionType)
+                for n in _constants(m.__code__)
+            ]
     named = sorted({int(one) for one in found if type(one) in (int, float) and one == one // 1})
     sizes = [size for one in reversed(named) for size in (one, one + 1)]
     return [1, *dict.fromkeys(size for size in (*sorted(lengths), *sizes) if 1 < size <= most)]
+
+
+def _constants(code: types.CodeType) -> list[Any]:
+    return [*code.co_consts, *(n for one in code.co_consts if type(one) is tuple for n in one)]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
+from operator import is_
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
@@ -65,10 +66,15 @@ class ProbeCache:
         self._reports: dict[tuple[object, object], Report] = {}
         self._batches: dict[object, Any] = {}  # without records, by form
         self._expected: list[Report] = []
+        self._forms: list[object] = []  # of the batches that are expected
 
     def knows(self, batch: Any) -> bool:
         """Whether batches of this form were probed on the model as it is now."""
         return (state_of(self._model), form_of(batch)) in self._reports
+
+    def is_new_form(self, batch: Any) -> bool:
+        """Whether other forms came before, and this one in no state of the model."""
+        return bool(self._batches) and form_of(batch) not in self._batches
 
     def report(self, batch: Any) -> Report:
         """What holds for the model as it is now: modules, modes, hooks, weights.
@@ -107,9 +113,10 @@ class ProbeCache:
             # Looked up and not compared: weights in other states have other shapes.
             known = self._reports.get((now, form))
             if known is not None and known.isolation == "proven":
-                proven = self._proven_again(known, batch)
-                self._reports[now, form] = proven
-                self._engine.passes.expect(proven.layouts, proven.paths, self.look_again)
+                self._reports[now, form] = self._proven_again(known, batch)
+        reports = [self._reports.get((now, form)) for form in self._forms]
+        if reports and reports[0] is not None:
+            self._engine.passes.expect(reports[0].layouts, reports[0].paths, self.look_again)
 
     def _proven_again(self, known: Report, batch: Any) -> Report:
         from steppe.isolation import prove
@@ -152,7 +159,7 @@ class ProbeCache:
     def expect(self, parts: Sequence[Any]) -> Report:
         """Make the engine ready for a batch in parts; the report on the first."""
         reports = [self.report(part) for part in parts]
-        if reports == self._expected:  # the same objects, so nothing in them is compared
+        if len(reports) == len(self._expected) and all(map(is_, reports, self._expected)):
             return reports[0]
         first = reports[0]
         if any(report.layouts != first.layouts for report in reports):
@@ -164,7 +171,7 @@ class ProbeCache:
         if self._chooses:
             largest = max(report.bytes_per_record for report in reports)
             self._engine.choose_physical_batch(largest)
-        self._expected = reports
+        self._expected, self._forms = reports, [form_of(part) for part in parts]
         return first
 
     def padding_rows(self, report: Report) -> dict[str, int]:

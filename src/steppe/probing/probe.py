@@ -209,9 +209,10 @@ def _first_finite(
             return style, sight
     if failure is not None:
         raise UnsupportedModelError(
-            f"model and loss={type(failure).__name__}: must run on made-up records, inputs from "
-            f"N(0, 1) or [0, 1) with labels 0 and 1, and said: {first_line(failure)}; let them "
-            "take any record of the data's form, or give the data the form that they take."
+            f"model and loss={type(failure).__name__}: must run on {_RECORDS} made-up records, "
+            f"inputs from N(0, 1) or [0, 1) with labels 0 and 1, and said: {first_line(failure)}; "
+            "let them take any number of records, each of the data's form, or give the data the "
+            "form that they take."
         ) from failure
     raise UnsupportedModelError(
         "loss=not finite: must be a finite number on inputs from N(0, 1) or [0, 1) with labels 0 "

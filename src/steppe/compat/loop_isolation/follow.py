@@ -1,9 +1,8 @@
 """Follow the operations of a user's own loop, from a drawn batch to its `backward()`.
 
 No mode of torch is left on while the loop runs: whatever ends or leaves the loop, nothing stays
-behind. The tensors of the batch tell of themselves instead. They are of a class (`Followed`) that
-torch asks before each call with one of them; the call is then made under a `LoopWatch`, and so are
-all calls with its results. `release` makes plain tensors of them again.
+behind. The tensors of the batch tell of themselves instead (`route`), and each call with one of
+them is made under a `LoopWatch`.
 """
 
 from __future__ import annotations
@@ -17,10 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steppe.compat.loop_isolation.module_outputs import leaves, numbers_in, objects_in
-from steppe.compat.loop_isolation.reads import read
-from steppe.compat.loop_isolation.refusals import decides, meets, mixes_before
-from steppe.compat.loop_isolation.totals import ALL, FOLLOW, LEAF, TOTAL, Path, Total
+from steppe.compat.loop_isolation.kinds import BACK, COPIES, EXPORTS, HOOKS, TEXTS
+from steppe.compat.loop_isolation.nests import leaves, numbers_in, objects_in
+from steppe.compat.loop_isolation.refusals import decides, holds_read_number, meets, mixes_before
+from steppe.compat.loop_isolation.route import Followed, Route, as_plain
+from steppe.compat.loop_isolation.totals import FOLLOW, LEAF, TOTAL, Path, Total
 from steppe.compat.loop_isolation.watch import EXPORTED, LoopWatch
 from steppe.errors import IsolationError
 from steppe.gradients import Capture
@@ -39,28 +39,11 @@ from steppe.isolation import (
 )
 from steppe.utils.batches import tensors_in
 
-
-class Followed(Tensor):
-    """A tensor made from the records of a batch, while the loop is watched."""
-
-    @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        del types
-        kwargs = kwargs or {}
-        follow: Follow | None = None
-        for tensor in tensors_in((*args, *kwargs.values())):
-            if type(tensor) is Followed and (follow := getattr(tensor, FOLLOW, None)) is not None:
-                break
-        with torch._C.DisableTorchFunctionSubclass():
-            if follow is None:
-                return func(*args, **kwargs)
-            return follow.call(func, args, kwargs)
+Ref = weakref.ref[Tensor]
 
 
-class Follow:
-    """One physical batch on its way through the loop.
+class Follow(Route):
+    """The route of one physical batch, with every operation on it.
 
     Args:
         records: how many it has.
@@ -71,21 +54,20 @@ class Follow:
         approve: what is told of every loss that `backward()` is called on.
         watch: knows whose records every tensor is made from.
         losses: the totals that went back so far.
-        numbers: those that operations before the totals were given, with the operation.
+        constants: those that operations before the totals were given, with the operation.
     """
 
-    def __init__(self, records: int, module: nn.Module, carried: Sequence[Tensor] = ()) -> None:
+    def __init__(self, records: int, module: nn.Module, carried: Sequence[Ref] = ()) -> None:
+        super().__init__(records)
         state = [*module.parameters(), *module.buffers()]
         self._module = module
         self.watch = LoopWatch(records, None, lambda: None, state)
-        self.records = records
         self.losses: list[Total] = []
-        self.numbers: list[tuple[Any, ...]] = []
+        self.constants: list[tuple[Any, ...]] = []
         self.approve: Callable[[Total], None] = lambda total: None
         self._stops: list[Any] = []
-        self._open = True
-        self._known: list[weakref.ref[Tensor]] = []
-        for tensor in carried:
+        for ref in carried:
+            tensor = ref()
             if type(tensor) is Tensor:
                 whose = Owned(everywhere(tensor.ndim, MIXED), self.watch.number - 1)
                 setattr(tensor, OWNED, whose)
@@ -143,29 +125,21 @@ class Follow:
             return
         kept = [v for m in self._module.modules() for v in vars(m).values() if isinstance(v, float)]
         if any(_close(value, number) for value in read for number in numbers_in([arguments, kept])):
-            raise IsolationError(
-                "argument=a number that was read from records (item() or float()): must not be "
-                "given to the module, because it changes the gradients of all; give it a tensor "
-                "with an entry for each record, or a constant."
-            )
+            raise holds_read_number("argument")
 
     def require_kept(self) -> None:
         """Refuse what was written to the module's state in the loop."""
         self._require_places()
 
-    def release(self) -> list[Tensor]:
-        """Make plain tensors of all again; those that somebody still has."""
-        alive = [tensor for ref in self._known if (tensor := ref()) is not None]
-        for tensor in alive:
-            if type(tensor) is Followed:
-                tensor.__class__ = Tensor  # type: ignore[assignment]
-            for key in ALL:
-                vars(tensor).pop(key, None)
-        self._known, self._stops, self._open = [], [], False
-        return alive
+    def release(self) -> list[Ref]:
+        """As of any route."""
+        self._stops = []
+        return super().release()
 
-    def call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """One call of torch with a followed tensor."""
+    def run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """The call itself, under the watch."""
+        if not any(hasattr(tensor, OWNED) for tensor in tensors_in((*args, *kwargs.values()))):
+            return super().run(func, args, kwargs)
         name = getattr(func, "__name__", "")
         if func is torch.autograd.grad:
             raise IsolationError(
@@ -173,25 +147,25 @@ class Follow:
                 "loop, as for adversarial examples and penalties, can not be followed; take them "
                 "inside the module, and call loss.backward() in the loop."
             )
-        if func in _BACK:
+        if func in BACK:
             self._require_losses(args, kwargs)
             return func(*args, **kwargs)
         if func in (Tensor.__bool__, torch.is_nonzero):
             owned = getattr(args[0], OWNED, None)
             if owned is not None and owned.watch == self.watch.number:
                 raise decides(Watch.note(self.watch, "reads", None, "Python reads a value"))
-        if func in _HOOKS or func == _NODE:  # what runs on the way back can be hooked there too
+        if func in HOOKS or func == _NODE:  # what runs on the way back can be hooked there too
             name = "grad_fn" if func == _NODE else name
             raise IsolationError(
                 f"loop={name} ({line_of_user()}): hooks on tensors of the loop, and backward hooks "
                 "of the whole module, can not be followed; put the hook on a layer in the module, "
                 "where it is."
             )
-        if func in _COPIES or func in _TEXTS:
-            if func in _TEXTS:
+        if func in COPIES:
+            if func in TEXTS:
                 self.watch.reads.append(Finding("reads", name, None, line_of_user()))
-            return _as_plain(func, args, kwargs)
-        if name in _EXPORTS:
+            return as_plain(func, args, kwargs)
+        if name in EXPORTS:
             place = Finding("reads", name, None, line_of_user(), EXPORTED)
             self.watch.reads.append(place)
             made = func(*args, **kwargs)
@@ -200,25 +174,12 @@ class Follow:
             return made
         with self.watch:
             made = func(*args, **kwargs)
-        if func is Tensor.item and hasattr(args[0], OWNED):
-            return read(made, self._ask())
         if name == "__get__" and type(made) is Tensor and not hasattr(made, OWNED):
             self._own_as(made, args[0])  # `.data` is no operation
         for tensor in tensors_in(made):
             if type(tensor) is Tensor and (hasattr(tensor, OWNED) or hasattr(tensor, RANDOM)):
                 self._mark(tensor, hasattr(tensor, OWNED))
         return made
-
-    def _ask(self) -> Callable[[], None]:
-        """What a number asks that was read here, when it is compared with another."""
-        whose = weakref.ref(self)
-
-        def ask() -> None:
-            follow = whose()
-            if follow is not None and follow._open and not follow.losses:
-                raise decides(Finding("reads", "item", None, line_of_user()))
-
-        return ask
 
     def _own_as(self, made: Tensor, of: Tensor) -> None:
         """What looks at the same numbers is of the same records."""
@@ -261,7 +222,7 @@ class Follow:
             self._require_known_ways(loss)
             self.approve(total)
             self.losses.append(total)
-            self.numbers = list(self.watch.constants)
+            self.constants = list(self.watch.constants)
 
     def _refusal(self, owned: Owned, loss: Tensor) -> IsolationError:
         finding = owned.origin
@@ -283,11 +244,7 @@ class Follow:
         for factor in map(abs, self.watch.factors):
             used |= {factor, 1 / factor if factor else 0.0}
         if any(_close(value, number) for value in map(abs, read) for number in used):
-            raise IsolationError(
-                "loss=holds a number that was read from records (item() or float()): must not be "
-                "scaled by what records decide, because it changes the gradients of all; use "
-                "constants, and read values for logs alone."
-            )
+            raise holds_read_number("loss")
 
     def _is_telling(self, value: float) -> bool:
         """Whether a number in the loss that equals one which was read is no chance: an accuracy of
@@ -317,33 +274,8 @@ class Follow:
             waiting += [following for following, _ in node.next_functions]
 
 
-def _as_plain(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Copies, texts and saved files know nothing of what is followed."""
-    tensor = args[0]
-    if type(tensor) is not Followed:
-        return func(*args, **kwargs)
-    kept = {key: vars(tensor).pop(key) for key in ALL if key in vars(tensor)}
-    tensor.__class__ = Tensor  # type: ignore[assignment]
-    try:
-        return func(*args, **kwargs)
-    finally:
-        tensor.__class__ = Followed
-        vars(tensor).update(kept)
-
-
 def _close(one: float, other: float) -> bool:
     return abs(one - other) <= 1e-6 * max(abs(one), abs(other)) > 0
 
 
-_BACK = frozenset((Tensor.backward, torch.autograd.backward))
-
 _NODE = vars(torch._C.TensorBase)["grad_fn"].__get__
-_HOOKS = frozenset((Tensor.register_hook, Tensor.register_post_accumulate_grad_hook))
-
-_COPIES = frozenset((Tensor.__reduce_ex__, Tensor.__deepcopy__))
-
-_TEXTS = frozenset((Tensor.__format__, Tensor.__repr__))
-
-_EXPORTS = frozenset(
-    ("numpy", "tolist", "__array__", "__dlpack__", "data_ptr", "equal", "allclose", "share_memory_")
-)

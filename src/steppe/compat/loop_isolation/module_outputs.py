@@ -1,16 +1,17 @@
-"""Whose the outputs of a module are, and what lies in a nest."""
+"""Whose the outputs of a module are."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from steppe.compat.loop_isolation.totals import LEAF, Path
+from steppe.compat.loop_isolation.nests import objects_in
+from steppe.compat.loop_isolation.totals import LEAF
 from steppe.compat.loop_isolation.watch import LoopWatch
 from steppe.gradients import mark
 from steppe.isolation import (
@@ -82,43 +83,3 @@ def outputs_of_module(
         except NotIsolated as stop:
             raise refusals.stopped(stop.finding) from None
     return list(objects_in(made))
-
-
-def leaves(batch: Any, path: Path = ()) -> Iterator[tuple[Path, Tensor]]:
-    """The tensors of a batch, with the way to each."""
-    if isinstance(batch, Tensor):
-        yield path, batch
-    elif isinstance(batch, Mapping):
-        for key, value in batch.items():
-            yield from leaves(value, (*path, key))
-    elif isinstance(batch, (tuple, list)):
-        for place, value in enumerate(batch):
-            yield from leaves(value, (*path, place))
-
-
-def objects_in(value: Any, inside: tuple[int, ...] = ()) -> Iterator[Tensor]:
-    """All tensors of a nest, those that are attributes of plain objects included."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from objects_in(item, (*inside, id(value)))
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from objects_in(item, (*inside, id(value)))
-    elif (hasattr(value, "__dict__") and not isinstance(value, (type, nn.Module))) and id(
-        value
-    ) not in inside:
-        for item in vars(value).values():
-            yield from objects_in(item, (*inside, id(value)))
-
-
-def numbers_in(nest: Any) -> Iterator[float]:
-    """All Python numbers of a nest."""
-    if isinstance(nest, (int, float)) and not isinstance(nest, bool):
-        yield float(nest)
-    elif isinstance(nest, (tuple, list)):
-        for item in nest:
-            yield from numbers_in(item)
-    elif isinstance(nest, Mapping):
-        yield from numbers_in(list(nest.values()))

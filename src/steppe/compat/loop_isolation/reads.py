@@ -1,65 +1,67 @@
-"""Numbers that a loop has read from records: for logs they are numbers, and nothing may be decided
-by them until `backward()` was called."""
+"""Numbers that a loop has read from records: for logs they are numbers, and they are known as read
+wherever Python's arithmetic takes them."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
-Ask = Callable[[], None]
-"""Raises while the loss can still be changed."""
-
 
 class ReadFloat(float):
-    """What `item()` gave, as a number with a decimal point."""
+    """What `item()` gave, as a number with a decimal point, and what was computed from it."""
 
-    ask: Ask
-    __hash__ = float.__hash__
+    __slots__ = ()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return float, (float(self),)
 
 
 class ReadInt(int):
-    """What `item()` gave, as a whole number."""
+    """What `item()` gave, as a whole number, and what was computed from it."""
 
-    ask: Ask
-    __hash__ = int.__hash__
+    __slots__ = ()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return int, (int(self),)
 
 
-def read(value: Any, ask: Ask) -> Any:
-    """The same number, which asks before it is compared.
+READ = (ReadFloat, ReadInt)
+
+
+def read(value: Any) -> Any:
+    """The same number, known as one that was read.
 
     Examples:
-        >>> def refuse():
-        ...     raise ValueError("compared")
-        >>> f"{read(0.25, refuse):.1f}", read(3, refuse) + 1
-        ('0.2', 4)
-        >>> read(0.25, refuse) > 1
-        Traceback (most recent call last):
-        ValueError: compared
+        >>> mean = 0.9 * read(0.5) + 1
+        >>> print(mean, type(mean).__name__, type(float(mean)).__name__)
+        1.45 ReadFloat float
     """
-    kind = {float: ReadFloat, int: ReadInt}.get(type(value))
-    if kind is None:
-        return value
-    made: Any = kind(value)
-    made.ask = ask
-    return made
+    if isinstance(value, float):
+        return ReadFloat(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return ReadInt(value)
+    return value
 
 
-def _asking(kind: type, name: str) -> Callable[..., Any]:
-    compare = getattr(kind, name)
+def _marking(plain: type, name: str) -> Callable[..., Any]:
+    """An operator whose result is known as read."""
+    reflected = name not in _ONE and name.startswith("r")
+    compute: Any = {"abs": abs, "round": round}.get(name) or getattr(
+        operator, name.removeprefix("r")
+    )
 
-    def asked(self: Any, *other: Any) -> Any:
-        self.ask()
-        return compare(self, *other)
+    def marked(self: Any, *others: Any) -> Any:
+        if not all(other is None or isinstance(other, (int, float)) for other in others):
+            return NotImplemented  # a tensor is asked then, and meets the number itself
+        given = (plain(self), *others)
+        return read(compute(*(given[::-1] if reflected else given)))
 
-    return asked
+    return marked
 
 
+_ONE = ("neg", "pos", "abs", "round")
+_TWO = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 for _kind, _plain in ((ReadFloat, float), (ReadInt, int)):
-    for _name in ("__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__bool__"):
-        setattr(_kind, _name, _asking(_plain, _name))
+    for _name in (*_ONE, *_TWO, *(f"r{name}" for name in _TWO)):
+        setattr(_kind, f"__{_name}__", _marking(_plain, _name))

@@ -59,6 +59,34 @@ def decides(finding: Finding) -> IsolationError:
     )
 
 
+def goes_by_values(line: str) -> IsolationError:
+    """The loss comes about in another way than before, in a loop that has read values."""
+    return IsolationError(
+        f"loop=computes its loss in another way than before, after it read values of the batch "
+        f"({line}): one record could change what happens to all, as with NaN guards and hard "
+        "examples; read numbers after backward(), decide nothing by them, and take torch.where on "
+        "each record."
+    )
+
+
+def changes_always() -> IsolationError:
+    """No two steps are alike, so that every batch would have to come twice."""
+    return IsolationError(
+        "loop=computes its loss in another way at every step: must be the same operations again, "
+        "or take turns among a few; draw what changes as numbers in a tensor, or ask for "
+        'isolation="probed".'
+    )
+
+
+def holds_read_number(what: str) -> IsolationError:
+    """A number that was read from records has a part in the gradients."""
+    return IsolationError(
+        f"{what}=holds a number that was read from records (item() or float()): must not be made "
+        "with what records decide together, because it changes the gradients of all; use "
+        "constants, or a tensor with an entry for each record, and read values for logs alone."
+    )
+
+
 def cut_by_records(finding: Finding) -> IsolationError:
     """Rows end where the longest record of the batch does."""
     return IsolationError(

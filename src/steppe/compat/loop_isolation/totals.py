@@ -14,7 +14,8 @@ LEAF = "_steppe_leaf"
 TOTAL = "_steppe_total"
 KEPT = "_steppe_kept"
 FOLLOW = "_steppe_follow"
-ALL = (OWNED, RANDOM, LEAF, TOTAL, KEPT, FOLLOW)
+ROUTE = "_steppe_route"
+ALL = (OWNED, RANDOM, LEAF, TOTAL, KEPT, FOLLOW, ROUTE)
 
 Path = tuple[Any, ...]
 Guard = tuple[Path, int]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import warnings
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from steppe.compat.arguments import Arguments
+from steppe.compat.loop_isolation.nests import leaves, objects_in
+from steppe.compat.loop_isolation.refusals import changes_always, goes_by_values
+from steppe.compat.loop_isolation.route import Number, Route
 from steppe.compat.uncopied_hook import nothing
 from steppe.errors import IsolationError
 from steppe.probing import LOOK_AGAIN
@@ -22,7 +27,7 @@ if TYPE_CHECKING:
 
 _FIRST = 2  # what the first pass has kept may be used in the second
 _EVERY = 256
-_APART = 100  # to follow a batch takes about as long as a step
+_MOST = 32  # batches that may come again with no known one between them
 
 
 @dataclass
@@ -34,13 +39,13 @@ class LoopReport:
         watched: batches, or parts of one, on whose way through the loop every operation was
             followed.
         steps: how many there were in all.
-        reads: lines of the loop that read values made from records, for logs. That the loop does
-            not decide by them is not proven.
+        reads: lines of the loop that read values made from records, for logs. What the loop
+            decides by them is seen in the batch itself, and not in later ones.
 
     Examples:
         >>> print(LoopReport("proven", watched=2, steps=10, reads=["train.py:7"]))
         isolation: proven; the loop was followed on 2 of 10 batches; values are read at train.py:7,
-        and that the loop decides nothing by them is not proven
+        and that the loop decides nothing by them in later batches is not proven
     """
 
     isolation: str
@@ -56,8 +61,8 @@ class LoopReport:
             return text
         lines = ", ".join(self.reads[:3])
         return (
-            f"{text}; values are read at {lines},\nand that the loop decides nothing by them is "
-            "not proven"
+            f"{text}; values are read at {lines},\nand that the loop decides nothing by them in "
+            "later batches is not proven"
         )
 
 
@@ -71,19 +76,23 @@ class Watched:
 
     Guarantees:
         The first two batches of two records or more are followed, then those of `LOOK_AGAIN`,
-        every 256th, the first one of a pass over the data if none of the 100 before it was, and
-        the one after the module has changed. On all others nothing is done but
-        to look for labels of which the loss must have none. No mode of torch is left on.
+        every 256th, and the one after the module has changed. Of every other the route of its loss
+        is known, and no step is taken if none that was followed came the same way. No mode of torch
+        is left on.
     """
 
     def __init__(self, module: nn.Module, averaged: bool, isolation: str) -> None:
         self.report = LoopReport(isolation)
         self._module, self._averaged = module, averaged
-        self._follow: Follow | None = None
+        self._route: Route | None = None
+        self._follow: Follow | None = None  # the same, if it is followed
         self._due = False
-        self._last = 0  # of the batches that were followed
+        # By route: the number of records and the numbers of the batch that came it last.
+        self._routes: dict[int, tuple[int, tuple[Number, ...]]] = {}
+        self._came_again = 0
+        self._warned = False
         self._guards: frozenset[Guard] = frozenset()
-        self._carried: list[Tensor] = []
+        self._carried: list[weakref.ref[Tensor]] = []
         self._read_before = ""  # where values were read before the module ran
         self._scales: dict[int, tuple[float, ...]] = {}  # by number of records
         self._numbers: tuple[int, list[tuple[Any, ...]]] | None = None
@@ -92,18 +101,13 @@ class Watched:
         """The module has changed, and so may have the loop."""
         self._due = self.report.steps > 0
 
-    def begin_pass(self) -> None:
-        """A pass over the data begins, where loops like to change, as after a warm-up."""
-        if self.report.steps - self._last > _APART:
-            self._due = True
-
     def begin(self, batch: Any, records: int) -> Any:
         """A physical batch is about to be handed to the user."""
         self.end()
         if self.report.isolation != "proven" or records < 2:
             return batch
-        if self._guards:
-            self._require_guards(self._leaves_of(batch))
+        tensors = self._leaves_of(batch)  # the loop may take some out
+        self._require_guards(tensors)
         number = self.report.steps
         self.report.steps += 1
         if self._due or number < _FIRST or number in LOOK_AGAIN or number % _EVERY == 0:
@@ -111,25 +115,69 @@ class Watched:
                 Follow,  # late: what it needs of torch takes a while
             )
 
-            self._due, self._last = False, number
-            self._follow = Follow(records, self._module, self._carried)
-            tensors = self._leaves_of(batch)  # the loop may take some out
-            self._follow.approve = lambda total: self._approve(total, tensors)
-            self._follow.take(batch)
+            self._due = False
+            self._route = self._follow = follow = Follow(records, self._module, self._carried)
+            follow.approve = lambda total: self._approve(total, tensors)
+            follow.take(batch)
+        else:
+            self._route = Route(records)
+        self._route.start(tensors)
         self._carried = []
         return batch
 
     def end(self) -> None:
         """The batch was stepped or forgotten."""
-        follow, self._follow = self._follow, None
-        if follow is not None:
-            self._carried = follow.release()
+        route, self._route, self._follow = self._route, None, None
+        if route is not None:
+            self._carried = route.release()
 
-    def require_followed(self, records: int) -> None:
-        """Called before the step: the loss must have been seen."""
-        follow = self._follow
-        if follow is None:
-            return
+    def accepts(self, records: int) -> bool:
+        """Called before the step: whether the loss came a way that was followed, if not in this
+        batch then before. Otherwise the batch must come again, and is followed then."""
+        route, follow = self._route, self._follow
+        if route is None:
+            return True
+        key = route.key
+        known = self._routes.get(key)
+        if self._routes and known is None and route.read_before:
+            raise goes_by_values(route.read_before)
+        if follow is not None:
+            self._learn(follow, records)
+        elif known is None:
+            self._call_again()
+            return False
+        else:
+            self._came_again = 0
+        if known is not None and route.read_before:
+            self._require_undecided(route, records, *known)
+        self._routes[key] = records, route.numbers
+        return True
+
+    def _call_again(self) -> None:
+        self._came_again += 1
+        if self._came_again > _MOST:
+            raise changes_always()
+        self._due = True
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                "The loop computes its loss in another way than before; this batch comes again to "
+                "be followed, and no step is taken or charged until then. Further ones come again "
+                "without a warning.",
+                stacklevel=7,  # where step() was called
+            )
+
+    @staticmethod
+    def _require_undecided(
+        route: Route, records: int, before: int, numbers: tuple[Number, ...]
+    ) -> None:
+        """Refuse a number on the way to the loss that is another one after values were read."""
+        for (old, _), (new, after_read) in zip(numbers, route.numbers, strict=False):
+            if after_read and old != new and not _follows(old, new, before, records):
+                raise goes_by_values(route.read_before)
+
+    def _learn(self, follow: Follow, records: int) -> None:
+        """What a followed batch says of the loss."""
         if not follow.losses:
             raise IsolationError(
                 "loss=not followed: must be made by operations of torch from the batch and the "
@@ -140,7 +188,7 @@ class Watched:
         follow.require_kept()
         scales = tuple(scale for total in follow.losses for scale in total.scales)
         self._require_same_scale(scales, records)
-        self._require_same_numbers(follow.numbers, records)
+        self._require_same_numbers(follow.constants, records)
         self.report.watched += 1
         for finding in follow.watch.reads:
             if finding.line and finding.line not in self.report.reads:
@@ -154,17 +202,21 @@ class Watched:
         Raises:
             IsolationError: a row was made from other records than its own.
         """
-        follow = self._follow
-        if follow is None:
+        route, follow = self._route, self._follow
+        if route is None:
             return [], arguments
-        with torch._C.DisableTorchFunctionSubclass():
-            known = list(tensors_in(arguments))
+        known = list(tensors_in(arguments))
+        if follow is not None:
             for tensor in known:
                 follow.require_rows(tensor, axis_of(tensor))
             follow.require_no_numbers(arguments)
-            if follow.watch.reads:
-                self._read_before = follow.watch.reads[0].line or "in torch"
+        route.enter(arguments)
+        if route.read:
+            self._read_before = route.read
+        if follow is not None:
             return known, each(_plain, arguments)
+        route.let_in(known)
+        return known, arguments
 
     def require_known_shapes(self) -> None:
         """Refuse arguments in a new form, where it may have been read from records."""
@@ -177,23 +229,25 @@ class Watched:
         self, arguments: Arguments, known: list[Tensor], axis_of: Callable[[Tensor], int]
     ) -> Callable[[Any], None]:
         """What to call with that which the module makes of these arguments."""
-        follow = self._follow
-        if follow is None:
+        route, follow = self._route, self._follow
+        if route is None:
             return nothing
-        from steppe.compat.loop_isolation.module_outputs import outputs_of_module
+        whose: list[Tensor] = []
+        if follow is not None:
+            from steppe.compat.loop_isolation.module_outputs import outputs_of_module
 
-        whose = outputs_of_module(self._module, arguments, known, axis_of, follow.records)
+            whose = outputs_of_module(self._module, arguments, known, axis_of, follow.records)
 
         def made(output: Any) -> None:
             with torch._C.DisableTorchFunctionSubclass():
-                follow.take_outputs(output, whose)
+                if follow is not None:
+                    follow.take_outputs(output, whose)
+                route.leave(list(objects_in(output)))
 
         return made
 
     @staticmethod
     def _leaves_of(batch: Any) -> dict[Path, Tensor]:
-        from steppe.compat.loop_isolation.module_outputs import leaves
-
         return dict(leaves(batch))
 
     def _approve(self, total: Total, tensors: dict[Path, Tensor]) -> None:
