@@ -113,7 +113,7 @@ def test_tables_that_are_refused(
 
 
 def test_a_table_needs_its_target_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="must name the column of labels"):
+    with pytest.raises(ConfigurationError, match="`target` is required"):
         data.read(table(tmp_path, TEXT), classes=2)
 
 

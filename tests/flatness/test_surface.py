@@ -192,7 +192,7 @@ def test_refusals() -> None:
         Surface(nn.ReLU(), first, batches())
     with pytest.raises(DataError, match="There are no batches; check"):
         Surface(model, first, []).at(torch.zeros(2))
-    with pytest.raises(DataError, match=r"batch=Tensor: must be \(inputs, target\)"):
+    with pytest.raises(DataError, match=r"batch='Tensor': must be \(inputs, target\)"):
         Surface(model, first, [torch.zeros(3)]).at(torch.zeros(2))
     with pytest.raises(ConfigurationError, match=r"vector=\(3,\): must have shape \(2,\)"):
         Surface(model, first, batches()).hessian_vector(torch.zeros(3))

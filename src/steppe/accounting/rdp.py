@@ -65,12 +65,12 @@ def _rdp_epsilon(run: Segments, delta: float, adjacency: str) -> float:
     if not run:
         return 0.0
     accountant = rdp.RdpAccountant(orders=_ORDERS, neighboring_relation=relation(adjacency))
-    with _quiet():
+    with _warnings_hidden():
         return max(0.0, float(accountant.compose(event(run)).get_epsilon(delta)))
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _warnings_hidden() -> Iterator[None]:
     """Without the library's warnings about orders that it leaves out, which can only raise ε."""
     logger = logging.getLogger("absl")
     level = logger.level

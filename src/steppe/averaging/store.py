@@ -10,12 +10,13 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from steppe.averaging.entry import Keep, StoreEntry, as_safetensors
 from steppe.averaging.layout import named_tensors, write_checkpoint
+from steppe.averaging.retention import Keep
 from steppe.averaging.store_index import (
     FILE,
     Index,
     Shapes,
+    StoreEntry,
     checkpoint_files,
     file_name,
     read_index,
@@ -23,6 +24,7 @@ from steppe.averaging.store_index import (
 from steppe.errors import DataError
 from steppe.utils.files import single_writer, sync_folder, write_atomically, writing
 from steppe.utils.validation import fail, missing, non_negative, one_of, positive_integer
+from steppe.utils.weight_files import as_safetensors
 
 MODEL = "model"
 

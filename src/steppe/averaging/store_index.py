@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from steppe.averaging.entry import StoreEntry
 from steppe.errors import DataError
 
 FORMAT = 1
@@ -26,6 +25,27 @@ Shapes = dict[str, list[Any]]
 
 _CHECKPOINT = re.compile(r"\d{9,}-[0-9a-f]{16}\.safetensors")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class StoreEntry:
+    """One checkpoint: what the index says about it.
+
+    Args:
+        step: how many private steps had been taken.
+        epsilon: ε spent until then, at most, or None where it was not given or nothing is promised.
+        kind: "model", or the name of something derived from it.
+        file: its name in the folder.
+        sha256: of the whole file.
+        size: of the whole file, in bytes.
+    """
+
+    step: int
+    epsilon: float | None
+    kind: str
+    file: str
+    sha256: str
+    size: int
 
 
 @dataclass(frozen=True)
@@ -114,9 +134,9 @@ def _entry(found: Any) -> StoreEntry:
     except TypeError:
         raise damaged("has an entry with other fields than those of a checkpoint") from None
     well_formed = (
-        _whole(entry.step, least=1)
-        and _whole(entry.size, least=0)
-        and (entry.epsilon is None or _amount(entry.epsilon))
+        _is_whole(entry.step, least=1)
+        and _is_whole(entry.size, least=0)
+        and (entry.epsilon is None or _is_amount(entry.epsilon))
         and isinstance(entry.kind, str)
         and isinstance(entry.sha256, str)
         and _SHA256.fullmatch(entry.sha256) is not None
@@ -136,10 +156,10 @@ def _shapes(found: Any) -> dict[str, Shapes]:
     return dict(found)
 
 
-def _whole(value: Any, least: int) -> bool:
+def _is_whole(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def _amount(value: Any) -> bool:
+def _is_amount(value: Any) -> bool:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and 0 <= value < math.inf

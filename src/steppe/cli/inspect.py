@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     shape = ",".join(map(str, arguments.input_shape))
     remedy = "give the shape of one record without the batch, and its --dtype"
     with misfits("--input-shape", shape, remedy):
-        report = _looked_at(network, example, arguments.isolation or "proven")
+        report = _report(network, example, arguments.isolation or "proven")
     weights = sum(p.numel() for p in network.parameters() if p.requires_grad)
     if arguments.json:
         print_json(_result(arguments.model, weights, report))
@@ -98,7 +98,7 @@ def _model(name: str) -> nn.Module:
     return made
 
 
-def _looked_at(network: nn.Module, example: Tensor, isolation: str) -> Report:
+def _report(network: nn.Module, example: Tensor, isolation: str) -> Report:
     from steppe.gradients import EachRecord
     from steppe.probing import inspect, probe, require_uncompiled, squared_outputs
 

@@ -107,14 +107,14 @@ def run_run(arguments: argparse.Namespace) -> int:
 
     results = _results(arguments)
     choice = runner.RunFilter(arguments.seeds, arguments.settings, arguments.minutes)
-    left = runner.run(results, choice, _typed(arguments), _say)
-    _show(results, arguments.json)
+    left = runner.run(results, choice, _typed(arguments), _print_progress)
+    _print_results(results, arguments.json)
     return 1 if left else 0
 
 
 def run_show(arguments: argparse.Namespace) -> int:
     """Print what is stored."""
-    _show(_results(arguments), arguments.json)
+    _print_results(_results(arguments), arguments.json)
     return 0
 
 
@@ -124,7 +124,7 @@ def _results(arguments: argparse.Namespace) -> Results:
     return Results(catalogue.find(arguments.name), arguments.results)
 
 
-def _show(results: Results, as_json: bool) -> None:
+def _print_results(results: Results, as_json: bool) -> None:
     from steppe.papers import shown
 
     text = shown(results)  # draws the figure too
@@ -153,6 +153,6 @@ def _typed(arguments: argparse.Namespace) -> str:
     return shlex.join(words)
 
 
-def _say(text: str) -> None:
+def _print_progress(text: str) -> None:
     """Progress goes beside the result, which may be JSON."""
     print(text, file=sys.stderr, flush=True)

@@ -111,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
     with validation.called({"k": "--checkpoints"}):
         checkpoints = stored.store.last(k, arguments.burn_in)
     together = f"OPA(k={k})" if stored.has_classes else f"mean of {k} checkpoints"
-    model, weights = _answering(arguments.by, stored) or (together, None)
+    model, weights = _single_model(arguments.by, stored) or (together, None)
     if not stored.has_classes:
         return _outputs(arguments, stored, checkpoints, inputs, targets, model, weights)
     ensemble = OPA(stored.trained, checkpoints)
@@ -131,11 +131,11 @@ def run(arguments: argparse.Namespace) -> int:
     }
     said = "" if accuracy is None else f", accuracy {accuracy:.2%}"
     said += _part(stored, arguments.data)
-    _show(arguments, _rows(found, stored.classes), _label_cells, facts, said)
+    _print_rows(arguments, _rows(found, stored.classes), _label_cells, facts, said)
     return 0
 
 
-def _answering(by: str, stored: StoredRun) -> tuple[str, dict[str, Tensor]] | None:
+def _single_model(by: str, stored: StoredRun) -> tuple[str, dict[str, Tensor]] | None:
     """The one model that answers; None where the checkpoints do so together."""
     if by != _PUBLISHED:
         return None
@@ -170,7 +170,7 @@ def _outputs(
     facts = {"model": model, "checkpoints": count, "interval": arguments.interval, "loss": loss}
     said = "" if loss is None else f", loss {loss:.4f}"
     said += _part(stored, arguments.data)
-    _show(arguments, regressed.rows(found, half), _output_cells, facts, said)
+    _print_rows(arguments, regressed.rows(found, half), _output_cells, facts, said)
     return 0
 
 
@@ -229,7 +229,7 @@ def _output_cells(row: dict[str, Any], interval: float) -> dict[str, str]:
     return {name: str(value) if name == "record" else f"{value:.4g}" for name, value in row.items()}
 
 
-def _show(
+def _print_rows(
     arguments: argparse.Namespace,
     rows: list[dict[str, Any]],
     cells: Callable[[dict[str, Any], float], dict[str, str]],

@@ -59,7 +59,7 @@ def read_array(path: Path) -> NDArray[Any]:
         raise DataError.about(
             "place",
             str(path),
-            f"must be one plain array ({_said(reason)})",
+            f"must be one plain array ({_numpy_reason(reason)})",
             "save it with numpy.save",
         ) from None
 
@@ -224,14 +224,14 @@ def _npz(path: Path) -> dict[str, NDArray[Any]]:
             file = np.load(opened, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise ValueError("it is one array alone")
-            return {name: file[name] for name in _wanted(str(path), list(file.files))}
+            return {name: file[name] for name in _array_names(str(path), list(file.files))}
     except DataError:
         raise
     except Exception as reason:  # as in `read_array`
         raise DataError.about(
             "place",
             str(path),
-            f"must be an .npz file of plain arrays ({_said(reason)})",
+            f"must be an .npz file of plain arrays ({_numpy_reason(reason)})",
             "save it with numpy.savez(file, x_train=..., y_train=...)",
         ) from None
 
@@ -248,10 +248,10 @@ def _folder(path: Path) -> dict[str, NDArray[Any]]:
                 "files, such as pictures, by module:factory"
             ),
         )
-    return {name: read_array(path / f"{name}.npy") for name in _wanted(str(path), present)}
+    return {name: read_array(path / f"{name}.npy") for name in _array_names(str(path), present)}
 
 
-def _wanted(place: str, present: list[str]) -> list[str]:
+def _array_names(place: str, present: list[str]) -> list[str]:
     names = [name for name in NAMES if name in present] or [n for n in ("x", "y") if n in present]
     if len(names) not in (2, 4) or names[0] == "x_test":
         listed = ", ".join(present) or "nothing"
@@ -267,7 +267,7 @@ def _wanted(place: str, present: list[str]) -> list[str]:
     return names
 
 
-def _said(reason: Exception) -> str:
+def _numpy_reason(reason: Exception) -> str:
     """Why numpy refuses, without its advice to unpickle what it cannot read."""
     text = str(reason)
     return "it holds objects, or is no file of numpy" if "pickle" in text else text

@@ -104,7 +104,7 @@ def read(
         raise DataError.about("place", text, "has an unknown format", _KINDS)
     _refuse(for_tables, "is for CSV files", "leave it out; arrays have x_test and y_test")
     count = _count(classes, numbers)
-    return _dataset(text, read_arrays(path), count, bounds, _may_miss(missing))
+    return _dataset(text, read_arrays(path), count, bounds, _fills_missing(missing))
 
 
 def read_inputs(
@@ -131,7 +131,7 @@ def read_inputs(
         encoding = _encoding(columns, bounds, categories, missing)
         with validation.called({"path": "place"}):
             return read_table(path, None, 1, encoding).x
-    return scale(str(place), read_array(path), bounds, _may_miss(missing))[0]
+    return scale(str(place), read_array(path), bounds, _fills_missing(missing))[0]
 
 
 def has_column(place: str | Path, name: str) -> bool:
@@ -207,7 +207,7 @@ def _refuse(options: Mapping[str, Any], rule: str, remedy: str) -> None:
             raise validation.fail(name, value, rule, remedy)
 
 
-def _may_miss(missing: str | None) -> bool:
+def _fills_missing(missing: str | None) -> bool:
     if missing is not None:
         validation.one_of("missing", missing, (MIDDLE,))
     return missing is not None

@@ -143,7 +143,7 @@ class Surface:
                 losses = self.loss(output, target)
                 records += len(losses)
                 loss += losses.double().sum().item()
-                hits = _hits(output, target, self._classes_second)
+                hits = _correct_count(output, target, self._classes_second)
                 classes = classes and hits is not None
                 right += 0.0 if hits is None else hits
         return MeanScores(loss / records, right / records if classes else None)
@@ -217,7 +217,7 @@ def _gradients(
     )
 
 
-def _hits(output: Any, target: Tensor, classes_second: bool) -> float | None:
+def _correct_count(output: Any, target: Tensor, classes_second: bool) -> float | None:
     """How many records are right, counting the share of right positions where there are several."""
     if not isinstance(output, Tensor) or target.is_floating_point():
         return None

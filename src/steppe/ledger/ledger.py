@@ -215,7 +215,7 @@ class Ledger:
         """The lock and the state to go on from; an error inside the block gives the lock back."""
         writer = Writer(self.path)
         try:
-            yield writer, self._mended(writer)
+            yield writer, self._repaired(writer)
         except BaseException:
             writer.close()
             raise
@@ -225,7 +225,7 @@ class Ledger:
         books = Books()
         for number, record in enumerate(reading.records, 1):
             try:
-                books.take(record)
+                books.apply(record)
             except (KeyError, TypeError, ValueError):
                 raise DataError.about(
                     "ledger",
@@ -236,10 +236,10 @@ class Ledger:
         if not reading.torn:
             return books, None
         repair = books.repair()
-        books.take(repair)
+        books.apply(repair)
         return books, repair
 
-    def _mended(self, writer: Writer) -> Books:
+    def _repaired(self, writer: Writer) -> Books:
         """The state to go on from, with a torn end made whole on the disk."""
         books, repair = self._books(writer.reading)
         if repair is not None:

@@ -25,11 +25,11 @@ def comparison_sections(runs: Sequence[ReportedRun]) -> list[Section]:
     """Every part of the page of several runs."""
     return [
         Section("runs", "The runs", (_warnings(runs), _run_table(runs))),
-        Section("accuracy-epsilon", "Accuracy against ε", _or_missing(across_runs(runs))),
-        Section("curves", "While training", _or_missing(curves(runs))),
+        Section("accuracy-epsilon", "Accuracy against ε", _html_or_note(across_runs(runs))),
+        Section("curves", "While training", _html_or_note(curves(runs))),
         Section("differences", "Settings that differ", _differences(runs)),
-        Section("privacy", "What is promised", [_folded(run, statement(run)) for run in runs]),
-        Section("cite", "Citation", [_folded(run, citation(run)) for run in runs]),
+        Section("privacy", "What is promised", [_collapsible(run, statement(run)) for run in runs]),
+        Section("cite", "Citation", [_collapsible(run, citation(run)) for run in runs]),
     ]
 
 
@@ -162,11 +162,11 @@ def _differences(runs: Sequence[ReportedRun]) -> Child:
     return table(["setting", *(run.name for run in runs)], rows)
 
 
-def _folded(run: ReportedRun, body: Child) -> Markup:
+def _collapsible(run: ReportedRun, body: Child) -> Markup:
     return tag("details", tag("summary", run.name), body)
 
 
-def _or_missing(chart: Chart | None) -> Child:
+def _html_or_note(chart: Chart | None) -> Child:
     return chart.html() if chart else missing("No run has the data for this figure.")
 
 

@@ -43,7 +43,7 @@ def write(runs: Sequence[Path], out: Path) -> Path:
     folders = [Path(run).resolve() for run in runs]
     if len(set(folders)) != len(folders):
         raise fail("runs", [str(run) for run in runs], "must be different", "give each once")
-    read = _told_apart([read_run(folder) for folder in folders], folders)
+    read = _with_unique_names([read_run(folder) for folder in folders], folders)
     path = Path(out)
     if path.is_dir():
         path = path / "report.html"
@@ -55,7 +55,7 @@ def write(runs: Sequence[Path], out: Path) -> Path:
     return path
 
 
-def _told_apart(runs: list[ReportedRun], folders: Sequence[Path]) -> list[ReportedRun]:
+def _with_unique_names(runs: list[ReportedRun], folders: Sequence[Path]) -> list[ReportedRun]:
     """Runs whose folders have one name get that of the folder around it too, or a number."""
     seen = Counter(run.name for run in runs)
     longer = [

@@ -89,9 +89,9 @@ def plain_words(run: ReportedRun) -> list[str]:
         *([f"{WARNING} {run.caution}"] if run.caution is not None else []),
         f"The released weights hide {question}. Consider an attacker who has the weights and knows "
         f"the {unit} and all the other {unit}s. A random guess is right half of the time; with the "
-        f"weights the attacker is right at most {_up(guess)} of the time. With a false positive "
-        f"rate of {percent(_FALSE_ALARMS, 0)}, the attacker recognises a {unit} that was used with "
-        f"a probability of at most {_up(found)}.",
+        f"weights the attacker is right at most {_at_most(guess)} of the time. With a false "
+        f"positive rate of {percent(_FALSE_ALARMS, 0)}, the attacker recognises a {unit} that was "
+        f"used with a probability of at most {_at_most(found)}.",
         f"In terms of differential privacy: ε = {bound(epsilon, 4)} at δ = {short(delta)}. "
         "Smaller is more private. It covers every checkpoint of this run and all that is computed "
         "from them, averages included. It does not cover other runs on the same data, settings "
@@ -153,6 +153,6 @@ def _exp(epsilon: float) -> float:
     return math.exp(min(epsilon, 700.0))  # beyond, a float overflows and the bound is 1 anyway
 
 
-def _up(share: float) -> str:
+def _at_most(share: float) -> str:
     """A bound in percent, rounded up."""
     return percent(min(1.0, math.ceil(round(share * 1000, 6)) / 1000))

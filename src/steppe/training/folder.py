@@ -16,13 +16,13 @@ from typing import Any
 from torch import Tensor
 
 from steppe.accounting import Statement
-from steppe.averaging import as_safetensors
 from steppe.errors import DataError, MisuseError
 from steppe.ledger import storage_error
 from steppe.plan import Plan
 from steppe.utils import validation
 from steppe.utils.files import single_writer, unwritable, write_atomically
 from steppe.utils.formatting import finite
+from steppe.utils.weight_files import as_safetensors
 
 # What the system says of files that are written; a user's own code may raise the others as well.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)

@@ -11,11 +11,11 @@ from typing import Any
 
 from torch import Tensor
 
-from steppe.averaging import as_safetensors
 from steppe.errors import DataError
 from steppe.ledger import Anchor
 from steppe.training.state_format import pack, unpack
 from steppe.utils.files import single_writer, write_atomically
+from steppe.utils.weight_files import as_safetensors
 
 _FORMAT = 1
 _KEPT = 2
