@@ -200,7 +200,7 @@ SENSE = "has an invalid entry, that of step"
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        ({"format": 1}, "has other fields than an index: not_private_reason"),
+        ({"format": 1}, "has other fields than an index"),
         ({**INDEX, "more": 1}, "has other fields than an index: entries, more, not_"),
         ({**INDEX, "plan": 7}, "must have text or null as its plan"),
         ({**INDEX, "not_private_reason": []}, "must have text or null as its not_private_reason"),
@@ -419,12 +419,3 @@ def test_a_store_says_why_it_protects_nothing(tmp_path: Path) -> None:
             assert file.metadata()["not_private_reason"] == "a seed"
     later.rewind(1)
     assert CheckpointStore(tmp_path).not_private_reason == "a seed"
-
-
-def test_an_index_without_a_reason_can_be_read_and_added_to(tmp_path: Path) -> None:
-    store = filled(tmp_path, range(1, 3))
-    index = json.loads((tmp_path / "index.json").read_text())
-    del index["not_private_reason"]
-    (tmp_path / "index.json").write_text(json.dumps(index))
-    assert store.not_private_reason is None
-    assert store.append(Tied(), step=3).step == 3

@@ -94,8 +94,7 @@ def read_index(folder: Path) -> Index | None:
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise damaged(f"is not an index of format {FORMAT}")
     del found["format"]
-    # An index from before there were reasons in it promises what its entries say.
-    return _index({"not_private_reason": None, **found})
+    return _index(found)
 
 
 def file_name(step: int, sha256: str) -> str:

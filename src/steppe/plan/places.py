@@ -50,9 +50,6 @@ def check_place(name: str, value: Any, kind: type, example: str) -> None:
 def described(name: str, place: Any) -> dict[str, Any]:
     """A place by its class and its fields, in terms of JSON.
 
-    A field that was added later has `metadata={"later": True}` and is left out while it has its
-    default, so that plans keep the digests that runs began with.
-
     Examples:
         >>> from steppe.clipping import Flat
         >>> described("clip", Flat(0.5))
@@ -61,7 +58,6 @@ def described(name: str, place: Any) -> dict[str, Any]:
     constants = {
         item.name: _plain(f"{name}.{item.name}", getattr(place, item.name))
         for item in fields(place)
-        if not ("later" in item.metadata and getattr(place, item.name) == item.default)
     }
     return {"kind": type(place).__name__, **constants}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -162,7 +162,7 @@ class CappedPoisson(Poisson):
     """
 
     cap: int | None = None
-    fixed_shapes: bool = field(default=False, metadata={"later": True})
+    fixed_shapes: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.fixed_shapes, bool):
