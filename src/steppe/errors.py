@@ -7,6 +7,7 @@ are raised before any budget is spent.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import PathLike
 from typing import Any, Self
 
 
@@ -37,7 +38,7 @@ class SteppeError(Exception):
 
         Args:
             name: what is at fault.
-            value: what was given.
+            value: what was given; paths are shown as text.
             rule: what is allowed, or what is wrong.
             remedy: what to do, unless the rule says it.
             mentions: other arguments that the remedy names, exactly as it spells them.
@@ -47,7 +48,8 @@ class SteppeError(Exception):
             delta=2: must lie in (0, 1); use about 1/N or less.
         """
         error = cls(rule)
-        error.name, error.value = name, repr(value)
+        error.name = name
+        error.value = repr(str(value) if isinstance(value, PathLike) else value)
         error.remedy, error.mentions = remedy, mentions
         return error
 

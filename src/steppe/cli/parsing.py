@@ -151,10 +151,10 @@ def add_burn_in(parser: argparse.ArgumentParser) -> None:
 def require_writable(name: str, file: Path) -> None:
     """Refuse a file that cannot be made, before anything is computed for it."""
     if file.is_dir():
-        raise validation.fail(name, str(file), "is a folder", "name a file in it")
+        raise validation.fail(name, file, "is a folder", "name a file in it")
     if not file.parent.is_dir():
         rule = f"there is no folder {str(file.parent)!r}"
-        raise validation.fail(name, str(file), rule, "make it first, or choose another")
+        raise validation.fail(name, file, rule, "make it first, or choose another")
 
 
 def path(text: str) -> Path:

@@ -54,7 +54,7 @@ class StoredRun:
         if not self.folder.toml.exists():
             raise validation.fail(
                 "run",
-                str(path),
+                path,
                 "was not made from a configuration, so that its model and data are not known",
                 "load its weights in Python",
             )
@@ -68,7 +68,7 @@ class StoredRun:
         if reading(self.tables["data"]) != self._inputs:
             raise DataError.about(
                 "run",
-                str(self.folder.path),
+                self.folder.path,
                 "was not trained on inputs as run.toml and this version scale them",
                 "restore that file, or train again",
             )
@@ -211,7 +211,7 @@ class StoredRun:
         if not self.folder.store.is_dir():
             raise DataError.about(
                 "run",
-                str(self.folder.path),
+                self.folder.path,
                 "has stored no checkpoints",
                 "train with train.store_every set",
             )
@@ -244,9 +244,7 @@ class StoredRun:
         for path in [self.folder.model, *sorted(self.folder.averages.glob("*.safetensors"))]:
             if not path.exists():
                 rule = "has published no weights yet"
-                raise validation.fail(
-                    "run", str(self.folder.path), rule, "name a run that has ended"
-                )
+                raise validation.fail("run", self.folder.path, rule, "name a run that has ended")
             name, weights = _weights(path)
             with torch.no_grad():
                 write_checkpoint(self.trained, weights)

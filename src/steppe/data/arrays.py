@@ -58,7 +58,7 @@ def read_array(path: Path) -> NDArray[Any]:
     except Exception as reason:  # on a broken file, numpy and zipfile raise all sorts of errors
         raise DataError.about(
             "place",
-            str(path),
+            path,
             f"must be one plain array ({_numpy_reason(reason)})",
             "save it with numpy.save",
         ) from None
@@ -230,7 +230,7 @@ def _npz(path: Path) -> dict[str, NDArray[Any]]:
     except Exception as reason:  # as in `read_array`
         raise DataError.about(
             "place",
-            str(path),
+            path,
             f"must be an .npz file of plain arrays ({_numpy_reason(reason)})",
             "save it with numpy.savez(file, x_train=..., y_train=...)",
         ) from None
@@ -241,7 +241,7 @@ def _folder(path: Path) -> dict[str, NDArray[Any]]:
     if not present:
         raise DataError.about(
             "place",
-            str(path),
+            path,
             "is a folder without .npy files",
             (
                 "name an .npz file itself, save x_train.npy and y_train.npy, or read other "

@@ -76,7 +76,7 @@ def fetch(name: str, *, root: str | Path | None = None, progress: bool | None = 
     except OSError as reason:
         raise DataError.about(
             "root",
-            str(path.parent),
+            path.parent,
             f"the cache must be a folder that can be written ({reason.strerror or reason})",
             "free some space or set STEPPE_DATA to another folder",
         ) from None
@@ -141,13 +141,13 @@ def _read(entry: DatasetEntry, path: Path) -> tuple[SplitArrays, str, str]:
             source, recorded = str(file["source"]), str(file["sha256"])
     except Exception as reason:  # on a broken file, numpy and zipfile raise all sorts of errors
         raise DataError.about(
-            "path", str(path), f"must be a cached data set ({reason})", remedy
+            "path", path, f"must be a cached data set ({reason})", remedy
         ) from None
     found = digest(arrays)
     if found != (entry.sha256 or recorded):
         raise DataError.about(
             "path",
-            str(path),
+            path,
             (
                 f"must hold the arrays with the SHA-256 {(entry.sha256 or recorded)[:16]}..., "
                 f"not {found[:16]}..."

@@ -147,4 +147,4 @@ def _unread(option: str, name: str, columns: Sequence[str]) -> DataError:
 
 def wrong(path: Path, rule: str, remedy: str, *mentions: str) -> DataError:
     """The error about a file that is not as it must be."""
-    return DataError.about("path", str(path), rule, remedy, mentions)
+    return DataError.about("path", path, rule, remedy, mentions)

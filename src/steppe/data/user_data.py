@@ -186,10 +186,10 @@ def _targets(y: Targets | None) -> Targets:
 def _other(place: str | Path, train: Path) -> Path:
     path = Path(place).expanduser()
     if not path.is_file():
-        raise DataError.about("test", str(place), "there is no such file", "give a .csv file")
+        raise DataError.about("test", place, "there is no such file", "give a .csv file")
     if path.samefile(train):
         rule = "is the private training data, on which scores must not be shown"
-        raise validation.fail("test", str(place), rule, "use other records")
+        raise validation.fail("test", place, rule, "use other records")
     return path
 
 

@@ -67,9 +67,7 @@ def require_addable(path: Path, books: Books, plan: Plan, data: Mapping[str, Any
     """
     shared = books.header or {}
     if shared.get("format") != _FORMAT:
-        raise validation.fail(
-            "ledger", str(path), f"is not of format {_FORMAT}", "use another file"
-        )
+        raise validation.fail("ledger", path, f"is not of format {_FORMAT}", "use another file")
     for name, own in (
         ("data", data.get("name")),
         ("adjacency", plan.adjacency),

@@ -83,12 +83,12 @@ def read(path: Path) -> Reading:
         data = b""
     except IsADirectoryError:
         raise DataError.about(
-            "ledger", str(path), "is a folder, not a ledger", "name a file in it"
+            "ledger", path, "is a folder, not a ledger", "name a file in it"
         ) from None
     except OSError as error:
         raise DataError.about(
             "ledger",
-            str(path),
+            path,
             f"cannot be read ({error.strerror})",
             "name a file that can be, or a new one",
         ) from None
@@ -183,7 +183,7 @@ class Writer:
     def _opened(self) -> int:
         """The open file, after a check that nobody else touched it."""
         if self._lock is None or not self._lock.held:
-            raise MisuseError.about("ledger", str(self.path), "was closed", "open the run again")
+            raise MisuseError.about("ledger", self.path, "was closed", "open the run again")
         if self._file is None:
             try:
                 self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -194,14 +194,14 @@ class Writer:
         if not (self.path.exists() and os.path.samestat(ours, os.stat(self.path))):
             raise MisuseError.about(
                 "ledger",
-                str(self.path),
+                self.path,
                 "was moved or replaced while a run writes to it",
                 "put the file back and resume the run",
             )
         if ours.st_size != self._size:
             raise MisuseError.about(
                 "ledger",
-                str(self.path),
+                self.path,
                 "was changed by something else while a run writes to it",
                 "restore it and resume the run",
             )
@@ -212,7 +212,7 @@ def storage_error(path: Path, error: OSError) -> StorageError:
     """The error for a file that could not be written."""
     return StorageError.about(
         "file",
-        str(path),
+        path,
         f"could not be written ({error.strerror})",
         (
             "everything written before is whole: make room, or make the folder writable, "
@@ -248,7 +248,7 @@ def _require_first_record(path: Path, line: bytes) -> None:
     if not begins and b"\0" not in line:  # zeros are what a loss of power leaves
         raise DataError.about(
             "ledger",
-            str(path),
+            path,
             "is not a ledger: line 1 is not a record",
             "name the file that runs wrote or a new one, or restore it from a copy",
         )
@@ -257,7 +257,7 @@ def _require_first_record(path: Path, line: bytes) -> None:
 def _damage(path: Path, number: int, rule: str) -> DataError:
     return DataError.about(
         "ledger",
-        str(path),
+        path,
         f"line {number} {rule}",
         "the account cannot be trusted, restore the file from a copy",
     )
@@ -270,7 +270,7 @@ def _locked(lock: Path, path: Path) -> Lock:
         except BlockingIOError:
             raise MisuseError.about(
                 "ledger",
-                str(path),
+                path,
                 "another run writes to it",
                 "wait until it ends, since two writers could both spend what is left",
             ) from None

@@ -88,7 +88,7 @@ class Ledger:
         if not self.path.exists():  # a file by another name must not read as nothing spent
             raise DataError.about(
                 "ledger",
-                str(self.path),
+                self.path,
                 "there is no such file, so the cost of earlier runs is unknown",
                 "give the file that runs wrote, or begin one",
             )
@@ -177,7 +177,7 @@ class Ledger:
         if not self.path.exists():
             raise DataError.about(
                 "ledger",
-                str(self.path),
+                self.path,
                 "there is no such file, and this run began in one",
                 "put it back, or give its new path",
             )
@@ -185,7 +185,7 @@ class Ledger:
             if not writer.reading.contains(anchor):
                 raise DataError.about(
                     "ledger",
-                    str(self.path),
+                    self.path,
                     (
                         f"must contain record {anchor.length} as the checkpoint remembers it, and "
                         "does not: it was cut or exchanged"
@@ -229,7 +229,7 @@ class Ledger:
             except (KeyError, TypeError, ValueError):
                 raise DataError.about(
                     "ledger",
-                    str(self.path),
+                    self.path,
                     f"line {number} has a format that this version does not know",
                     "use the version of steppe that wrote it",
                 ) from None

@@ -41,7 +41,7 @@ class Results:
         except (ValueError, KeyError, TypeError) as error:
             raise DataError.about(
                 "results",
-                str(self.path),
+                self.path,
                 f"must be a file that the runner wrote ({error})",
                 "restore it, or move it away to start again",
             ) from error

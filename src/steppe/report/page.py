@@ -49,7 +49,7 @@ def write(runs: Sequence[Path], out: Path) -> Path:
         path = path / "report.html"
     if not path.parent.is_dir():
         rule = "lies in a folder that does not exist"
-        raise fail("out", str(out), rule, "make the folder first, or choose another")
+        raise fail("out", out, rule, "make the folder first, or choose another")
     with writing("out", path):
         write_atomically(path, render(read).encode())
     return path

@@ -157,4 +157,4 @@ def _words(accuracy: float) -> str:
 
 
 def _damaged(path: Path, rule: str) -> DataError:
-    return DataError.about("file", str(path), rule, "run the benchmark that writes it")
+    return DataError.about("file", path, rule, "run the benchmark that writes it")

@@ -193,7 +193,7 @@ def _without_budget(plan: dict[str, Any] | None) -> dict[str, Any] | None:
 def require_run(folder: Path) -> None:
     """Refuse a folder that training has not written to."""
     if not any((folder / name).is_file() for name in _ANY_OF):
-        raise fail("run", str(folder), "has no run in it", "give the folder that training wrote")
+        raise fail("run", folder, "has no run in it", "give the folder that training wrote")
 
 
 def read_extras(folder: Path) -> dict[str, Any]:
@@ -290,4 +290,4 @@ def _text(path: Path) -> str | None:
 
 
 def _damaged(path: Path, rule: str) -> DataError:
-    return DataError.about("file", str(path), rule, "restore it, or remove it to do without")
+    return DataError.about("file", path, rule, "restore it, or remove it to do without")

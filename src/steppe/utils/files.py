@@ -64,7 +64,7 @@ def unwritable(name: str, path: Path, error: OSError) -> StorageError:
     """The error for a place where nothing is yet and nothing can be written."""
     return StorageError.about(
         name,
-        str(path),
+        path,
         f"cannot be written ({error.strerror or error})",
         "make room there, or name a place where you may write",
     )
@@ -172,10 +172,7 @@ def single_writer(folder: Path) -> Iterator[None]:
         lock = Lock(folder / ".lock")
     except BlockingIOError:
         raise MisuseError.about(
-            "folder",
-            str(folder),
-            "another process writes to it",
-            "give each run a folder of its own",
+            "folder", folder, "another process writes to it", "give each run a folder of its own"
         ) from None
     try:
         _remove_leftovers(folder)
