@@ -24,7 +24,7 @@ _BY_CLASS: dict[str, tuple[str, ...]] = {
     "Automatic": ("bu2023automatic",),
     "PerLayer": ("mcmahan2018learning",),
     "GEP": ("yu2021not",),
-    "Schedule": ("yu2019differentially",),
+    "NoiseSchedule": ("yu2019differentially",),
     "DPAdam": ("tang2024dpadambc",),
     "DecoupledDecay": ("loshchilov2019decoupled",),
     "SWA": ("indri2023can", "izmailov2018averaging"),
