@@ -156,8 +156,8 @@ def test_a_cap(shell: Shell) -> None:
     line = f"{SMALL} --steps 10 --noise-multiplier 2 --cap 120"
     assert shell.json(f"{line} --adjacency zero-out")["cap"] == 120
     assert shell.refused(line) == (
-        "steppe: error: adjacency='add-remove': a capped batch is private only if the population "
-        "is public; set adjacency='zero-out', or use Poisson().\n"
+        "steppe: error: adjacency='add-remove': cannot be used with capped batches, which need a "
+        "public population; set adjacency='zero-out', or use Poisson().\n"
     )
     assert "argument --cap: 'x' is no whole number" in shell.refused(f"{SMALL} --cap x")
     err = shell.refused(f"{SMALL} --steps 10 --noise-multiplier 2 --cap 0 --adjacency zero-out")
@@ -243,8 +243,8 @@ def test_a_large_delta_is_one_warning_and_no_guarantee(shell: Shell, found: str)
         ),
         (
             "--population 1000 --batch-size 100 --epsilon 0.01 --noise-multiplier 1 --delta 1e-5",
-            "--epsilon=0.01: is exceeded even with steps=1, which costs 1.685; ask for more ε, or "
-            "use more noise.",
+            "--epsilon=0.01: is exceeded even with steps=1, which costs 1.685; use a larger "
+            "epsilon, or more noise.",
         ),
         (
             "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "

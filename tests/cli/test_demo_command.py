@@ -54,6 +54,5 @@ def test_a_folder_that_is_taken(shell: Shell, tmp_path: Path) -> None:
     code, _, err = shell(f"demo --run {tmp_path / 'run'}")
     assert code == 2
     assert err == (
-        f"steppe: error: --run={str(tmp_path / 'run')!r}: is there already; name a folder that is "
-        "not.\n"
+        f"steppe: error: --run={str(tmp_path / 'run')!r}: is there already; name a new folder.\n"
     )

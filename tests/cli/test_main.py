@@ -96,8 +96,8 @@ def test_options_are_not_abbreviated(shell: Shell) -> None:
         (
             FileNotFoundError(2, "No such file", "a.toml"),
             2,
-            "steppe: error: file='a.toml': No such file; see that it is there and that you may use "
-            "it.\n",
+            "steppe: error: file='a.toml': No such file; check that it exists and that you "
+            "have access.\n",
         ),
         (OSError(28, "No space left on device"), 2, "steppe: error: No space left on device\n"),
         (KeyboardInterrupt(), 130, "steppe: interrupted\n"),
