@@ -159,7 +159,7 @@ def test_a_cap(shell: Shell) -> None:
         "steppe: error: adjacency='add-remove': cannot be used with capped batches, which need a "
         "public population; set adjacency='zero-out', or use Poisson().\n"
     )
-    assert "argument --cap: 'x' is no whole number" in shell.refused(f"{SMALL} --cap x")
+    assert "argument --cap: 'x' is not a whole number" in shell.refused(f"{SMALL} --cap x")
     err = shell.refused(f"{SMALL} --steps 10 --noise-multiplier 2 --cap 0 --adjacency zero-out")
     assert "--cap=0: must be a whole number of at least 1; give a whole number, or leave it" in err
 
@@ -174,8 +174,8 @@ def test_words_and_tables(shell: Shell) -> None:
     assert "← the least noise that stays within the budget" in out
     words = " ".join(out.split())
     assert "Each of the 10 steps uses about 100 of 1,000 records" in words
-    assert "at most 7.4 times" in words  # e² = 7.389, rounded up
-    assert "finds a present one with probability 7.4% at most" in words
+    assert "by a factor of at most 7.4" in words  # e² = 7.389, rounded up
+    assert "has a true positive rate of at most 7.4%" in words
     rows = out.split("\n\n")[-1].splitlines()
     assert [row.split("  ")[0] for row in rows[1:3]] == ["this run", "half the steps"]
     assert len(rows) == 8

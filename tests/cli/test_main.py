@@ -80,10 +80,10 @@ def test_unknown_command(shell: Shell) -> None:
 def test_options_are_not_abbreviated(shell: Shell) -> None:
     # The option that was probably meant, and the help of the command that has it.
     assert shell.refused("plan run.toml --jso") == (
-        "steppe plan: error: --jso: is not known here; did you mean --json?\n"
+        "steppe plan: error: --jso: is not a known argument; did you mean --json?\n"
         "See steppe plan --help.\n"
     )
-    assert "--quiet=1 --fast: is not known here; leave it out." in shell.refused(
+    assert "--quiet=1 --fast: is not a known argument; leave it out." in shell.refused(
         "plan run.toml --quiet=1 --fast"
     )
     assert "did you mean --version?" in shell.refused("--vresion")

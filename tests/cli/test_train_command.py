@@ -56,7 +56,7 @@ def test_runs_that_share_a_ledger_print_their_sum(shell: Shell, project: Path) -
     ("ledger", "message"),
     [
         ("", "ledger='': must name a file; write \"patients.jsonl\", say."),
-        ("run", "ledger='run': is no ledger but a folder; name a file in it."),
+        ("run", "ledger='run': is a folder, not a ledger; name a file in it."),
         (
             "table.csv",
             "ledger='table.csv': is not a ledger: line 1 is not a record; name the file that "
@@ -474,7 +474,11 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
     ("old", "new", "message"),
     [
         ("epsilon = 3.0", "epsilon = 0", "error: plan.epsilon=0: must be finite and above 0"),
-        ("epsilon = 3.0", "epsilon = 1e6", "error: plan.epsilon=1000000.0: is not spent even with"),
+        (
+            "epsilon = 3.0",
+            "epsilon = 1e6",
+            "error: plan.epsilon=1000000.0: is more than the run costs even with",
+        ),
         ("epsilon = 3.0", "epsilno = 3.0", "plan.epsilno=3.0: is not known here, only "),
         ("delta = 1e-4", "delta = 2", "error: plan.delta=2: must lie strictly between 0 and 1"),
         ('place = "own.npz"', "place = 3", "data.place=3: must be text"),
@@ -535,7 +539,7 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
             'steps = 12\nclip = { name = "Flat", bound = -1.0 }',
             "error: plan.clip.bound=-1.0: must be finite and above 0",
         ),
-        ("store_every = 2", 'ledger = "run"', "error: train.ledger='run': is no ledger but a"),
+        ("store_every = 2", 'ledger = "run"', "error: train.ledger='run': is a folder, not"),
         ("store_every = 2", 'publish = "SAW"', "error: train.publish='SAW': is no model of"),
         ("[plan]", "[plan", "is not TOML"),
     ],

@@ -275,7 +275,7 @@ def test_what_is_not_understood_is_refused_at_once(
         ({"averages": {"OPA": {"k": 0}}}, r"^averages\.OPA\.k=0: must be a whole number"),
         ({"train": {"keep": {"last": 0}}}, r"^train\.keep\.last=0: must be a whole number"),
         ({"train": {"ledger": ""}}, r"^train\.ledger='': must name a file"),
-        ({"model": {"name": "logistic", "depth": 3}}, r"^model\.depth=3: is no option of"),
+        ({"model": {"name": "logistic", "depth": 3}}, r"^model\.depth=3: is not an option of"),
         ({"plan": {**PLAN, "batch_size": 0}}, r"^plan\.batch_size=0: must be finite and above 0"),
         ({"plan": {**PLAN, "batch_size": 3000}}, r"^plan\.batch_size=3000\.0: must not exceed"),
         ({"plan": {**PLAN, "l2": {"1": -1.0}}}, r"^plan\.l2\['1'\]=-1\.0: must be finite"),
