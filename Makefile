@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test quick lint bench clean
 
 demo: $(VENV)/core.stamp
 	$(BIN)/python -m steppe demo
@@ -13,6 +13,29 @@ demo: $(VENV)/core.stamp
 test: $(VENV)/dev.stamp lint
 	$(BIN)/python .ci/torch_stays.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+# A cross-section for the everyday loop: a file or a test of every room, in two minutes with lint.
+QUICK := \
+	tests/test_rooms.py tests/test_import.py \
+	tests/accounting/test_statement.py tests/audit/test_counts.py \
+	tests/audit/test_battery.py::test_sensitivity_is_tight \
+	tests/averaging/test_running.py tests/cli/test_inspect_command.py \
+	tests/clipping/test_engine.py tests/clipping/test_flat.py \
+	tests/compat/test_hooked_run.py tests/conformance/test_layers.py::test_clipped_sum_equals_the_reference \
+	tests/data/test_tables.py tests/flatness/test_directions.py \
+	tests/gradients/test_record_gradients.py tests/gradients/test_kernel_choice.py \
+	tests/isolation/test_proof.py::test_a_case_that_mixes_is_refused_by_name \
+	tests/ledger tests/models/test_plain_cnn.py \
+	tests/noise/test_gaussian_noise.py tests/papers/test_pages.py \
+	tests/plan/test_plan.py tests/points/test_point.py \
+	tests/private/test_private.py tests/private/test_private_step.py \
+	tests/probing/test_inspect.py tests/randomness/test_source.py \
+	tests/records/test_map_style.py tests/report/test_words.py \
+	tests/sampling/test_poisson_sampling.py tests/training/test_folder.py \
+	tests/updates/test_dp_adam.py tests/utils
+
+quick: $(VENV)/dev.stamp lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" $(QUICK)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

@@ -15,6 +15,21 @@ import pytest
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def only_devices_that_exist_are_seeded() -> Iterator[None]:
+    """`torch.manual_seed` writes down the call stack for every kind of device that is not in use.
+
+    Thousands of tests call it, from deep within pytest, where that takes milliseconds.
+    """
+    import torch
+
+    with pytest.MonkeyPatch.context() as patch:
+        if not torch.accelerator.is_available():
+            for kind in (torch.cuda, torch.xpu, torch.mtia):
+                patch.setattr(kind, "manual_seed_all", lambda seed: None)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def threads_end_with_the_test() -> Iterator[None]:
     """A benchmark's choice of threads is its own: on two cores, two workers of two threads each

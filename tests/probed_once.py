@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from steppe.gradients.objective import RecordLosses
 from steppe.gradients.one_at_a_time.each_record import EachRecord
-from steppe.probing.cache import form_of
-from steppe.probing.probe import Report, probe
+from steppe.probing.model_state import form_of
+from steppe.probing.probe import probe
+from steppe.probing.report import Report
 
 
 class ProbedOnce:
@@ -37,10 +38,10 @@ class ProbedOnce:
         objective: Any,
         example: Any,
         *,
-        company: int = 0,
-        room: int | None = None,
+        at_once: int = 0,
+        activation_bytes: int | None = None,
         isolation: str = "proven",
-        each: EachRecord | None = None,
+        one_at_a_time: EachRecord | None = None,
     ) -> Report:
         def found() -> Report:
             return probe(
@@ -48,20 +49,22 @@ class ProbedOnce:
                 parameters,
                 objective,
                 example,
-                company=company,
-                room=room,
+                at_once=at_once,
+                activation_bytes=activation_bytes,
                 isolation=isolation,
-                each=each,
+                one_at_a_time=one_at_a_time,
             )
 
-        if type(objective) is not RecordLosses or each is not None:  # of which nothing is known
+        if (
+            type(objective) is not RecordLosses or one_at_a_time is not None
+        ):  # of which nothing is known
             return found()
         own = [id(weight) for weight in parameters.values()]
         losses = objective._loss, objective._views
         make: tuple[object, ...] = repr(model), *parameters, losses, isolation, form_of(example)
         if self._same_weights:
             values = (str(value.tolist()) for value in model.state_dict().values())
-            make += (company, *values)
+            make += (at_once, *values)
         if make not in self._found:
             self._found[make] = own, found()
         first, report = self._found[make]

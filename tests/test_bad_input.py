@@ -4,7 +4,7 @@ The numbers are those of the project's table of bad inputs. Configuration is ref
 private record never is, because an error that one record causes is itself a release.
 
 Rows that need a file or a whole run are measured elsewhere: 29 in `test_private.py` (declared
-classes), 33 in `sampling/test_shared_records.py`, 37 to 39 in `training/test_trainer.py`,
+classes), 33 in `sampling/test_shared_records.py`, 37 to 39 in `training/test_resuming.py`,
 `training/test_checkpoints.py` and `test_private.py` (states), 44 in `ledger/test_chain.py`, 45 in
 `accounting/test_statement_text.py`.
 """
@@ -200,8 +200,8 @@ def loader(**options: Any) -> DataLoader[Any]:
     [
         (lambda: (torch.zeros(0, 6), torch.zeros(0)), ("data=no records", "empty", "at least one")),
         (lambda: _Numbered(), ("data=_Numbered", "must have __len__", "add it")),
-        (lambda: _Stream(), ("data=_Stream", "any record by its number", "map-style")),
-        (lambda: DataLoader(_Stream()), ("data=_Stream", "any record by its number", "map-style")),
+        (lambda: _Stream(), ("data=_Stream", "any record by its index", "map-style")),
+        (lambda: DataLoader(_Stream()), ("data=_Stream", "any record by its index", "map-style")),
         (lambda: loader(drop_last=True), ("drop_last=True", "plan's sampler", "leave drop_last")),
         (
             lambda: loader(sampler=WeightedRandomSampler([1.0] * N, N)),
@@ -474,7 +474,7 @@ def test_row_24_attribute_that_carries_records_over() -> None:
     refused(
         lambda: private(_Secretive()),
         IsolationError,
-        "a tensor in model (_Secretive)",
+        "aten.sub.Tensor in model (_Secretive)",
         "must not use what an earlier pass made from its records",
         "keep nothing from records in the model or beside it",
     )
@@ -520,8 +520,11 @@ def test_rows_25_and_26_values_whose_squares_overflow(value: float) -> None:
 @pytest.mark.parametrize(
     ("loss", "words"),
     [
-        (lambda o, t: F.cross_entropy(o, t), ("loss=0 axes", "one number for each", "'none'")),
-        (lambda o, t: o.square(), ("loss=2 axes", "one number for each", "'none'")),
+        (
+            lambda o, t: F.cross_entropy(o, t),
+            ("loss=one number for the whole batch", "one loss for each", "'none'"),
+        ),
+        (lambda o, t: o.square(), ("loss=a tensor of 2 axes", "one loss for each", "'none'")),
         (lambda o, t: torch.zeros(len(t)), ("loss=constant", "computed from the records", "batch")),
     ],
     ids=["mean over the batch", "no mean over outputs", "constant"],
@@ -663,7 +666,7 @@ def test_row_36_training_past_the_plan() -> None:
         (lambda m: torch.optim.SparseAdam(m.parameters()), ("optimizer='SparseAdam'", "noise")),
         (
             lambda m: torch.optim.SGD(m.parameters(), 0.1, differentiable=True),
-            ("optimizer.differentiable=True", "refuse to move", "leave it out"),
+            ("optimizer.differentiable=True", "refuses to update", "leave it out"),
         ),
         (lambda m: "sgd", ("optimizer='str'", "torch.optim.Optimizer", "pass one")),
     ],

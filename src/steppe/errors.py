@@ -71,7 +71,9 @@ class SteppeError(Exception):
             subject = f"{self.name}={self.value}:" if self.value else f"`{self.name}`"
             message = f"{subject} {self.rule}" + (f"; {self.remedy}" if self.remedy else "")
             message += "" if message.endswith((".", "?")) else "."
-        return f"{message} {self.otherwise}" if self.otherwise else message
+        if not self.otherwise:
+            return message
+        return message + ("" if self.otherwise.startswith("\n") else " ") + self.otherwise
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Call the argument at fault what it was called where it was given.

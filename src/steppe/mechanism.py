@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from steppe.clipping import ClippedSum
-from steppe.gradients import Found, PlainSequential
+from steppe.gradients import PlainSequential, WeightSlots
 from steppe.noise import Noise
 from steppe.randomness import Source
 
@@ -55,7 +55,7 @@ class Mechanism:
         self.sensitivity = sensitivity
         double = noise.grid or all(p.dtype == torch.float64 for p in engine.parameters.values())
         self.dtype = torch.float64 if double else torch.float32
-        # As a tensor of its type: torch would make one of a Python float in every step.
+        # A tensor of the sums' type, since torch would make one of a Python float in every step.
         self.divisor = torch.tensor(divisor, dtype=self.dtype, device="cpu")
         self._padding = dict(padding or {})
 
@@ -70,7 +70,7 @@ class Mechanism:
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """A block after whose errors the clip is as it was before."""
+        """A block that puts the clip back as it was where it ends with an error."""
         before = self.engine.clipper.state()
         try:
             yield
@@ -105,7 +105,7 @@ class Query:
 
     def __init__(self, mechanism: Mechanism, noise_std: float) -> None:
         self._mechanism, self._noise_std = mechanism, noise_std
-        self._sum: Tensor | None = None
+        self._buffer: Tensor | None = None
 
     def add(self, part: Any, sequential: PlainSequential | None = None) -> None:
         """Add the clipped gradients of a part of the batch.
@@ -119,27 +119,29 @@ class Query:
                 self.add_captured(found, records, padding=padding)
 
     def add_captured(
-        self, found: Found, records: int, scale: float = 1.0, padding: int = 0
+        self, found: WeightSlots, records: int, scale: float = 1.0, padding: int = 0
     ) -> None:
         """Add per-example gradients that were captured already; see `ClippedSum.add_slots_`."""
-        self._mechanism.engine.add_slots_(self._total, found, records, scale, padding)
+        self._mechanism.engine.add_slots_(self._sum(), found, records, scale, padding)
 
     @torch.no_grad()
     def finish(self) -> Tensor:
         """The answer: a flat private gradient of the mean loss."""
-        of, total = self._mechanism, self._total
-        total = of.noise.finish_(total, self._noise_std, of.sensitivity, of.source)
-        return of.without_padding(of.engine.decode(total.div_(of.divisor)))
+        mechanism = self._mechanism
+        noised = mechanism.noise.finish_(
+            self._sum(), self._noise_std, mechanism.sensitivity, mechanism.source
+        )
+        gradient = mechanism.engine.decode(noised.div_(mechanism.divisor))
+        return mechanism.without_padding(gradient)
 
-    @property
-    def _total(self) -> Tensor:
-        """The sum, which starts as its noise.
+    def _sum(self) -> Tensor:
+        """The sum so far. It starts as its noise, to which the clipped gradients are added.
 
         Made after the first pass through the model, so that it is not held beside activations, and
         in fresh memory, since earlier answers may be kept as gradients.
         """
-        if self._sum is None:
-            of = self._mechanism
-            memory = torch.empty(of.engine.width, dtype=of.dtype, device=of.engine.device)
-            self._sum = of.noise.start_(memory, self._noise_std, of.source)
-        return self._sum
+        if self._buffer is None:
+            mechanism, engine = self._mechanism, self._mechanism.engine
+            memory = torch.empty(engine.width, dtype=mechanism.dtype, device=engine.device)
+            self._buffer = mechanism.noise.start_(memory, self._noise_std, mechanism.source)
+        return self._buffer

@@ -1,18 +1,18 @@
 """One private step: the seven places in order.
 
-1 sample     who takes part?             drawn by the plan's sampler, given as `parts`
-2 point      at which weights?           plan.point
-3 objective  what does a record say?     engine.objective, λθ included
-4 clip       how much may it say?        engine.clip
-5 noise      what hides it?              plan.noise, added by the mechanism
-6 update     how do the weights move?    any torch optimizer
-7 keep       which model is published?   averaging: after the step, at no cost
+1 sample     who takes part?                      the plan's sampler draws `parts`
+2 point      at which weights is the gradient?    plan.point
+3 objective  what does a record's gradient hold?  engine.objective, and λθ
+4 clip       how long may it be?                  engine.clip
+5 noise      what hides it?                       plan.noise, added by the mechanism
+6 update     how do the weights move?             any torch optimizer
+7 keep       which model is published?            steppe.averaging, after the step and at no cost
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch import Tensor
@@ -24,7 +24,7 @@ from steppe.gradients import PlainSequential
 from steppe.mechanism import Mechanism
 from steppe.plan import Plan
 from steppe.points import MovableWeights
-from steppe.randomness import AS_THEY_ARE, SecretGenerators, Source, require_noise_std
+from steppe.randomness import SecretGenerators, Source, require_noise_std
 from steppe.step_state import require_state
 from steppe.updates import update_of
 from steppe.utils import validation
@@ -92,11 +92,13 @@ class PrivateStep:
         Args:
             parts: batches of records that together are the drawn batch, each record once.
         """
-        noise_std, answers = self._charge(), list[Tensor]()  # 1 sample: `parts`
+        noise_std = self._charge()  # 1 sample: who takes part is in `parts`
+        answers: list[Tensor] = []
         with self.mechanism.undone_on_error():
             for _ in range(self._plan.point.queries):
                 with self._weights.moved(self._point.offset(answers)):  # 2 point
-                    query, sequential = self.mechanism.query(noise_std), self.engine.sequential()
+                    query = self.mechanism.query(noise_std)
+                    sequential = self.engine.sequential()
                     with self._hidden_generators(sequential):
                         for part in parts:
                             query.add(part, sequential)  # 3 objective, 4 clip
@@ -104,7 +106,7 @@ class PrivateStep:
             gradient = self._point.gradient(answers)
         try:
             self.mechanism.hand_over(self.optimizer, gradient)
-            self.optimizer.step()  # 6 update
+            self.optimizer.step()  # 6 update; 7 keep is up to the caller
         except BaseException:
             self.mechanism.hand_over(self.optimizer, None)
             raise
@@ -135,7 +137,7 @@ class PrivateStep:
             "plan": self._digest,
             "steps_done": self.steps_done,
             "clip": self.engine.clipper.state(),
-            "walk": self._point.state(),
+            "point": self._point.state(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -147,11 +149,15 @@ class PrivateStep:
         """
         require_state(state, self._plan, self.steps_done, self.engine.numel)
         self.engine.clipper.load(dict(state["clip"]))
-        self._point.load(dict(state["walk"]))
+        self._point.load(dict(state["point"]))
         self.steps_done = state["steps_done"]
 
     def _charge(self) -> float:
-        """Count the step before it is taken; the standard deviation of its noise."""
+        """Count the step before it is taken.
+
+        Returns:
+            The standard deviation of its noise.
+        """
         if self.steps_done >= self._plan.total_steps:
             raise BudgetExhausted(
                 f"steps={self.steps_done + 1}: the plan pays for {self._plan.total_steps} steps; "
@@ -160,14 +166,17 @@ class PrivateStep:
         noise_std = self._plan.noise_std_at(self.steps_done)
         self._update.at_step(self.steps_done, noise_std / self._plan.divisor)
         self.steps_done += 1
-        # Nothing half made is used, and nothing that others put where the private gradient belongs.
+        # No gradient of a step that fails half way is left, and none that others have put there.
         self.mechanism.hand_over(self.optimizer, None)
         return noise_std
 
     def _hidden_generators(
         self, sequential: PlainSequential | None
     ) -> AbstractContextManager[None]:
-        """Where model and loss may draw random numbers, those are secret."""
+        """A block in which what model and loss draw from the global generators is secret.
+
+        Plain layers draw nothing, and hiding the generators takes longer than a small step.
+        """
         if sequential is not None:
-            return AS_THEY_ARE
+            return nullcontext()
         return self._generators.hidden(self.engine.runs_users_code)

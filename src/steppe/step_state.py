@@ -37,10 +37,10 @@ def require_state(state: Any, plan: Plan, steps_done: int, weights: int) -> None
             f"{plan.total_steps}, which are paid for",
             "load the newest state of a run of this plan",
         )
-    for name, vector in state["walk"].items():
+    for name, vector in state["point"].items():
         if not isinstance(vector, Tensor) or vector.shape != (weights,):
             raise validation.fail(
-                f"state['walk'][{name!r}]",
+                f"state['point'][{name!r}]",
                 tuple(vector.shape) if isinstance(vector, Tensor) else vector,
                 f"must be a vector of the model's {weights} trained weights",
                 "load it into a run with the same model",
@@ -48,7 +48,7 @@ def require_state(state: Any, plan: Plan, steps_done: int, weights: int) -> None
 
 
 def _require_form(state: Any) -> None:
-    parts: dict[str, type] = {"plan": str, "steps_done": int, "clip": Mapping, "walk": Mapping}
+    parts: dict[str, type] = {"plan": str, "steps_done": int, "clip": Mapping, "point": Mapping}
     if not isinstance(state, Mapping):
         shown = type(state).__name__
     else:

@@ -28,7 +28,7 @@ from steppe.audit import (
     silence,
 )
 from steppe.clipping import ClippedSum
-from steppe.gradients import Found
+from steppe.gradients import WeightSlots
 from steppe.noise import Source
 from steppe.private import BatchReader, Private
 from steppe.step import PrivateStep
@@ -56,8 +56,8 @@ def place(**choices: Any) -> Sabotage:
         plan = private.plan
         private._step.mechanism.noise = plan.noise
         draw = plan.sampling.begin(records, plan.population, plan.batch_size, private.groups)
-        private._offers = BatchReader(
-            draw, private._rows, private._step.mechanism.source, plan.total_steps
+        private._reader = BatchReader(
+            draw, private._records, private._step.mechanism.source, plan.total_steps
         )
 
     return apply
@@ -89,7 +89,7 @@ class _OwnFactors(ClippedSum):
 
     @torch.no_grad()
     def add_slots_(
-        self, out: Tensor, found: Found, records: int, *rest: Any, **more: Any
+        self, out: Tensor, found: WeightSlots, records: int, *rest: Any, **more: Any
     ) -> Tensor:
         norms = self.norms(found)
         factors, bad = self.factors(norms)
@@ -101,7 +101,7 @@ class _OwnFactors(ClippedSum):
         start, end = self.weights.slices[id(leaf)]
         return out[start:end]
 
-    def norms(self, found: Found) -> Tensor:
+    def norms(self, found: WeightSlots) -> Tensor:
         return torch.stack([slot.squared_norms().float() for _, slot in found]).sum(0).sqrt()
 
     def factors(self, norms: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,7 +110,7 @@ class _OwnFactors(ClippedSum):
 
 class _MeanClipped(_OwnFactors):
     def add_slots_(
-        self, out: Tensor, found: Found, records: int, *rest: Any, **more: Any
+        self, out: Tensor, found: WeightSlots, records: int, *rest: Any, **more: Any
     ) -> Tensor:
         total = torch.zeros_like(out)
         norms = super().add_slots_(total, found, records)
@@ -123,19 +123,19 @@ class _MeanClipped(_OwnFactors):
 
 
 class _LayerSkipped(_OwnFactors):
-    def norms(self, found: Found) -> Tensor:
+    def norms(self, found: WeightSlots) -> Tensor:
         return super().norms(found[2:])
 
 
 class _BiasSkipped(_OwnFactors):
-    def norms(self, found: Found) -> Tensor:
+    def norms(self, found: WeightSlots) -> Tensor:
         return super().norms([pair for pair in found if pair[0].ndim > 1])
 
 
 class _PerLayer(_OwnFactors):
     @torch.no_grad()
     def add_slots_(
-        self, out: Tensor, found: Found, records: int, *rest: Any, **more: Any
+        self, out: Tensor, found: WeightSlots, records: int, *rest: Any, **more: Any
     ) -> Tensor:
         for leaf, slot in found:
             slot.add_(self.of(out, leaf), *self.factors(self.norms([(leaf, slot)])))
@@ -173,7 +173,7 @@ class _LastPieceOnly(ClippedSum):
 
 class _ClipsPieces(_OwnFactors):
     def add_slots_(
-        self, out: Tensor, found: Found, records: int, *rest: Any, **more: Any
+        self, out: Tensor, found: WeightSlots, records: int, *rest: Any, **more: Any
     ) -> Tensor:
         total = torch.zeros_like(out)
         norms = super().add_slots_(total, found, records)
@@ -268,7 +268,7 @@ class _SumOverNoise(ClippedSum):
     """The sum of several records takes the place of the noise it should be added to."""
 
     def add_slots_(
-        self, out: Tensor, found: Found, records: int, *rest: Any, **more: Any
+        self, out: Tensor, found: WeightSlots, records: int, *rest: Any, **more: Any
     ) -> Tensor:
         if records > 1:
             out.zero_()
@@ -375,9 +375,9 @@ class _SizesTwice(steppe.Poisson):
 class _EmptyLeftOut(Private):
     def __iter__(self) -> Iterator[Any]:
         for step in range(self.plan.total_steps):
-            batch = self._offers.read(step)
+            batch = self._reader.read(step)
             if (size := count(batch)) > 0:
-                self._offered = (self.steps_done, size)
+                self._handed_out = (self.steps_done, size)
                 yield batch
 
 

@@ -23,7 +23,7 @@ from steppe.clipping import ClippedSum
 from steppe.clipping.gep import GEPClipper
 from steppe.clipping.per_layer import PerLayerClipper
 from steppe.clipping.quantile import QuantileClipper
-from steppe.gradients.record_gradients import Found, RecordGradients
+from steppe.gradients.record_gradients import RecordGradients, WeightSlots
 from steppe.private import Private
 
 SHARE = 0.3
@@ -118,7 +118,7 @@ class _PaddingSpeaks(ClippedSum):
     """Rows that only fill a batch up are clipped and added like records."""
 
     def add_slots_(
-        self, out: Tensor, found: Found, records: int, scale: float = 1.0, padding: int = 0
+        self, out: Tensor, found: WeightSlots, records: int, scale: float = 1.0, padding: int = 0
     ) -> Tensor:
         return super().add_slots_(out, found, records, scale)[: records - padding]
 

@@ -46,7 +46,9 @@ def probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("probed_once")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_shipped_step_passes(family: str) -> None:
-    results = battery(FAMILIES[family](), trials=2, draws=20_000, steps=40)
+    """How the sampler draws, and most of the noise, is not up to the network: one tries it long."""
+    draws, steps = (20_000, 40) if family == "mlp" else (4_000, 10)
+    results = battery(FAMILIES[family](), trials=2, draws=draws, steps=steps)
     assert failures(results) == []
     assert len(results) == 12
 
@@ -187,7 +189,7 @@ def test_nan_never_passes() -> None:
 
 
 def test_hostile_records_touch_only_the_last_record() -> None:
-    batch, scales = mlp().records.take(torch.arange(5)), torch.ones(5)
+    batch, scales = mlp().records.batch(torch.arange(5)), torch.ones(5)
     generator = torch.Generator().manual_seed(0)
     attacks = list(hostile(batch, scales, generator))
     assert len(attacks) == len(LOSS_SCALES) + len(INPUT_SCALES) + 3
@@ -198,7 +200,7 @@ def test_hostile_records_touch_only_the_last_record() -> None:
 
 
 def test_hostile_tokens_have_hostile_losses_only() -> None:
-    batch = lstm().records.take(torch.arange(3))
+    batch = lstm().records.batch(torch.arange(3))
     attacks = list(hostile(batch, torch.ones(3), torch.Generator()))
     assert len(attacks) == len(LOSS_SCALES)
 

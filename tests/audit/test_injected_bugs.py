@@ -11,7 +11,7 @@ from injected_clip_bugs import CLIP_BUGS
 from probed_once import ProbedOnce
 from steppe.audit import Result, battery, sensitivity
 from steppe.audit.battery import checked
-from steppe.gradients.slots import slot
+from steppe.gradients.slots import outer
 from steppe.probing import cache
 
 probed_once = ProbedOnce()  # bugs are injected after it, and it is itself in `test_battery`
@@ -59,8 +59,8 @@ def test_a_gram_norm_that_cancels_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
         pairs = torch.bmm(x, x.mT) * torch.bmm(g, g.mT)
         return pairs.sum((1, 2)).clamp(min=0.0), g.sum(1)
 
-    monkeypatch.setattr(slot, "paired_rows_and_sums", in_float32)
-    monkeypatch.setattr(slot, "paired_rows", lambda x, g: in_float32(x, g)[0])
+    monkeypatch.setattr(outer, "paired_rows_and_sums", in_float32)
+    monkeypatch.setattr(outer, "paired_rows", lambda x, g: in_float32(x, g)[0])
     result = sensitivity(alternating(), trials=4)
     assert not result.passed
     assert "large common offset" in result.text

@@ -101,10 +101,9 @@ def test_what_no_size_mends_is_said_as_it_is() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("population", "delta"), [(10**7, "1e-8"), (10**6, "1e-9")])
-def test_batches_of_one_need_not_be_accountable(shell: Shell, population: int, delta: str) -> None:
-    line = f"budget --population {population} --epochs 20 --epsilon 2 --noise-multiplier 1"
-    found = shell.json(f"{line} --delta {delta}")
+def test_batches_of_one_need_not_be_accountable(shell: Shell) -> None:
+    line = "budget --population 1000000 --epochs 20 --epsilon 2 --noise-multiplier 1"
+    found = shell.json(f"{line} --delta 1e-9")
     assert 1.999 < found["epsilon"] <= 2.0
     assert found["batch_size"] > 1000
 

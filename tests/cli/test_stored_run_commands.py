@@ -241,7 +241,10 @@ def test_flatness(shell: Shell, project: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("average nowhere", "run='nowhere': holds no run; give the folder that training printed."),
+        (
+            "average nowhere",
+            "run='nowhere': contains no run; give the folder that training printed.",
+        ),
         (
             "average run EMAA:decay=0.9",
             "average.name='EMAA': is not known here, only EMA, OMV, OPA, PolynomialDecay, SWA, "

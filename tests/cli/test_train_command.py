@@ -21,7 +21,7 @@ def test_a_run_from_a_file(shell: Shell, project: Path) -> None:
     out = shell.ok("train run.toml --run again")
     assert out.startswith("chosen ")
     assert "Flat(bound=1.0)" in out
-    assert "which keeps probabilities calibrated" in out
+    assert "probabilities stay calibrated" in out
     assert "\nlast " in out
     assert out.endswith("run: again\nreport: steppe report again\n")
     for name in ("run.toml", "statement.json", "ledger.jsonl", "result.json", "model.safetensors"):
@@ -95,7 +95,10 @@ def test_the_same_people_in_another_file_are_called_the_same(shell: Shell, proje
     code, _, err = shell("train run.toml --run two --ledger patients.jsonl")
     assert code == 2
     assert err.startswith("steppe: error: data.called='other.npz': must be that of the ledger")
-    assert "give the same people's data the same name (data_name=, or called under [data])" in err
+    assert (
+        "give the same people's data the same name (PrivateData(name=…), or called under [data])"
+        in err
+    )
     (project / "run.toml").write_text(text.replace("[data]", '[data]\ncalled = "own.npz"'))
     out = shell.ok("train run.toml --run two --ledger patients.jsonl")
     assert "all 2 runs of the ledger together" in out
@@ -184,14 +187,13 @@ def test_what_becomes_of_batch_normalisation_is_said(
     out = shell.ok(f"train --data own.npz --classes 2 --epsilon 2 {model}")
     assert "normalisation" in out
     assert "GroupNorm" in out
-    assert "in place of batch normalisation in one layer, which would mix records" in out
+    assert "replaces batch normalisation in one layer, which would mix records" in out
 
 
 @pytest.mark.parametrize("name", ["fashionmnist", "Fashion_MNIST", "fashion-mnist"])
 def test_a_public_data_set_by_any_of_its_names(shell: Shell, project: Path, name: str) -> None:
     assert shell.refused(f"train --data {name} --epsilon 2 --classes 10") == (
-        "steppe: error: --classes=10: is for data of your own, and these are public; leave it "
-        "out.\n"
+        "steppe: error: --classes=10: is for your own data, and these are public; leave it out.\n"
     )
 
 
@@ -243,7 +245,7 @@ def test_ctrl_c_says_how_to_go_on_and_resume_does(
     code, _, err = shell("train run.toml --run stopped")
     assert code == 130
     assert err.startswith("steppe: stopped after step 3 of 12 at ε = ")
-    assert err.endswith("nothing is lost, go on with: steppe resume stopped\n")
+    assert err.endswith("nothing is lost; resume with: steppe resume stopped\n")
     monkeypatch.setattr(loop, "StopRequest", whole)
     result = shell.json("resume stopped")
     assert result["steps"] == 12
@@ -370,8 +372,8 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
         ),
         (
             "train run.toml --run run",
-            "--run='run': holds a run already; go on with `steppe resume run`, or name another "
-            "folder.",
+            "--run='run': contains a run already; resume it with `steppe resume run`, or name "
+            "another folder.",
         ),
         (
             "train --data own.npz --epsilon 2",
@@ -395,8 +397,8 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
         ),
         (
             "train no-epsilon.toml",
-            "`plan.epsilon` is required, since the rules choose clip, point from it; give it, or "
-            "all of these constants.",
+            "`plan.epsilon` is needed to choose clip, point by rule; give it, or all of "
+            "these constants.",
         ),
         (
             "train no-target.toml",
@@ -408,10 +410,10 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
         ),
         (
             f"{SETTINGS} --model cli_test_models:wide",
-            "model and loss=RuntimeError: must run on 2 made-up records, inputs from N(0, 1) or "
-            "[0, 1) with labels 0 and 1, and said: mat1 and mat2 shapes cannot be multiplied (2x6 "
-            "and 9x2); let them take any number of records, each of the data's form, or give the "
-            "data the form that they take.",
+            "The model or its loss failed on 2 made-up records with the shapes and types of the "
+            "data (inputs from N(0, 1) or [0, 1), labels 0 and 1). It must take any number of such "
+            "records.\n"
+            "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x6 and 9x2)",
         ),
         (
             f"{SETTINGS} --model cli_test_models:mixing",
@@ -423,7 +425,10 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
             "train run.toml --run own.npz",
             "--run='own.npz': is a file; name a folder, new or empty.",
         ),
-        ("resume nowhere", "run='nowhere': holds no run; give the folder that training printed."),
+        (
+            "resume nowhere",
+            "run='nowhere': contains no run; give the folder that training printed.",
+        ),
         (
             "plan nowhere.toml",
             "file='nowhere.toml': cannot be read (No such file or directory); give a TOML file.",
@@ -451,7 +456,7 @@ def test_a_model_with_an_unknown_name(shell: Shell, project: Path) -> None:
     assert err.startswith("steppe: error: --model='logistik': must be one of linear, ")
     assert err.endswith("did you mean 'logistic'?\n")
     assert shell.refused(f"{SETTINGS} --model src/towers.py") == (
-        "steppe: error: --model='src/towers.py': is a file and names no function; write "
+        "steppe: error: --model='src/towers.py': is a file, not a function; write "
         "towers:function, and run where `import` finds it.\n"
     )
 
@@ -502,8 +507,8 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
         (
             "store_every = 2",
             'loss = "mse_loss"',
-            "data.classes=2: is for labels, and the loss mse_loss is for numbers; leave out "
-            "data.classes.",
+            "data.classes=2: is for class labels, but the loss mse_loss is for regression; leave "
+            "out data.classes.",
         ),
         ("store_every = 2", "ledger = 5", "train.ledger=5: must be text"),
         ("store_every = 2", 'seed = "a"', "train.seed='a': must be a whole number"),
@@ -540,7 +545,7 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
             "error: plan.clip.bound=-1.0: must be finite and above 0",
         ),
         ("store_every = 2", 'ledger = "run"', "error: train.ledger='run': is a folder, not"),
-        ("store_every = 2", 'publish = "SAW"', "error: train.publish='SAW': is no model of"),
+        ("store_every = 2", 'publish = "SAW"', "error: train.publish='SAW': is not a model"),
         ("[plan]", "[plan", "is not TOML"),
     ],
 )

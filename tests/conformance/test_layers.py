@@ -20,7 +20,7 @@ from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.reference import clipped_sum, record_gradients
 from steppe.gradients import Kernels
 from steppe.probing import probe
-from steppe.probing.probe import Report
+from steppe.probing.report import Report
 
 B = 5
 
@@ -350,9 +350,15 @@ def sum_of(case: Case, dtype: torch.dtype, l2: float) -> Tensor:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.parametrize("physical", [None, 2])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
-@pytest.mark.parametrize("l2", [0.0, 0.3])
+@pytest.mark.parametrize(  # every two of them together
+    ("physical", "dtype", "l2"),
+    [
+        pytest.param(None, torch.float32, 0.0, id="0.0-f32-None"),
+        pytest.param(2, torch.float32, 0.3, id="0.3-f32-2"),
+        pytest.param(2, torch.float64, 0.0, id="0.0-f64-2"),
+        pytest.param(None, torch.float64, 0.3, id="0.3-f64-None"),
+    ],
+)
 def test_clipped_sum_equals_the_reference(
     case: Case, physical: int | None, dtype: torch.dtype, l2: float
 ) -> None:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from steppe.clipping import GEP, Automatic, Clip, ClippedSum, Flat, PerLayer, Quantile
-from steppe.gradients.record_gradients import FlatWeights, RecordGradients, _usable, representable
+from steppe.gradients.flat_weights import FlatWeights
+from steppe.gradients.record_gradients import RecordGradients, _usable, representable
 from steppe.gradients.slots.slot import Materialised
 
 CLIPS: list[Clip] = [Flat(1.0), Quantile(), Automatic(1.0, gamma=0.0), PerLayer(1.0)]

@@ -23,7 +23,7 @@ from steppe.gradients import objective_of
 from steppe.gradients import sequential as rows
 from steppe.gradients.objective import _STILL
 from steppe.gradients.passes import TracedPasses
-from steppe.gradients.sequential import _BETWEEN, plain_sequential
+from steppe.gradients.sequential import _WEIGHTLESS, plain_sequential
 from steppe.randomness.secret_generators import SecretGenerators
 
 BETWEEN: dict[str, Callable[[], nn.Module]] = {
@@ -106,7 +106,7 @@ def test_layers(name: str, l2: float) -> None:
 
 
 def test_every_layer_that_a_row_knows_is_tested() -> None:
-    assert {type(m) for make in BETWEEN.values() for m in make().modules()} >= set(_BETWEEN)
+    assert {type(m) for make in BETWEEN.values() for m in make().modules()} >= set(_WEIGHTLESS)
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -196,14 +196,14 @@ def test_one_record_more_moves_no_bit_of_the_others(name: str, monkeypatch: Any)
     model.append(nn.Linear(20, 2))
     x, y = torch.randn(130, 300), torch.zeros(130, dtype=torch.long)
     seen: list[Tensor] = []
-    step = rows._BETWEEN[nn.ReLU]
+    step = rows._WEIGHTLESS[nn.ReLU]
 
     def watched(layer: nn.Module, into: Tensor) -> Tensor:
         if into.shape[1] == 20:
             seen.append(into.clone())
-        return step.there(layer, into)
+        return step.forward(layer, into)
 
-    monkeypatch.setitem(rows._BETWEEN, nn.ReLU, rows._Between(watched, step.back))
+    monkeypatch.setitem(rows._WEIGHTLESS, nn.ReLU, rows._Weightless(watched, step.backward))
     row = plain_sequential(objective_of(model, F.cross_entropy))
     assert row is not None
     ends = 16 if name in ("sigmoid", "silu", "silu in place", "gelu by tanh") else 0
@@ -234,7 +234,7 @@ def weights_after_steps() -> Tensor:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     source = steppe.SeededSource(1)
     private = steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy, source=source)
-    for drawn in private.take(3):
+    for drawn in private.batches(3):
         private.step(drawn)
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
@@ -258,8 +258,8 @@ def test_steps_walk_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_probe_compares_the_way_that_steps_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = rows._Between(lambda layer, x: x.tanh(), lambda layer, g, x, y: g)
-    monkeypatch.setitem(rows._BETWEEN, nn.Tanh, wrong)
+    wrong = rows._Weightless(lambda layer, x: x.tanh(), lambda layer, g, x, y: g)
+    monkeypatch.setitem(rows._WEIGHTLESS, nn.Tanh, wrong)
     model = perceptron()
     plan = steppe.Plan(noise_multiplier=1.0, delta=1e-3, population=9, batch_size=3, steps=2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

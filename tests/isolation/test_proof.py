@@ -236,7 +236,7 @@ def moved(model: nn.Module, losses: Any, batch: Any, one_by_one: bool) -> float:
         each.choose(losses, batch)
     sums = []
     for rows in (range(32), [i for i in range(32) if i != 7]):
-        engine = ClippedSum(parameters, losses, Flat(1.0), each=each)
+        engine = ClippedSum(parameters, losses, Flat(1.0), one_at_a_time=each)
         out = torch.zeros(engine.numel)
         engine.add_(out, tuple(t[list(rows)] for t in batch))
         sums.append(out)

@@ -177,7 +177,7 @@ def test_processes_that_write_together_lose_nothing(tmp_path: Path) -> None:
         "from steppe.papers.results import Results\n"
         "first = int(sys.argv[2])\n"
         "results = Results(make(Counting()), Path(sys.argv[1]))\n"
-        "run(results, runner.Choice(seeds=range(first, first + 10)))\n"
+        "run(results, runner.RunFilter(seeds=range(first, first + 10)))\n"
     )
     started = [
         subprocess.Popen(

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,9 @@ def sharded(model: nn.Module) -> nn.Module:
 def refusals(place: str, rank: int) -> list[str]:
     """What both entries say in one of two processes."""
     store = torch.distributed.FileStore(place, 2)
-    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    torch.distributed.init_process_group(
+        "gloo", store=store, rank=rank, world_size=2, timeout=timedelta(minutes=1)
+    )
     said = []
     try:
         for entry in (natively, by_opacus_names):
@@ -142,7 +145,7 @@ def test_a_process_group_of_one_is_no_reason(
 def test_several_processes_are_refused(tmp_path: Path) -> None:
     place = str(tmp_path / "store")
     code = f"""
-        from test_setup_checks import refusals
+        from {Path(__file__).stem} import refusals
 
         print(*refusals({place!r}, rank=1), sep="\\n")
     """

@@ -584,9 +584,10 @@ def test_a_model_that_takes_no_made_up_record_is_refused_with_its_own_words() ->
     with pytest.raises(UnsupportedModelError) as caught:
         run(Demanding(0.0), torch.zeros(1, 4))
     assert str(caught.value) == (
-        "model and loss=RuntimeError: must run on 2 made-up records, inputs from N(0, 1) or [0, 1) "
-        "with labels 0 and 1, and said: pixels lie in [0, 1]; let them take any number of records, "
-        "each of the data's form, or give the data the form that they take."
+        "The model or its loss failed on 2 made-up records with the shapes and types of the "
+        "data (inputs from N(0, 1) or [0, 1), labels 0 and 1). It must take any number of such "
+        "records.\n"
+        "RuntimeError: pixels lie in [0, 1]\nand nowhere else"
     )
 
 
@@ -596,7 +597,7 @@ class Hardest(nn.Linear):
 
 
 def test_a_model_that_needs_more_records_than_are_made_up_is_told_how_many() -> None:
-    with pytest.raises(UnsupportedModelError, match=r"must run on 2 made-up .* any number of rec"):
+    with pytest.raises(UnsupportedModelError, match=r"failed on 2 made-up .* any number of such"):
         run(Hardest(4, 2), torch.zeros(1, 4))
 
 

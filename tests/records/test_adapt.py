@@ -115,7 +115,7 @@ def test_every_form_gives_the_same_batches(form: str) -> None:
     assert len(data) == N
     streamed = list(data.stream(iter(ROWS)))
     assert len(streamed) == len(ROWS)
-    for rows, *batches in zip(ROWS, streamed, [data.take(rows) for rows in ROWS], strict=True):
+    for rows, *batches in zip(ROWS, streamed, [data.batch(rows) for rows in ROWS], strict=True):
         for batch in batches:
             x, y = columns(batch)
             assert torch.equal(x, X[rows])
@@ -127,7 +127,7 @@ def test_every_form_gives_the_same_batches(form: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_empty_batches_have_the_structure_of_full_ones(form: str) -> None:
     data = as_records(FORMS[form]())
-    empty, full = data.take(ROWS[0]), data.take(ROWS[2])
+    empty, full = data.batch(ROWS[0]), data.batch(ROWS[2])
     assert type(empty) is type(full)
     for none, some in zip(columns(empty), columns(full), strict=True):
         assert none.dtype == some.dtype
@@ -173,7 +173,7 @@ def test_tensor_dataset_is_indexed_directly() -> None:
             return x + 1, y
 
     # Fast only where nothing is lost: a subclass may transform in __getitem__.
-    assert torch.equal(as_records(Spy(X, Y)).take(ROWS[2])[0], X[ROWS[2]] + 1)
+    assert torch.equal(as_records(Spy(X, Y)).batch(ROWS[2])[0], X[ROWS[2]] + 1)
     calls = 0
 
     def counted(self: TensorDataset, row: int) -> Any:
@@ -189,13 +189,13 @@ def test_tensor_dataset_is_indexed_directly() -> None:
 
 def test_single_array_stays_single() -> None:
     for data in (X, X.numpy()):
-        assert torch.equal(as_records(data).take(ROWS[2]), X[ROWS[2]])
+        assert torch.equal(as_records(data).batch(ROWS[2]), X[ROWS[2]])
 
 
 def test_subset_counts_its_own_rows() -> None:
     data = as_records(Subset(TensorDataset(X, Y), [20, 4, 11]))
     assert len(data) == 3
-    assert data.take(torch.tensor([0, 2]))[1].tolist() == [200, 110]
+    assert data.batch(torch.tensor([0, 2]))[1].tolist() == [200, 110]
 
 
 @pytest.mark.parametrize("base", [TensorDataset(X, Y), Pairs()])
@@ -205,9 +205,9 @@ def test_subset_counts_its_own_rows() -> None:
 def test_subset_of_distinct_records(base: Any, indices: Any) -> None:
     data = as_records(Subset(Subset(base, range(N)), indices))
     wanted = [10 * (int(row) % N) for row in indices]
-    assert data.take(torch.arange(3))[1].tolist() == wanted
+    assert data.batch(torch.arange(3))[1].tolist() == wanted
     both = ConcatDataset([Subset(base, indices), Subset(base, [0, 1])])
-    assert as_records(both).take(torch.arange(5))[1].tolist() == [*wanted, 0, 10]
+    assert as_records(both).batch(torch.arange(5))[1].tolist() == [*wanted, 0, 10]
 
 
 def test_unusual_numpy_arrays(tmp_path: Path) -> None:
@@ -216,11 +216,11 @@ def test_unusual_numpy_arrays(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         mapped = as_records(np.load(path, mmap_mode="r"))
-    assert torch.equal(mapped.take(ROWS[2]), X[ROWS[2]])
+    assert torch.equal(mapped.batch(ROWS[2]), X[ROWS[2]])
     flipped = as_records(X.numpy()[::-1])
-    assert torch.equal(flipped.take(ROWS[2]), X.flip(0)[ROWS[2]])
+    assert torch.equal(flipped.batch(ROWS[2]), X.flip(0)[ROWS[2]])
     foreign = as_records(Y.numpy().astype(">i8"))
-    assert torch.equal(foreign.take(ROWS[2]), Y[ROWS[2]])
+    assert torch.equal(foreign.batch(ROWS[2]), Y[ROWS[2]])
 
 
 def test_records_of_records() -> None:
@@ -230,7 +230,7 @@ def test_records_of_records() -> None:
 
 def test_gradients_do_not_reach_into_the_data() -> None:
     weights = X.clone().requires_grad_()
-    assert not as_records(weights).take(ROWS[2]).requires_grad
+    assert not as_records(weights).batch(ROWS[2]).requires_grad
 
 
 class Encoding(UserDict[str, Any]):
@@ -245,22 +245,22 @@ def encode(items: list[Any]) -> Encoding:
 @pytest.mark.parametrize("workers", [0, 1])
 def test_mappings_become_plain_dicts(workers: int) -> None:
     data = as_records(DataLoader(Pairs(), batch_size=4, collate_fn=encode, num_workers=workers))
-    for batch in (*data.stream(ROWS), data.take(ROWS[0]), data.take(ROWS[2])):
+    for batch in (*data.stream(ROWS), data.batch(ROWS[0]), data.batch(ROWS[2])):
         assert type(batch) is dict
         assert type(batch["inner"]) is dict
-    assert torch.equal(data.take(ROWS[2])["inner"]["x"], X[ROWS[2]])
+    assert torch.equal(data.batch(ROWS[2])["inner"]["x"], X[ROWS[2]])
     ordered = as_records([OrderedDict(x=X[row], y=Y[row]) for row in range(N)])
-    assert type(ordered.take(ROWS[0])) is type(ordered.take(ROWS[2])) is dict
+    assert type(ordered.batch(ROWS[0])) is type(ordered.batch(ROWS[2])) is dict
 
 
 def test_mapping_of_columns() -> None:
-    batch = as_records(Encoding(x=X, y=Y)).take(ROWS[2])
+    batch = as_records(Encoding(x=X, y=Y)).batch(ROWS[2])
     assert type(batch) is dict
     assert torch.equal(batch["y"], Y[ROWS[2]])
 
 
 def test_empty_batches_hold_no_record() -> None:
-    first, second = (as_records(Pairs()).take(ROWS[0]) for _ in range(2))
+    first, second = (as_records(Pairs()).batch(ROWS[0]) for _ in range(2))
     assert first[0].untyped_storage().nbytes() == 0
     first.clear()
     assert len(second) == 2
@@ -299,9 +299,9 @@ class NamedTexts(Pairs):
 DATASET = TensorDataset(X, Y)
 SAMPLER = "records must be chosen by the plan's sampler alone, the privacy account holds for no"
 REFUSED: dict[str, tuple[Any, str]] = {
-    "iterable": (Endless, "data=Endless: must give any record by its number, every record tosses"),
-    "iterable in a loader": (lambda: DataLoader(Endless()), "data=Endless: must give any record"),
-    "generator": (lambda: (row for row in range(3)), "data=generator: must give any record"),
+    "iterable": (Endless, "data=Endless: must return any record by its index, since each is"),
+    "iterable in a loader": (lambda: DataLoader(Endless()), "data=Endless: must return any record"),
+    "generator": (lambda: (row for row in range(3)), "data=generator: must return any record"),
     "no length": (NoLength, "data=NoLength: must have __len__; add it: it says how many"),
     "no length in a loader": (
         lambda: DataLoader(NoLength()),  # type: ignore[arg-type]

@@ -93,7 +93,7 @@ def test_the_first_batch_that_shows_it_is_not_handed_out(workers: int) -> None:
     assert str(caught.value) == MIXED
     assert caught.value.__cause__ is None
     with pytest.raises(DataError, match="differ between a record alone and among others"):
-        data.take(torch.tensor([8, 9, 10]))
+        data.batch(torch.tensor([8, 9, 10]))
 
 
 def test_a_record_that_can_not_be_collated_alone_shows_no_value() -> None:
@@ -120,8 +120,8 @@ def test_an_empty_batch_and_one_record_have_nothing_to_be_compared_with() -> Non
     collate = Counting()
     data = loaded(collate)
     collate.sizes.clear()
-    assert len(data.take(torch.tensor([], dtype=torch.int64))[0]) == 0
-    assert data.take(torch.tensor([9]))[1].tolist() == [9]
+    assert len(data.batch(torch.tensor([], dtype=torch.int64))[0]) == 0
+    assert data.batch(torch.tensor([9]))[1].tolist() == [9]
     assert collate.sizes == [1]
 
 
@@ -166,7 +166,7 @@ def test_what_is_proven_costs_nothing_more(form: Any) -> None:
     list(data.stream([torch.arange(10, 40)] * 3))
     assert collate.sizes == [30] * 3
     # A record of another form than those that the proof is about.
-    data.take(torch.arange(8, 12))
+    data.batch(torch.arange(8, 12))
     assert collate.sizes == [30] * 3 + [1, 4]
 
 
@@ -341,7 +341,7 @@ def test_a_bulk_way_that_turns_to_whole_batches_is_refused() -> None:
 
     data = loaded(lambda found: stacked(found) if type(found) is list else found, data=Turns())
     with pytest.raises(DataError, match="data=structure that is not the same in every batch"):
-        data.take(torch.tensor([1, 2]))
+        data.batch(torch.tensor([1, 2]))
 
 
 # What counts as equal --------------------------------------------------------------------------

@@ -152,8 +152,8 @@ def test_records_that_touch_are_refused_at_once(
 @pytest.mark.parametrize(
     ("collate", "says"),
     [
-        (centred, r"mixes records in aten\.mean\.dim \(test_mapped_records\.py:\d+\): "),
-        (mixed, r"mixes records in aten\.add\.Tensor \(test_mapped_records\.py:\d+\): "),
+        (centred, r"mixes records in aten\.mean\.dim \(test_map_style\.py:\d+\): "),
+        (mixed, r"mixes records in aten\.add\.Tensor \(test_map_style\.py:\d+\): "),
         (shuffled, "gives rows of other records: "),
     ],
 )
@@ -165,7 +165,7 @@ def test_records_that_touch_in_torch_are_refused_with_the_line(collate: Collate,
 
 def test_fixed_length_is_fine() -> None:
     data = loaded(Sequences(VARIED), fixed)
-    x, y = data.take(torch.tensor([6, 1, 30]))
+    x, y = data.batch(torch.tensor([6, 1, 30]))
     assert x.shape == (3, 9)
     assert y.tolist() == [6, 1, 30]
 
@@ -191,7 +191,7 @@ def test_rows_of_every_batch_are_counted(workers: int, then: Collate) -> None:
         next(stream)
     assert str(caught.value) == ROWS
     with pytest.raises(DataError, match="more or fewer rows"):
-        data.take(many)
+        data.batch(many)
 
 
 def test_the_shape_of_every_batch_is_checked() -> None:
@@ -201,7 +201,7 @@ def test_the_shape_of_every_batch_is_checked() -> None:
     data = loaded(Sequences(lengths), longest)
     for _ in range(8):  # whichever of the two is compared
         with pytest.raises(DataError) as caught:
-            data.take(torch.tensor([0, 1]))
+            data.batch(torch.tensor([0, 1]))
         assert str(caught.value) == LENGTH
 
 
@@ -213,7 +213,7 @@ class DropsSome(Sequences):
 def test_a_bulk_way_that_drops_records_is_refused() -> None:
     data = as_records(DropsSome(EQUAL))
     with pytest.raises(DataError, match="more or fewer rows than records"):
-        data.take(torch.tensor([2, 3]))
+        data.batch(torch.tensor([2, 3]))
 
 
 class Collated(Sequences):
@@ -241,12 +241,12 @@ def consuming(items: list[Any]) -> dict[str, torch.Tensor]:
 
 def test_ways_of_reading_that_are_fine() -> None:
     rows = torch.tensor([8, 2])
-    assert loaded(Collated(EQUAL), lambda batch: batch).take(rows)[1].tolist() == [8, 2]
-    assert loaded(RandomReading(EQUAL), stacked).take(rows)[1].tolist() == [8, 2]
-    assert loaded(NotNumbers(EQUAL), stacked).take(rows)[1].tolist() == [8, 2]
+    assert loaded(Collated(EQUAL), lambda batch: batch).batch(rows)[1].tolist() == [8, 2]
+    assert loaded(RandomReading(EQUAL), stacked).batch(rows)[1].tolist() == [8, 2]
+    assert loaded(NotNumbers(EQUAL), stacked).batch(rows)[1].tolist() == [8, 2]
     dicts = [{"x": torch.ones(3), "y": row} for row in range(N)]
-    assert loaded(dicts, consuming).take(rows)["y"].tolist() == [8, 2]
-    assert loaded(Sequences([5]), stacked).take(torch.tensor([0]))[1].tolist() == [0]
+    assert loaded(dicts, consuming).batch(rows)["y"].tolist() == [8, 2]
+    assert loaded(Sequences([5]), stacked).batch(torch.tensor([0]))[1].tolist() == [0]
 
 
 @pytest.mark.parametrize(("collate", "most"), [(None, 1), (stacked, 16)])
@@ -312,7 +312,7 @@ def test_workers_end_with_an_error_that_is_kept() -> None:
 @WORKERS
 def test_stop_iteration_is_not_the_end(workers: int) -> None:
     data = loaded(Flaky(StopIteration()), None, workers)
-    for ask in (lambda: list(data.stream(DRAWS)), lambda: data.take(DRAWS[2])):
+    for ask in (lambda: list(data.stream(DRAWS)), lambda: data.batch(DRAWS[2])):
         with pytest.raises(DataError) as caught:
             ask()
         assert str(caught.value) == (
@@ -326,7 +326,7 @@ def test_stop_iteration_is_not_the_end_of_other_records() -> None:
         def __len__(self) -> int:
             return 3
 
-        def take(self, rows: torch.Tensor) -> Any:
+        def batch(self, rows: torch.Tensor) -> Any:
             raise StopIteration
 
     with pytest.raises(RuntimeError):
@@ -347,4 +347,4 @@ def test_ragged_records_are_refused_without_their_lengths(workers: int) -> None:
     assert "entry" not in told
     if not workers:
         with pytest.raises(DataError, match=r"data=records of several forms \(RuntimeError\)"):
-            data.take(drawn[1])
+            data.batch(drawn[1])

@@ -12,7 +12,7 @@ import steppe
 from steppe.averaging import EMA, OPA, CheckpointStore
 from steppe.flatness import Surface, gradient_norm_histogram, random_rays, record_gradient_norms
 from steppe.report import add_flatness, add_gradient_norms, add_intervals, write
-from steppe.training import Trainer
+from steppe.training import Saving, Trainer
 
 
 def test_the_page_of_a_trained_run(tmp_path: Path) -> None:
@@ -29,8 +29,7 @@ def test_the_page_of_a_trained_run(tmp_path: Path) -> None:
         optimizer=torch.optim.SGD(model.parameters(), lr=0.5),
         evaluate=public,
         averages=[EMA(model, decay=0.9)],
-        store_every=2,
-        run=tmp_path / "trained",
+        run=Saving(folder=tmp_path / "trained", store_every=2),
         progress=False,
     ).fit()
 
@@ -67,8 +66,7 @@ def test_a_run_whose_last_evaluation_fails_says_so(tmp_path: Path) -> None:
         plan,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.5),
         evaluate=lambda _: next(answers),
-        evaluate_every=2,
-        run=tmp_path / "trained",
+        run=Saving(folder=tmp_path / "trained", evaluate_every=2),
         progress=False,
     ).fit()
     page = write([outcome.run], outcome.run).read_text()

@@ -46,8 +46,7 @@ def test_a_run_says_how_it_is_known(tmp_path: Path, isolation: str) -> None:
     log = (tmp_path / "run" / "log.jsonl").read_text()
     assert (f"WARNING: {WARNING}" in log) is probed
     settings = json.loads((tmp_path / "run" / "config.json").read_text())["settings"]
-    # The usual one is not mentioned: a fingerprint from before there was a choice still fits.
-    assert settings.get("isolation") == (None if isolation == "proven" else isolation)
+    assert settings["isolation"] == isolation
 
 
 def test_only_a_probed_run_warns(tmp_path: Path) -> None:

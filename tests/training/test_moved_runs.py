@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import signal
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from training_cases import STEPS, trainer
+from training_cases import STEPS, stop_at, trainer
 
 from steppe.errors import ConfigurationError, DataError
 from steppe.ledger import Ledger
 from steppe.training import Config, Interrupted, read, read_log, resume
-from steppe.training.fingerprint import digest
-from steppe.training.folder import write_json
-from steppe.training.resume_checkpoints import ResumeCheckpoints
 
 PLAN = {"epsilon": 8.0, "delta": 1e-4, "batch_size": 40, "steps": 10}
 RECORDS = """
@@ -27,14 +20,6 @@ def make():
     x = torch.randn(400, 6).numpy()
     return x, (x[:, 0] > 0).astype(int)
 """
-
-
-def stop_at(step: int) -> Any:
-    def press(moment: Any) -> None:
-        if moment.step == step:
-            signal.raise_signal(signal.SIGINT)
-
-    return press
 
 
 @pytest.fixture
@@ -112,30 +97,15 @@ def test_a_copy_of_the_file_elsewhere_does_not_begin_another_ledger(home: Path) 
     with pytest.raises(ConfigurationError) as refused:
         read(home / "copy.toml")
     assert str(refused.value) == (
-        "train.ledger='{run}/../people.jsonl': is seen from a run's folder, and there is no run "
-        "where this comes from; write the path itself."
+        "train.ledger='{run}/../people.jsonl': is a path from a run's folder, and this file is "
+        "not in one; write the path of the ledger."
     )
 
 
-def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
-    ledger, run = tmp_path / "people.jsonl", tmp_path / "run"
+def test_a_run_does_not_go_on_in_a_ledger_of_another_name(tmp_path: Path) -> None:
+    run, ledger = tmp_path / "run", tmp_path / "people.jsonl"
     with pytest.raises(Interrupted):
         trainer(run, ledger=ledger, callbacks=[stop_at(5)]).fit()
-    as_of_old(run, str(ledger))
-    with pytest.raises(Interrupted):
-        trainer(run, ledger=ledger, callbacks=[stop_at(9)]).resume()
-    assert trainer(run, ledger=ledger).resume().steps == STEPS
     with pytest.raises(ConfigurationError, match=r"^ledger='other\.jsonl': is not what the run"):
         trainer(run, ledger=tmp_path / "other.jsonl").resume()
-
-
-def as_of_old(run: Path, ledger: str) -> None:
-    """Give a run's files the full path of its ledger, as versions before this one wrote it."""
-    config = json.loads((run / "config.json").read_text())
-    config["settings"]["ledger"] = ledger
-    config["digest"] = digest(config["settings"])
-    write_json(run / "config.json", config)
-    checkpoints = ResumeCheckpoints(run / "checkpoints")
-    newest, _ = checkpoints.newest()
-    assert newest is not None
-    checkpoints.save(replace(newest, settings=config["digest"]))
+    assert trainer(run, ledger=ledger).resume().steps == STEPS

@@ -40,10 +40,10 @@ def test_a_name_is_as_long_as_it_must_be(given: str | None, found: str) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("EMA", r"publish='EMA': may mean any of EMA\(decay=0.9, warmup=1\), EMA\(decay=0.99, w"),
-        ("EMA(decay=0.999)", r"is no model of weights that this run keeps; publish last or EMA"),
-        ("SWA", r"publish='SWA': is no model of weights that this run keeps"),
-        ("", "is no model of weights"),
+        ("EMA", r"publish='EMA': is ambiguous between EMA\(decay=0.9, warmup=1\), EMA\(decay=0.99"),
+        ("EMA(decay=0.999)", r"is not a model of weights that this run keeps; publish last or EMA"),
+        ("SWA", r"publish='SWA': is not a model of weights that this run keeps"),
+        ("", "is not a model of weights"),
         (7, "publish=7: must be the name of a model"),
     ],
 )
@@ -80,8 +80,7 @@ def test_averages_of_ones_own_leave_the_last_weights_published(tmp_path: Path) -
     assert name == outcome.published == "last"
     last = load_file(run / "model.safetensors")
     assert all(torch.equal(weights[key], last[key]) for key in last)
-    # As before there was a choice, so that earlier runs can be resumed.
-    assert "publish" not in json.loads((run / "config.json").read_text())["settings"]
+    assert json.loads((run / "config.json").read_text())["settings"]["publish"] == "last"
 
 
 def test_a_run_without_averages_publishes_the_last_weights(tmp_path: Path) -> None:
@@ -108,7 +107,7 @@ def test_another_choice_is_refused_when_a_run_goes_on(tmp_path: Path) -> None:
 
 
 def test_averages_of_outputs_cannot_be_published(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"publish='OPA': is no model of weights"):
+    with pytest.raises(ConfigurationError, match=r"publish='OPA': is not a model of weights"):
         trainer(tmp_path / "run", averages=[OutputAverage(OPA, 3)], publish="OPA")
 
 

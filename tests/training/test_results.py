@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from training_cases import STEPS, plan, raising, trainer
 from steppe import SeededSource
 from steppe.errors import ConfigurationError
 from steppe.ledger import Ledger
-from steppe.training import read_log
+from steppe.training import StepInfo, read_log
 from steppe.utils.formatting import rounded_up
 
 
@@ -86,3 +87,42 @@ def test_a_score_that_is_not_a_number_any_more_is_stored_as_null(tmp_path: Path)
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["table"][0]["quality"] is None
     assert "nan" in str(outcome)
+
+
+def test_models_are_published_even_where_they_cannot_be_scored(tmp_path: Path) -> None:
+    def damage(moment: StepInfo) -> None:
+        if moment.step == STEPS - 1:
+            max((tmp_path / "run" / "store").glob("*.safetensors")).unlink()
+
+    outcome = trainer(tmp_path / "run", callbacks=[damage], store_every=5).fit()
+    assert len(outcome.table) == 3  # the last weights and both averages of weights
+    assert (tmp_path / "run" / "model.safetensors").exists()
+    assert len(list((tmp_path / "run" / "averages").iterdir())) == 2
+    assert (tmp_path / "run" / "result.json").exists()
+    notes = [x["text"] for x in read_log(tmp_path / "run" / "log.jsonl") if x["kind"] == "note"]
+    assert re.fullmatch(r"outputs are not averaged: DataError at \w+\.py:\d+", notes[-1])
+
+
+def test_an_evaluation_that_fails_at_the_end_costs_the_table_alone(tmp_path: Path) -> None:
+    over: list[bool] = []
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        if over:
+            raise RuntimeError("secret row 17: John Smith")
+        return {"loss": 1.0}
+
+    def notice(moment: StepInfo) -> None:
+        if moment.step == STEPS:
+            over.append(True)
+
+    outcome = trainer(tmp_path / "run", callbacks=[notice], evaluate=evaluate).fit()
+    assert outcome.table == ()
+    assert (tmp_path / "run" / "result.json").exists()
+    notes = [x["text"] for x in read_log(tmp_path / "run" / "log.jsonl") if x["kind"] == "note"]
+    assert re.fullmatch(
+        r"there is no table of scores: RuntimeError at test_results\.py:\d+", notes[-1]
+    )
+    first = str(outcome).splitlines()[0]
+    assert first == "no scores: the evaluation failed (RuntimeError), see log.jsonl"
+    for path in (tmp_path / "run").glob("*.json*"):
+        assert "John Smith" not in path.read_text()

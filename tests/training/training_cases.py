@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 from steppe import Plan
 from steppe.averaging import EMA, OMV, OPA, SWA
-from steppe.training import OutputAverage, Trainer
+from steppe.ledger import Ledger
+from steppe.training import Interrupted, OutputAverage, StepInfo, Trainer
+from steppe.training.groups import into_groups
 
 STEPS = 24
 
@@ -33,7 +37,7 @@ def plan(**changes: Any) -> Plan:
 
 
 def trainer(run: Path, **changes: Any) -> Trainer:
-    """A trainer over a fresh model; changes go to the plan's or the trainer's arguments."""
+    """A trainer over a fresh model; changes go to the trainer's arguments and their groups."""
     torch.manual_seed(0)
     model = changes.pop("model", None) or nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
     lr = changes.pop("lr", 0.5)
@@ -56,7 +60,8 @@ def trainer(run: Path, **changes: Any) -> Trainer:
     }
     data = changes.pop("data", pairs(400))
     used = changes.pop("plan", None) or plan()
-    return Trainer(model, data, used, **{**own, **changes})
+    given = into_groups({"data": data, **own, **changes})
+    return Trainer(model, given.pop("data"), used, **given)
 
 
 def raising(error: Exception) -> Any:
@@ -66,3 +71,45 @@ def raising(error: Exception) -> Any:
         raise error
 
     return fail
+
+
+def stop_at(step: int) -> Any:
+    """A callback that presses Ctrl-C in the middle of a step's aftermath."""
+
+    def press(moment: StepInfo) -> None:
+        if moment.step == step:
+            signal.raise_signal(signal.SIGINT)
+
+    return press
+
+
+def fail_at(step: int, error: Exception) -> Any:
+    def fail(moment: StepInfo) -> None:
+        if moment.step == step:
+            raise error
+
+    return fail
+
+
+def broken(run: Path, step: int, **changes: Any) -> None:
+    """A run in which a step fails half way."""
+    own = trainer(run, **changes)
+    steps = iter(range(1, STEPS + 1))
+
+    def fail(*_: Any) -> None:
+        if next(steps) == step:
+            raise ZeroDivisionError
+
+    own.optimizer.register_step_pre_hook(fail)
+    with pytest.raises(ZeroDivisionError):
+        own.fit()
+
+
+def interrupted(run: Path, step: int, **changes: Any) -> None:
+    with pytest.raises(Interrupted):
+        trainer(run, callbacks=[stop_at(step)], **changes).fit()
+
+
+def charged(run: Path) -> int:
+    (only,) = Ledger(run / "ledger.jsonl").runs().values()
+    return only.charged

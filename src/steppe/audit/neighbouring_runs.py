@@ -46,7 +46,7 @@ def control_flow(subject: AuditedRun) -> Result:
         learnt) or a run stops.
     """
     length = len(subject.records)
-    batch = subject.records.take(torch.arange(min(_BATCH, length)))
+    batch = subject.records.batch(torch.arange(min(_BATCH, length)))
     nobody = rows(batch, slice(0, 0))
     script = [batch, rows(batch, slice(0, 1)), nobody, batch]
     neighbour = [rows(batch, slice(1, None)), nobody, nobody, nobody]
@@ -81,7 +81,7 @@ def release(subject: AuditedRun) -> Result:
         division together, for any number of queries in a step.
     """
     length = len(subject.records)
-    batch = subject.records.take(torch.arange(1))
+    batch = subject.records.batch(torch.arange(1))
     empty = _run(subject, [rows(batch, slice(0, 0))], _length_without(subject), 1.0)
     unit = subject.plan.sensitivity / subject.plan.divisor
     moves: list[tuple[float, float]] = []

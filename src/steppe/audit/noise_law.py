@@ -108,7 +108,7 @@ def noise_independence(subject: AuditedRun, steps: int = 6) -> list[Result]:
 
 
 def _releases(private: Private, steps: int) -> Iterator[Tensor]:
-    batches = private.take(steps)
+    batches = private.batches(steps)
     for batch in batches:
         private.step(batch)
         yield released(private, padding=False)

@@ -138,5 +138,5 @@ def _batches(
     records = subject.records
     for _ in range(trials):
         chosen = torch.randperm(len(records), generator=generator)[:_BATCH]
-        batch, scales = records.take(chosen), torch.ones(len(chosen))
+        batch, scales = records.batch(chosen), torch.ones(len(chosen))
         yield (batch, scales), hostile(batch, scales, generator)

@@ -102,8 +102,8 @@ class Nobody(Records):
     def __len__(self) -> int:
         return len(self._base)
 
-    def take(self, rows: Tensor) -> Any:
-        return self._base.take(rows[:0])
+    def batch(self, rows: Tensor) -> Any:
+        return self._base.batch(rows[:0])
 
 
 class Scripted(Records):
@@ -123,8 +123,8 @@ class Scripted(Records):
     def __len__(self) -> int:
         return self._length
 
-    def take(self, rows: Tensor) -> Any:
-        return self._base.take(rows)
+    def batch(self, rows: Tensor) -> Any:
+        return self._base.batch(rows)
 
     def stream(self, batches: Iterable[Tensor]) -> Iterator[Any]:
         del batches
@@ -141,8 +141,8 @@ class Noted(Records):
     def __len__(self) -> int:
         return len(self._base)
 
-    def take(self, rows: Tensor) -> Any:
-        batch = self._base.take(rows)
+    def batch(self, rows: Tensor) -> Any:
+        batch = self._base.batch(rows)
         self._given[id(batch)] = (batch, rows)  # holding the batch keeps its id its own
         return batch
 

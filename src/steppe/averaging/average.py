@@ -105,7 +105,7 @@ class Average(AveragedWeights):
         """Absorb the next weights; `updates` does not yet count them."""
 
     @abstractmethod
-    def _settings(self) -> dict[str, float]:
+    def settings(self) -> dict[str, float]:
         """The constants of the average, which a saved state must share."""
 
     @abstractmethod
@@ -141,7 +141,7 @@ class Average(AveragedWeights):
 
     def _state(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {
-            **{f"setting.{name}": _float(value) for name, value in self._settings().items()},
+            **{f"setting.{name}": _float(value) for name, value in self.settings().items()},
             **{f"counter.{name}": _int(value) for name, value in self._counters().items()},
             **{f"average.{name}": tensor for name, tensor in tensors.items()},
             **{
@@ -171,7 +171,7 @@ class Average(AveragedWeights):
         if different:
             rule = "the state belongs to another average or another model"
             raise fail("state_dict", different[0], rule, "load it where it was made")
-        for name, value in self._settings().items():
+        for name, value in self.settings().items():
             saved = float(state[f"setting.{name}"])
             if saved != value:
                 rule = f"the state was made with {name}={saved:g}"

@@ -61,7 +61,7 @@ class EMA(Running):
     def _weight(self, update: int, count: int) -> float:
         return 1 - decay_at(self.decay, self.warmup, update - 1) if count else 1.0
 
-    def _settings(self) -> dict[str, float]:
+    def settings(self) -> dict[str, float]:
         return {"decay": self.decay, "warmup": float(self.warmup)}
 
 

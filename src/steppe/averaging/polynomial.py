@@ -45,5 +45,5 @@ class PolynomialDecay(Running):
         del count
         return (self.gamma + 1) / (update + self.gamma)
 
-    def _settings(self) -> dict[str, float]:
+    def settings(self) -> dict[str, float]:
         return {"gamma": self.gamma}

@@ -58,7 +58,7 @@ class SWA(Running):
             return None
         return 1 / (count + 1)
 
-    def _settings(self) -> dict[str, float]:
+    def settings(self) -> dict[str, float]:
         return {"cycle": self.cycle, "warmup": self.warmup}
 
 

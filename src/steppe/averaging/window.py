@@ -108,7 +108,7 @@ class Window(Average):
             torch._foreach_lerp_(means, unfinished, waiting / self.covers)
         return [mean.to(spec.dtype) for mean, spec in zip(means, specs, strict=True)]
 
-    def _settings(self) -> dict[str, float]:
+    def settings(self) -> dict[str, float]:
         return {"k": self.k, "block": self.block}
 
     def _tensors(self) -> dict[str, Tensor]:

@@ -112,7 +112,7 @@ def _report(network: nn.Module, example: Tensor, isolation: str) -> Report:
         squared_outputs(network),
         example,
         isolation=isolation,
-        each=EachRecord(trained, network) if isolation == "each" else None,
+        one_at_a_time=EachRecord(trained, network) if isolation == "each" else None,
     )
 
 

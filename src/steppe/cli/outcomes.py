@@ -39,7 +39,7 @@ def chosen(tables: Mapping[str, Any], reasons: Mapping[str, str]) -> dict[str, d
 
 def chosen_for(trainer: Trainer) -> dict[str, dict[str, Any]]:
     """`chosen` for a trainer that was made from a configuration."""
-    return chosen(tomllib.loads(trainer.toml or ""), trainer.reasons)
+    return chosen(tomllib.loads(trainer.parts.origin.toml or ""), trainer.reasons)
 
 
 def chosen_text(choices: dict[str, dict[str, Any]]) -> str:

@@ -117,7 +117,7 @@ class StoredRun:
         """
         rows = as_records(data)
         count = len(rows) if most is None else min(len(rows), most)
-        inputs, targets = features(self.whole, tuple(rows.take(torch.arange(count))), False)
+        inputs, targets = features(self.whole, tuple(rows.batch(torch.arange(count))), False)
         return inputs, targets
 
     def held_out(self, most: int | None = None) -> Pairs:

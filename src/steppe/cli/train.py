@@ -119,7 +119,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{chosen_text(choices)}\n", flush=True)
     with validation.reworded(as_given):
         ledger = trainer.look_at_ledger()
-        if ledger is not None and not (trainer.progress or arguments.json):  # the bar says it too
+        if ledger is not None and not (
+            trainer.parts.progress or arguments.json
+        ):  # the bar says it too
             print(ledger, flush=True)
         outcome = trainer.fit()
     print_outcome(outcome, arguments.json, choices)

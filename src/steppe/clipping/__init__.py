@@ -1,4 +1,4 @@
-"""Place 4, how much a record may say: the clips, and the sum of clipped gradients.
+"""Place 4, the clip: how long a per-example gradient may be, and the sum of clipped gradients.
 
 Imports `gradients` and what lies below it.
 """

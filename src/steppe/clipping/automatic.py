@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe.clipping.clip import NormClipper, PublicGradients, count_weights, refuse_public
+from steppe.clipping.clip import NormClip
 from steppe.utils import validation
 
 # Beyond this a factor would leave float32, and the gradient it belongs to is zero for all purposes.
@@ -15,7 +14,7 @@ _LARGEST_FACTOR = 1e30
 
 
 @dataclass(frozen=True)
-class Automatic:
+class Automatic(NormClip):
     """Multiply a record's gradient by bound / (norm + gamma).
 
     No threshold is left to tune: with SGD the bound is a factor on the learning rate, with Adam it
@@ -46,23 +45,6 @@ class Automatic:
         gamma = validation.non_negative("Automatic.gamma", self.gamma, "a common choice is 0.01")
         object.__setattr__(self, "bound", bound)
         object.__setattr__(self, "gamma", gamma)
-
-    @property
-    def sensitivity(self) -> float:
-        """The largest l2 change of the clipped sum when one record comes or goes."""
-        return self.bound
-
-    @property
-    def constant_noise(self) -> bool:
-        """An answer is the gradient."""
-        return True
-
-    def begin(
-        self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
-    ) -> NormClipper:
-        """Start a run; it remembers nothing from step to step."""
-        refuse_public(anchors)
-        return NormClipper(count_weights(parameters), self.factors)
 
     def factors(self, norms: Tensor) -> Tensor:
         """What each record's gradient is multiplied by, from its norm; NaN where that is NaN."""

@@ -7,6 +7,7 @@ it learns on the way, it learns from released vectors only.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -76,7 +77,7 @@ class Clipper(Protocol):
 
 @runtime_checkable
 class Clip(Protocol):
-    """How much a record may say: the public constants.
+    """A clip: how long a record's part of the released vector may be. Public constants alone.
 
     Guarantees:
         Adding or removing one record moves the vector that a query releases by at most
@@ -92,9 +93,45 @@ class Clip(Protocol):
         """Whether a gradient has the noise that the plan says, whatever happened in the run."""
 
     def begin(
-        self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
+        self, parameters: Mapping[str, Tensor], public: PublicGradients | None = None
     ) -> Clipper:
-        """Start a run over these weights; `anchors` where public records were given."""
+        """Start a run.
+
+        Args:
+            parameters: the trained weights by name.
+            public: gradients of public records, where some were given.
+        """
+
+
+class NormClip(ABC):
+    """A clip that scales gradients to one bound: an answer is the gradient.
+
+    Attributes:
+        bound: how long a record's part can be.
+    """
+
+    bound: float
+
+    @property
+    def sensitivity(self) -> float:
+        """The largest l2 change of the clipped sum when one record comes or goes."""
+        return self.bound
+
+    @property
+    def constant_noise(self) -> bool:
+        """An answer is the gradient."""
+        return True
+
+    def begin(
+        self, parameters: Mapping[str, Tensor], public: PublicGradients | None = None
+    ) -> NormClipper:
+        """Start a run; it remembers nothing from step to step."""
+        refuse_public(public)
+        return NormClipper(count_weights(parameters), self.factors)
+
+    @abstractmethod
+    def factors(self, norms: Tensor) -> Tensor:
+        """What each record's gradient is multiplied by, from its norm; NaN where that is NaN."""
 
 
 class NormClipper:
@@ -163,12 +200,12 @@ def count_weights(parameters: Mapping[str, Tensor]) -> int:
     return sum(parameter.numel() for parameter in parameters.values())
 
 
-def refuse_public(anchors: PublicGradients | None) -> None:
+def refuse_public(public: PublicGradients | None) -> None:
     """Public records that a clip does not look at were meant for another one."""
-    if anchors is not None:
+    if public is not None:
         raise validation.fail(
             "public",
-            f"{anchors.records} records",
+            f"{public.records} records",
             "this clip learns nothing from public records",
             "use GEP, or leave `public` out",
         )

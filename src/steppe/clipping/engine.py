@@ -1,13 +1,13 @@
 """The clipped sum: Σᵢ clip(gᵢ + λθ) at nearly the price of Σᵢ gᵢ.
 
 One forward pass and one backward pass that stops at the activations give, for every weight, what
-each record's gradient is made of. Norms follow from that, then one weighted sum for each weight.
-Per-record gradients are written out only where that is the cheapest way.
+each per-example gradient is made of. Norms follow from that, then one weighted sum for each weight.
+Per-example gradients are written out only where that is the cheapest way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -16,12 +16,11 @@ from torch import Tensor
 
 from steppe.clipping.clip import Clip, PublicGradients
 from steppe.clipping.physical_batches import fitting_physical_batch, physical_batches
-from steppe.errors import MisuseError, SteppeError, UnsupportedModelError
+from steppe.errors import ConfigurationError, MisuseError, SteppeError, UnsupportedModelError
 from steppe.gradients import (
     ContactLayout,
     EachRecord,
     FlatWeights,
-    Found,
     Kernels,
     Objective,
     PlainSequential,
@@ -29,22 +28,20 @@ from steppe.gradients import (
     RecordLosses,
     Strengths,
     TracedPasses,
+    WeightSlots,
     plain_sequential,
 )
-from steppe.utils import validation
 from steppe.utils.batches import count
-from steppe.utils.formatting import first_line
-
-_AS_IT_IS = nullcontext()
+from steppe.utils.formatting import as_said
 
 
 class ClippedSum:
-    """Adds what a batch's records may say to one flat buffer, and reads the noised answer.
+    """Adds a batch's clipped per-example gradients to a flat buffer, and decodes the noised answer.
 
     Args:
         parameters: the weights to train, by name; their order is the order in the buffer.
         objective: maps a batch to one loss for each record.
-        clip: how much a record may say.
+        clip: how long a per-example gradient may be.
         l2: λ of the term λθ that joins every record's gradient before the clip; a mapping from name
             prefixes gives parts of the model their own.
         physical_batch: how many records go through the model at once; None takes all.
@@ -54,7 +51,7 @@ class ClippedSum:
         public: a batch of public records, for clips that learn directions from them.
         padded_to: how many rows every batch is filled up to, so that the passes through the model
             have the same shapes for every batch; None leaves batches as they are.
-        each: takes records through the model one at a time; None takes them together.
+        one_at_a_time: takes records through the model one at a time; None takes them together.
 
     Guarantees:
         Adding or removing one record moves the sum by at most `clip.sensitivity` in l2 norm, up to
@@ -75,9 +72,9 @@ class ClippedSum:
         kernels: Kernels | None = None,
         public: Any = None,
         padded_to: int | None = None,
-        each: EachRecord | None = None,
+        one_at_a_time: EachRecord | None = None,
     ) -> None:
-        self.each = each
+        self.one_at_a_time = one_at_a_time
         self.weights = FlatWeights(parameters, l2)
         self.parameters = self.weights.parameters
         self._objective = objective
@@ -88,18 +85,16 @@ class ClippedSum:
         self.kernels = kernels or Kernels()
         self.passes = TracedPasses(self.weights, self.kernels, layouts)
         self.public_records = 0 if public is None else count(public)
-        anchors = (
-            None if public is None else PublicGradients(self.public_records, self._anchors(public))
-        )
-        self.clipper = clip.begin(self.parameters, anchors)
+        gradients = None if public is None else self._gradients_of(public)
+        self.clipper = clip.begin(self.parameters, gradients)
 
     @property
     def objective(self) -> Objective:
-        """What each record says. A run was probed with it, so another takes another run."""
+        """Maps a batch to its losses. A run was probed with it, so another takes another run."""
         return self._objective
 
     def exchange_objective_(self, objective: Objective) -> None:
-        """Ask something else from now on, which no probe has seen: for measurements of a run."""
+        """Use another objective from now on, which no probe has seen: for measurements of a run."""
         self._objective = objective
 
     @property
@@ -120,12 +115,12 @@ class ClippedSum:
 
     def sequential(self) -> PlainSequential | None:
         """The model as plain layers that need no tracer, where it is such a model as it is now."""
-        if self.in_mixed_precision or self.each is not None:
+        if self.in_mixed_precision or self.one_at_a_time is not None:
             return None
         return plain_sequential(self._objective)
 
     def part_of(self, flat: Tensor, name: str) -> Tensor:
-        """The piece of a flat vector that belongs to a weight, in its shape."""
+        """The part of a flat vector that belongs to a weight, in its shape."""
         return self.weights.part_of(flat, name)
 
     def prepare(self) -> None:
@@ -143,12 +138,9 @@ class ClippedSum:
         except Exception as error:  # whatever model, loss or tracer say about another form
             if isinstance(error, SteppeError) and not isinstance(error, UnsupportedModelError):
                 raise
-            raise validation.fail(
-                "public",
-                "a batch",
-                "must go through model and loss like a batch of the data, but: "
-                + first_line(error).rstrip("."),
-                "give it the same form",
+            raise ConfigurationError(
+                "public=a batch: must go through model and loss like a batch of the data; give it "
+                f"the same form.\n{as_said(error)}"
             ) from error
         self.clipper.load(before)
 
@@ -196,7 +188,7 @@ class ClippedSum:
 
     def captured(
         self, batch: Any, sequential: PlainSequential | None = None
-    ) -> Iterator[tuple[Found, int, int]]:
+    ) -> Iterator[tuple[WeightSlots, int, int]]:
         """The per-example gradients of a batch, one physical batch at a time.
 
         Args:
@@ -212,7 +204,7 @@ class ClippedSum:
             yield self.slots(part, size, sequential), size, padding
 
     def add_slots_(
-        self, out: Tensor, found: Found, records: int, scale: float = 1.0, padding: int = 0
+        self, out: Tensor, found: WeightSlots, records: int, scale: float = 1.0, padding: int = 0
     ) -> Tensor:
         """Add the clipped sum of per-example gradients that were captured already.
 
@@ -251,23 +243,23 @@ class ClippedSum:
     def _own_precision(self) -> AbstractContextManager[Any]:
         """Where mixed precision around a step ends: its products are too coarse to clip by."""
         if not self.in_mixed_precision:
-            return _AS_IT_IS  # entering autocast takes longer than a small layer
+            return nullcontext()  # entering autocast takes longer than a small layer
         return torch.autocast(self.device.type, enabled=False)
 
-    def _anchors(self, public: Any) -> Callable[[], Iterator[Tensor]]:
+    def _gradients_of(self, public: Any) -> PublicGradients:
         """Gradients of public records, a physical batch at a time, by the objective given now."""
         objective = self._objective
 
         def gradients() -> Iterator[Tensor]:
-            for piece, size, _ in physical_batches(public, self.physical_batch):
-                found = self._captured(objective, piece, size)
+            for part, size, _ in physical_batches(public, self.physical_batch):
+                found = self._captured(objective, part, size)
                 yield RecordGradients(found, size, 1.0, self.weights).written_out(torch.float32)
 
-        return gradients
+        return PublicGradients(self.public_records, gradients)
 
     def slots(
         self, batch: Any, records: int | None = None, sequential: PlainSequential | None = None
-    ) -> Found:
+    ) -> WeightSlots:
         """One slot for each trained weight that the batch used."""
         records = count(batch) if records is None else records
         found = None
@@ -278,8 +270,8 @@ class ClippedSum:
         self.passes.require_known(found)
         return found
 
-    def _captured(self, objective: Objective, batch: Any, records: int) -> Found:
-        if self.each is None:
+    def _captured(self, objective: Objective, batch: Any, records: int) -> WeightSlots:
+        if self.one_at_a_time is None:
             return self.passes.slots(objective, batch, records)
         with torch.enable_grad():
-            return self.each.slots(objective, batch, records)
+            return self.one_at_a_time.slots(objective, batch, records)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe.clipping.clip import NormClipper, PublicGradients, count_weights, refuse_public
+from steppe.clipping.clip import NormClip
 from steppe.utils import validation
 
 
 @dataclass(frozen=True)
-class Flat:
+class Flat(NormClip):
     """Scale a record's gradient down to l2 norm at most `bound`.
 
     Args:
@@ -34,23 +33,6 @@ class Flat:
         bound = validation.positive("Flat.bound", self.bound, "a common start is 0.1 to 1")
         # Any real number is welcome; a plan prints and hashes the float it stands for.
         object.__setattr__(self, "bound", bound)
-
-    @property
-    def sensitivity(self) -> float:
-        """The largest l2 change of the clipped sum when one record comes or goes."""
-        return self.bound
-
-    @property
-    def constant_noise(self) -> bool:
-        """An answer is the gradient."""
-        return True
-
-    def begin(
-        self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
-    ) -> NormClipper:
-        """Start a run; it remembers nothing from step to step."""
-        refuse_public(anchors)
-        return NormClipper(count_weights(parameters), self.factors)
 
     def factors(self, norms: Tensor) -> Tensor:
         """What each record's gradient is multiplied by, from its norm; NaN where that is NaN."""

@@ -92,10 +92,10 @@ class GEP:
         return False
 
     def begin(
-        self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
+        self, parameters: Mapping[str, Tensor], public: PublicGradients | None = None
     ) -> GEPClipper:
         """Start a run; it remembers the subspace while that is in use."""
-        if anchors is None:
+        if public is None:
             raise validation.missing(
                 "public",
                 "pass make_private(..., public=batch), or use another clip",
@@ -103,15 +103,15 @@ class GEP:
             )
         sizes = chunks(count_weights(parameters), self.groups, self.bases)
         most = max(bases for _, bases in sizes)
-        if anchors.records < most:
+        if public.records < most:
             raise validation.fail(
                 "GEP.bases",
                 self.bases,
-                f"gives a group {most} directions, which must not exceed the {anchors.records} "
+                f"gives a group {most} directions, which must not exceed the {public.records} "
                 "public records, since they span no more",
                 "use fewer bases, more groups or more public records",
             )
-        return GEPClipper(self, sizes, anchors, next(iter(parameters.values())).device)
+        return GEPClipper(self, sizes, public, next(iter(parameters.values())).device)
 
 
 class GEPClipper:
@@ -120,7 +120,7 @@ class GEPClipper:
     Args:
         clip: the public constants.
         sizes: (weights, bases) of every chunk.
-        anchors: the public records' gradients.
+        public: the public records' gradients.
         device: where the weights are.
     """
 
@@ -131,10 +131,10 @@ class GEPClipper:
         self,
         clip: GEP,
         sizes: Sequence[tuple[int, int]],
-        anchors: PublicGradients,
+        public: PublicGradients,
         device: torch.device,
     ) -> None:
-        self.clip, self._sizes, self._anchors, self._device = clip, list(sizes), anchors, device
+        self.clip, self._sizes, self._public, self._device = clip, list(sizes), public, device
         self._weights = sum(weights for weights, _ in sizes)
         self._residual = 0 if clip.biased else self._weights
         self.width = self._residual + clip.bases
@@ -164,14 +164,14 @@ class GEPClipper:
         # Which directions a search starts from is public; a number of its own for each search
         # makes a run that was taken up again find the same ones.
         generator = torch.Generator().manual_seed(self._queries)
-        iterations, read = self.clip.power_iterations, self._anchors.gradients
+        iterations, read = self.clip.power_iterations, self._public.gradients
         found = spanned(read, self._sizes, iterations, generator, self._device)
         if found is not None:
             return found
         if self._queries == 0:
             raise validation.fail(
                 "public",
-                f"{self._anchors.records} records",
+                f"{self._public.records} records",
                 "must have gradients that are finite at the weights that training starts from, and "
                 "none has",
                 "look for values that are missing or huge in them",

@@ -71,10 +71,10 @@ class PerLayer:
         return True
 
     def begin(
-        self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
+        self, parameters: Mapping[str, Tensor], public: PublicGradients | None = None
     ) -> PerLayerClipper:
         """Start a run; it remembers nothing from step to step."""
-        refuse_public(anchors)
+        refuse_public(public)
         layers = self.layers(parameters)
         sizes = {name: weight.numel() for name, weight in parameters.items()}
         return PerLayerClipper(parameters, layers, self.bounds(layers, sizes))

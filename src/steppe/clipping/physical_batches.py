@@ -16,7 +16,7 @@ from torch import Tensor
 from steppe.utils.batches import count, each, rows
 
 # What one physical batch keeps alive should stay near the last-level cache: small networks run
-# faster so than on the whole batch. But every piece also passes over all weights once, which is
+# faster so than on the whole batch. But every part also passes over all weights once, which is
 # paid for by this many times their size in activations. More than the ceiling only costs memory.
 _CACHE = 32 * 2**20
 _PASSES = 32
@@ -53,10 +53,10 @@ def physical_batches(
             more records than that keeps all of them.
 
     Examples:
-        >>> [(piece.size, piece.padding) for piece in physical_batches(torch.ones(7, 2), 3)]
+        >>> [(part.size, part.padding) for part in physical_batches(torch.ones(7, 2), 3)]
         [(2, 0), (2, 0), (3, 0)]
         >>> padded = physical_batches(torch.ones(7, 2), 4, padded_to=10)
-        >>> [(piece.size, piece.padding) for piece in padded]
+        >>> [(part.size, part.padding) for part in padded]
         [(4, 0), (4, 1), (4, 4)]
     """
     records = count(batch)
@@ -68,8 +68,8 @@ def physical_batches(
         yield PhysicalBatch(batch, records)
         return
     number = math.ceil(records / most) if records else 0
-    for piece in range(number):
-        start, end = piece * records // number, (piece + 1) * records // number
+    for part in range(number):
+        start, end = part * records // number, (part + 1) * records // number
         yield PhysicalBatch(rows(batch, slice(start, end)), end - start)
 
 

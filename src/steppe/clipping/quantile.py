@@ -122,10 +122,10 @@ class Quantile:
         return 2 * math.sqrt(self.count_share / (1 - self.count_share))
 
     def begin(
-        self, parameters: Mapping[str, Tensor], anchors: PublicGradients | None = None
+        self, parameters: Mapping[str, Tensor], public: PublicGradients | None = None
     ) -> QuantileClipper:
         """Start a run; it remembers C."""
-        refuse_public(anchors)
+        refuse_public(public)
         return QuantileClipper(self, count_weights(parameters))
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from steppe.clipping.clip import Clip
-from steppe.gradients import Strengths, strengths
+from steppe.gradients import Strengths, strengths, wide_dtype
 from steppe.utils.batches import count, each, rows
 
 
@@ -34,7 +34,7 @@ def record_gradients(
         gradients.append(
             torch.cat(
                 [
-                    (torch.zeros_like(p) if g is None else g).flatten().to(_wide(p))
+                    (torch.zeros_like(p) if g is None else g).flatten().to(wide_dtype(p))
                     for p, g in zip(parameters, found, strict=True)
                 ]
             )
@@ -66,11 +66,7 @@ def clipped_sum(
         parameters = {str(index): parameter for index, parameter in enumerate(parameters)}
     gradients = record_gradients(objective, list(parameters.values()), batch)
     pulls = [
-        strength * parameters[name].detach().flatten().to(_wide(parameters[name]))
+        strength * parameters[name].detach().flatten().to(wide_dtype(parameters[name]))
         for name, strength in strengths(l2, parameters).items()
     ]
     return clip.begin(parameters).encode(gradients + torch.cat(pulls)).sum(0)
-
-
-def _wide(tensor: Tensor) -> torch.dtype:
-    return torch.float64 if tensor.dtype == torch.float64 else torch.float32

@@ -1,7 +1,7 @@
-"""Place 3, what a record says: its gradient, and how its norm is known without writing it out.
+"""Place 3, the objective: per-example gradients, and their norms without writing them out.
 
 `tracing` sees every operation in which a weight meets a record (a *contact*), `rules` compute it,
-`slots` hold what it says about every record's gradient, `passes` takes a physical batch there and
+`slots` hold the per-example gradients of each weight, `passes` takes a physical batch there and
 back. Imports `randomness`, `utils`, `errors`.
 """
 
@@ -14,8 +14,17 @@ from steppe.gradients.contact import backward_to as backward_to
 from steppe.gradients.contact import checkpointed as checkpointed
 from steppe.gradients.contact import leaf_ids as leaf_ids
 from steppe.gradients.contact import saved_as_they_are as saved_as_they_are
+from steppe.gradients.flat_weights import FlatWeights as FlatWeights
 from steppe.gradients.kernel_choice import Kernels as Kernels
+from steppe.gradients.l2 import Strengths as Strengths
+from steppe.gradients.l2 import strength as strength
+from steppe.gradients.l2 import strengths as strengths
 from steppe.gradients.layout import RecordLayout as RecordLayout
+from steppe.gradients.marks import ANY_PASS as ANY_PASS
+from steppe.gradients.marks import is_marked as is_marked
+from steppe.gradients.marks import made_in_another as made_in_another
+from steppe.gradients.marks import mark as mark
+from steppe.gradients.marks import unmark as unmark
 from steppe.gradients.objective import RecordLosses as RecordLosses
 from steppe.gradients.objective import objective_of as objective_of
 from steppe.gradients.objective import per_record as per_record
@@ -24,13 +33,13 @@ from steppe.gradients.one_at_a_time.each_record import EachRecord as EachRecord
 from steppe.gradients.passes import Objective as Objective
 from steppe.gradients.passes import TracedPasses as TracedPasses
 from steppe.gradients.passes import check_losses as check_losses
-from steppe.gradients.record_gradients import FlatWeights as FlatWeights
-from steppe.gradients.record_gradients import Found as Found
+from steppe.gradients.paths import Path as Path
+from steppe.gradients.paths import name_of as name_of
+from steppe.gradients.paths import on_records as on_records
+from steppe.gradients.paths import path_of as path_of
 from steppe.gradients.record_gradients import RecordGradients as RecordGradients
-from steppe.gradients.record_gradients import Strengths as Strengths
+from steppe.gradients.record_gradients import WeightSlots as WeightSlots
 from steppe.gradients.record_gradients import representable as representable
-from steppe.gradients.record_gradients import strength as strength
-from steppe.gradients.record_gradients import strengths as strengths
 from steppe.gradients.rules import RULES as RULES
 from steppe.gradients.rules.fallback import out_of_place as out_of_place
 from steppe.gradients.sequential import PlainSequential as PlainSequential
@@ -41,17 +50,8 @@ from steppe.gradients.slots.slot import wide as wide
 from steppe.gradients.slots.slot import wide_dtype as wide_dtype
 from steppe.gradients.torch_only import HOOKS_EVERYWHERE as HOOKS_EVERYWHERE
 from steppe.gradients.torch_only import hooks_of as hooks_of
-from steppe.gradients.tracing import ANY_PASS as ANY_PASS
 from steppe.gradients.tracing import BackwardCalls as BackwardCalls
-from steppe.gradients.tracing import Path as Path
 from steppe.gradients.tracing import Tracer as Tracer
-from steppe.gradients.tracing import is_marked as is_marked
-from steppe.gradients.tracing import made_in_another as made_in_another
-from steppe.gradients.tracing import mark as mark
-from steppe.gradients.tracing import name_of as name_of
-from steppe.gradients.tracing import on_records as on_records
-from steppe.gradients.tracing import path_of as path_of
-from steppe.gradients.tracing import unmark as unmark
 from steppe.gradients.unchanged_model import differs as differs
 from steppe.gradients.unchanged_model import require_steady as require_steady
 from steppe.gradients.unchanged_model import same as same

@@ -99,7 +99,7 @@ class ContactOp(ABC):
     """How one contact is computed: same output, backward towards the activations only.
 
     Attributes:
-        path: which way the per-record gradients are obtained, for `steppe.inspect`.
+        path: which way the per-example gradients are obtained, for `steppe.inspect`.
         slots: after the backward pass, one (shared tensor, slot) pair for each weight involved.
     """
 
@@ -185,8 +185,8 @@ class Capture(torch.autograd.Function):
     """The seam between autograd and a `ContactOp`."""
 
     @staticmethod
-    def forward(ctx: Any, use: ContactOp, anchor: Tensor, *inputs: Tensor) -> Output:
-        del anchor
+    def forward(ctx: Any, use: ContactOp, leaf: Tensor, *inputs: Tensor) -> Output:
+        del leaf
         output, saved = use.forward(*inputs)
         ctx.use = use
         ctx.save_for_backward(*saved)

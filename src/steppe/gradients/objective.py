@@ -18,9 +18,9 @@ from torch.nn import functional as F
 
 from steppe.errors import DataError, UnsupportedModelError
 from steppe.gradients.contact import backward_to
+from steppe.gradients.marks import is_marked, mark, pass_of
 from steppe.gradients.torch_losses import gradient_by_output, one_label_each
 from steppe.gradients.torch_only import is_torch_only
-from steppe.gradients.tracing import is_marked, mark, pass_of
 from steppe.utils import validation
 from steppe.utils.batches import count, each
 
@@ -250,18 +250,7 @@ def _function_of(loss: Loss) -> Any:
 
 
 # Losses of torch that draw no random numbers.
-_STILL: frozenset[Any] = frozenset(
-    (
-        F.cross_entropy,
-        F.nll_loss,
-        F.mse_loss,
-        F.l1_loss,
-        F.huber_loss,
-        F.smooth_l1_loss,
-        F.binary_cross_entropy,
-        F.binary_cross_entropy_with_logits,
-    )
-)
+_STILL: frozenset[Any] = frozenset(function for function, _ in _FUNCTIONS.values())
 
 
 def _is_plain_cross_entropy(loss: Loss) -> bool:

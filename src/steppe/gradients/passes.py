@@ -12,20 +12,15 @@ from torch import Tensor
 
 from steppe.errors import IsolationError, MisuseError, UnsupportedModelError
 from steppe.gradients.contact import BACKWARD_LEAF, ContactLayout, ContactOp, backward_to
+from steppe.gradients.flat_weights import FlatWeights
 from steppe.gradients.kernel_choice import Kernels
+from steppe.gradients.marks import is_marked, mark
+from steppe.gradients.paths import Path, name_of, path_of
 from steppe.gradients.pullback import pulled_back, shortened
-from steppe.gradients.record_gradients import FlatWeights, Found
+from steppe.gradients.record_gradients import WeightSlots
 from steppe.gradients.rules import RULES
 from steppe.gradients.slots.tied import sum_of_uses
-from steppe.gradients.tracing import (
-    BackwardCalls,
-    Path,
-    Tracer,
-    is_marked,
-    mark,
-    name_of,
-    path_of,
-)
+from steppe.gradients.tracing import BackwardCalls, Tracer
 from steppe.gradients.value_free import value_free
 from steppe.utils.batches import each, tensors_in, version
 
@@ -79,20 +74,20 @@ class TracedPasses:
         """Whether trained weights meet records in convolutions, as far as the probe has seen."""
         return any(known.operation.startswith("conv") for known in self.layouts or ())
 
-    def slots(self, objective: Objective, batch: Any, records: int) -> Found:
+    def slots(self, objective: Objective, batch: Any, records: int) -> WeightSlots:
         """One slot for each trained weight that a physical batch used."""
         return self.collected(self.trace(objective, batch, records).uses)
 
-    def collected(self, uses: Sequence[ContactOp]) -> Found:
+    def collected(self, uses: Sequence[ContactOp]) -> WeightSlots:
         """What the backward passes since the last call left at the uses, by trained weight."""
-        found: dict[int, Found] = defaultdict(list)
+        found: dict[int, WeightSlots] = defaultdict(list)
         for use in uses:
             for pair in use.slots:
                 shared, slot = shortened(*pair)
                 found[id(shared)].append((shared, slot))
             use.slots = []
-        plain: Found = []
-        derived: Found = []
+        plain: WeightSlots = []
+        derived: WeightSlots = []
         for pairs in found.values():
             shared = pairs[0][0]
             slot = pairs[0][1] if len(pairs) == 1 else sum_of_uses([s for _, s in pairs])
@@ -103,14 +98,14 @@ class TracedPasses:
         self.require_known(plain)
         return plain
 
-    def require_known(self, found: Found) -> None:
+    def require_known(self, found: WeightSlots) -> None:
         """Refuse weights that need a gradient and are not trained."""
         strangers = [tuple(leaf.shape) for leaf, _ in found if id(leaf) not in self._weights.slices]
         if strangers:
             raise MisuseError(
-                f"weights of shapes={strangers[:3]}: must be among the trained ones, and need a "
-                "gradient that nobody asked for; freeze them with requires_grad_(False), or make "
-                "the loop private after the model has its final weights."
+                f"weights of shapes={strangers[:3]}: must be among the trained ones, since they "
+                "require a gradient; freeze them with requires_grad_(False), or make the loop "
+                "private after the model has its final weights."
             )
 
     def tracer(self, records: int) -> Tracer:
@@ -125,7 +120,7 @@ class TracedPasses:
         alias = self._for_model(batch, tracer.number)
         tensors = list(tensors_in(alias))
         before = [version(tensor) for tensor in tensors]
-        heard: list[Any] = []
+        backward_calls: list[Any] = []
         with torch.enable_grad():
             with tracer, value_free():
                 losses = objective(alias)
@@ -135,9 +130,9 @@ class TracedPasses:
             if tracer.uses:
                 for use in tracer.uses:
                     use.slots = []  # left by a gradient that the objective took inside
-                with BackwardCalls(heard, tracer.number), value_free():
+                with BackwardCalls(backward_calls, tracer.number), value_free():
                     backward_to(BACKWARD_LEAF, losses)  # and so to every contact
-            self._require_known_path(path_of(tracer.calls, heard))
+            self._require_known_path(path_of(tracer.calls, backward_calls))
         return tracer
 
     def _require_known_path(self, path: Path) -> None:
@@ -177,12 +172,12 @@ class TracedPasses:
 
 
 def _unknown_path(path: Path, known: frozenset[Path]) -> IsolationError:
-    calls, heard = path
+    calls, backward_calls = path
     other, others = min(known, key=lambda one: abs(len(one[0]) - len(calls)))
     pairs = itertools.zip_longest(calls, other)
     found = next((pair[0] or pair[1] for pair in pairs if pair[0] != pair[1]), None)
     if found is None:
-        found = next(iter(heard ^ others), None)
+        found = next(iter(backward_calls ^ others), None)
     return IsolationError(
         f"forward pass=other operations than proven, from {name_of(found)!r} on: must call the "
         "same functions of torch for all records and all batches; take out what looks at values, "
@@ -193,14 +188,21 @@ def _unknown_path(path: Path, known: frozenset[Path]) -> IsolationError:
 def check_losses(losses: Any, records: int) -> None:
     """Refuse anything but one loss for each record, made from the records."""
     if not isinstance(losses, Tensor) or losses.shape != (records,):
-        # Without its lengths: how many records were drawn is private.
-        form = f"{losses.ndim} axes" if isinstance(losses, Tensor) else type(losses).__name__
         raise UnsupportedModelError(
-            f"loss={form}: must be one number for each record, a tensor of 1 axis; use "
-            "reduction='none' and average over everything but the records."
+            f"loss={_form(losses)}: must be one loss for each record, a tensor of shape "
+            "(records,); use reduction='none' and average over everything but the records."
         )
     if not is_marked(losses):
         raise UnsupportedModelError(
             "loss=constant: must be computed from the records by torch operations; check that the "
             "objective uses the batch it is given."
         )
+
+
+def _form(losses: Any) -> str:
+    """The form of a loss in words, without its lengths: how many records were drawn is private."""
+    if not isinstance(losses, Tensor):
+        return type(losses).__name__
+    if losses.ndim == 0:
+        return "one number for the whole batch"
+    return "a tensor of another length" if losses.ndim == 1 else f"a tensor of {losses.ndim} axes"

@@ -1,7 +1,7 @@
 """From tensors computed out of weights back to the weights, record by record.
 
 A standardised convolution weight, a slice of a packed projection, a position embedding looked up by
-number: the records meet a tensor that was computed from weights, and its per-record gradients are
+number: the records meet a tensor that was computed from weights, and its per-example gradients are
 carried back by autograd, all records in one batched call. Three common cases have a shorter way, in
 which no record needs a copy of the whole weight.
 """

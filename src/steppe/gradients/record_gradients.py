@@ -1,4 +1,4 @@
-"""The per-record gradients of one physical batch, λθ included, without writing them out.
+"""The per-example gradients of one physical batch, λθ included, without writing them out.
 
 What a clip works on: it asks for norms, chooses factors and has the weighted sum added to a flat
 buffer.
@@ -7,13 +7,12 @@ buffer.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from steppe.errors import MisuseError
+from steppe.gradients.flat_weights import FlatWeights, Pulls
 from steppe.gradients.slots.slot import (
     CANCELLED,
     NOBODY,
@@ -23,95 +22,9 @@ from steppe.gradients.slots.slot import (
     wide,
     wide_dtype,
 )
-from steppe.utils import name_prefixes, validation
 
-Found = list[tuple[Tensor, Slot]]
+WeightSlots = list[tuple[Tensor, Slot]]
 """Trained weights that a batch used, each with its records' gradients."""
-
-Pulls = list[tuple[Tensor, float]]
-"""Weights with their λ, where it is not 0."""
-
-Strengths = Mapping[str, float] | name_prefixes.Pairs
-"""λ by name prefix."""
-
-
-class FlatWeights:
-    """Where each trained weight lies in a flat vector, and the λ of the term λθ that pulls it.
-
-    Args:
-        parameters: the weights by name, in the order of the vector.
-        l2: one λ for all, or λ by name prefix; weights without a prefix are not pulled.
-    """
-
-    def __init__(self, parameters: Mapping[str, Tensor], l2: float | Strengths) -> None:
-        self.parameters = dict(parameters)
-        self.slices: dict[int, tuple[int, int]] = {}
-        start = 0
-        for parameter in self.parameters.values():
-            self.slices[id(parameter)] = (start, start + parameter.numel())
-            start += parameter.numel()
-        self.numel = start
-        self._first = next(iter(self.parameters.values()))
-        self._sizes = [parameter.numel() for parameter in self.parameters.values()]
-        self.pulls: Pulls = [
-            (self.parameters[name], strength)
-            for name, strength in strengths(l2, self.parameters).items()
-            if strength
-        ]
-        self.strength_of = {id(parameter): strength for parameter, strength in self.pulls}
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are now."""
-        return self._first.device
-
-    def split(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Every weight with its piece of a flat vector."""
-        # The safe split forbids its pieces some changes in place, such as `p.grad += decay * p`.
-        pieces = flat.unsafe_split_with_sizes(self._sizes)
-        for parameter, piece in zip(self.parameters.values(), pieces, strict=True):
-            yield parameter, piece.view(parameter.shape)
-
-    def require_sizes(self) -> None:
-        """Refuse weights that have more or fewer numbers than when their places were given out."""
-        for (name, weight), size in zip(self.parameters.items(), self._sizes, strict=True):
-            if weight.numel() != size:
-                raise MisuseError(
-                    f"weight {name!r}={weight.numel()} numbers: must keep the {size} that it had "
-                    "when the loop was made private; make it private after the model has its final "
-                    "weights."
-                )
-
-    def part_of(self, flat: Tensor, name: str) -> Tensor:
-        """The piece of a flat vector that belongs to a weight, in its shape."""
-        parameter = self.parameters[name]
-        start, end = self.slices[id(parameter)]
-        return flat[start:end].view_as(parameter)
-
-
-def strengths(l2: float | Strengths, names: Mapping[str, object]) -> dict[str, float]:
-    """λ of every weight, by name.
-
-    Examples:
-        >>> strengths({"head": 0.1}, {"body.weight": ..., "head.weight": ...})
-        {'body.weight': 0.0, 'head.weight': 0.1}
-    """
-    if isinstance(l2, Mapping | tuple):
-        chosen = name_prefixes.pairs("l2", l2, strength)
-        found = name_prefixes.match("l2", chosen, names)
-        return {name: 0.0 if p is None else dict(chosen)[p] for name, p in found.items()}
-    return dict.fromkeys(names, float(l2))
-
-
-def strength(name: str, value: Any, remedy: str = "a common range is 1e-6 to 0.1") -> float:
-    """λ: finite, not negative, and small enough that float32 can hold its square."""
-    number = validation.non_negative(name, value, remedy)
-    if number > _LARGEST_STRENGTH:
-        raise validation.fail(name, value, f"must be at most {_LARGEST_STRENGTH:g}", remedy)
-    return number
-
-
-_LARGEST_STRENGTH = 1e18
 
 
 def representable(factors: Tensor, dtype: torch.dtype) -> Tensor:
@@ -159,7 +72,7 @@ class RecordGradients:
 
     def __init__(
         self,
-        found: Found,
+        found: WeightSlots,
         records: int,
         scale: float,
         weights: FlatWeights,

@@ -1,10 +1,10 @@
-"""Models that are a plain row of layers need no tracer and no graph.
+"""Plain sequential models: per-example gradients without a tracer and without an autograd graph.
 
 Logistic regression and small perceptrons are computed in less time than a tracer takes to look at
 them. Where a model is nothing but layers of torch's own, one after another, what it does is known
-beforehand: the row is walked to its end and back, and its linear layers leave the slots that they
-leave under a tracer. Other models, and whatever is not of the usual form on the way, are left to
-the tracer.
+beforehand: the layers are called in order, then their backward functions in reverse order, and the
+linear ones leave the slots that they leave under a tracer. Other models, and batches of another
+form, are left to the tracer.
 """
 
 from __future__ import annotations
@@ -18,51 +18,51 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steppe.gradients.objective import RecordLosses
-from steppe.gradients.record_gradients import Found
+from steppe.gradients.record_gradients import WeightSlots
 from steppe.gradients.rules.linear import dots_by_input, product
-from steppe.gradients.slots.slot import Single, Summed
+from steppe.gradients.slots.outer import Single, Summed
 from steppe.gradients.torch_only import hooked, hooked_everywhere
 
 _aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
-class _Between:
+class _Weightless:
     """A layer without weights.
 
     Args:
-        there: from the layer and its input x to its output y.
-        back: from the layer, the gradient of y, x and y to the gradient of x, by the function that
-            torch's own graph would call.
+        forward: from the layer and its input x to its output y.
+        backward: from the layer, the gradient of y, x and y to the gradient of x, by the function
+            that torch's own graph would call.
     """
 
-    there: Callable[[Any, Tensor], Tensor]
-    back: Callable[[Any, Tensor, Tensor, Tensor], Tensor]
+    forward: Callable[[Any, Tensor], Tensor]
+    backward: Callable[[Any, Tensor, Tensor, Tensor], Tensor]
 
 
-_BETWEEN: dict[type[nn.Module], _Between] = {
-    nn.Identity: _Between(lambda layer, x: x, lambda layer, g, x, y: g),
-    nn.Flatten: _Between(
+_WEIGHTLESS: dict[type[nn.Module], _Weightless] = {
+    nn.Identity: _Weightless(lambda layer, x: x, lambda layer, g, x, y: g),
+    nn.Flatten: _Weightless(
         lambda layer, x: x.flatten(layer.start_dim, layer.end_dim),
         lambda layer, g, x, y: g.reshape(x.shape),
     ),
-    nn.ReLU: _Between(
+    nn.ReLU: _Weightless(
         lambda layer, x: x.relu(),
         lambda layer, g, x, y: _aten.threshold_backward.default(g, y, 0),
     ),
-    nn.Tanh: _Between(
+    nn.Tanh: _Weightless(
         lambda layer, x: x.tanh(),
         lambda layer, g, x, y: _aten.tanh_backward.default(g, y),
     ),
-    nn.Sigmoid: _Between(
+    nn.Sigmoid: _Weightless(
         lambda layer, x: x.sigmoid(),
         lambda layer, g, x, y: _aten.sigmoid_backward.default(g, y),
     ),
-    nn.GELU: _Between(
+    nn.GELU: _Weightless(
         lambda layer, x: F.gelu(x, approximate=layer.approximate),
         lambda layer, g, x, y: _aten.gelu_backward.default(g, x, approximate=layer.approximate),
     ),
-    nn.SiLU: _Between(
+    nn.SiLU: _Weightless(
         lambda layer, x: F.silu(x),
         lambda layer, g, x, y: _aten.silu_backward.default(g, x),
     ),
@@ -70,10 +70,10 @@ _BETWEEN: dict[type[nn.Module], _Between] = {
 _TYPES = (torch.float32, torch.float64)
 _OF_LINEAR, _NONE = frozenset({"weight", "bias"}), frozenset[str]()
 # Weights in torch's memory for shapes alone: making them draws no random numbers.
-_MADE = (nn.Sequential(), nn.Linear(1, 1, device="meta"), *(kind() for kind in _BETWEEN))
+_EXAMPLES = (nn.Sequential(), nn.Linear(1, 1, device="meta"), *(kind() for kind in _WEIGHTLESS))
 # What torch wrote, by class: how an instance is called, and the attributes that it has.
 _AS_WRITTEN = {
-    type(one): (type(one).forward, type(one).__call__, frozenset(vars(one))) for one in _MADE
+    type(one): (type(one).forward, type(one).__call__, frozenset(vars(one))) for one in _EXAMPLES
 }
 
 
@@ -83,8 +83,8 @@ class PlainSequential:
     def __init__(self, layers: list[nn.Module], losses: RecordLosses) -> None:
         self.layers, self._losses = layers, losses
 
-    def slots(self, batch: Any, records: int, want_dots: bool) -> Found | None:
-        """Take a batch to the end of the row and its gradients back; called without autograd.
+    def slots(self, batch: Any, records: int, want_dots: bool) -> WeightSlots | None:
+        """The per-example gradients of a batch; called without autograd.
 
         Args:
             batch: the records.
@@ -114,20 +114,20 @@ class PlainSequential:
                     # depends on the number of records; see `product`.
                     x = x.contiguous()
             else:
-                x = _BETWEEN[type(layer)].there(layer, x)
+                x = _WEIGHTLESS[type(layer)].forward(layer, x)
             passed.append(x)
         g = self._losses.output_gradient(x, target, records)
-        return None if g is None else self._back(passed, g, want_dots)
+        return None if g is None else self._backward(passed, g, want_dots)
 
-    def _back(self, passed: list[Tensor], g: Tensor, want_dots: bool) -> Found:
+    def _backward(self, passed: list[Tensor], g: Tensor, want_dots: bool) -> WeightSlots:
         """From the gradient of what came out of the last layer to the first one that is trained."""
-        found: Found = []
+        found: WeightSlots = []
         layers = self.layers
         first = next((i for i, layer in enumerate(layers) if _is_trained(layer)), len(layers))
         for i in range(len(layers) - 1, first - 1, -1):
             layer, y, x = layers[i], passed.pop(), passed[-1]
             if type(layer) is not nn.Linear:
-                g = _BETWEEN[type(layer)].back(layer, g, x, y)
+                g = _WEIGHTLESS[type(layer)].backward(layer, g, x, y)
                 continue
             weight, bias = layer.weight, layer.bias
             grad_x = g @ weight if i > first else None
@@ -148,13 +148,13 @@ def _is_trained(layer: nn.Module) -> bool:
 
 
 def plain_sequential(objective: object) -> PlainSequential | None:
-    """The model of an objective as a row of layers, where it is one as it is now.
+    """The model of an objective as a sequence of layers, where it is one as it is now.
 
     Asked in every step, because a model may be given a hook or another layer between two of them.
 
     Returns:
-        The row, which is known to run no Python but torch's own and to draw no random numbers; None
-        for any other model.
+        The sequence, which is known to run no Python but torch's own and to draw no random numbers;
+        None for any other model.
 
     Examples:
         >>> from steppe.gradients.objective import objective_of

@@ -1,4 +1,4 @@
-"""Whose Python does a model or a loss run?"""
+"""Does a model or a loss run any Python code that is not torch's own?"""
 
 from __future__ import annotations
 

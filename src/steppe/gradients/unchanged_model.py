@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from steppe.errors import IsolationError
-from steppe.gradients.tracing import is_marked, unmark
+from steppe.gradients.marks import is_marked, unmark
 from steppe.randomness import seed_global_generators
 from steppe.utils.batches import each, version
 

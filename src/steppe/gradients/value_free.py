@@ -1,4 +1,4 @@
-"""Code that can do without the values of a batch is asked to."""
+"""Ask libraries not to look at the values of a batch, as they do not for a compiler."""
 
 from __future__ import annotations
 

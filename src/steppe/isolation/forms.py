@@ -25,7 +25,7 @@ _SPECIAL = frozenset(
 )
 
 
-def at_once(fake: FakeTensorMode, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def fake_result(fake: FakeTensorMode, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """The result; None where the mode has to be asked after all.
 
     Args:

@@ -6,48 +6,26 @@ from typing import Any
 
 import torch
 
-_aten = torch.ops.aten
-
 
 def packets(names: str) -> list[Any]:
-    """Torch's operators of these names."""
-    return [getattr(_aten, name) for name in names.split()]
+    """Torch's operators of these names, those that this version has."""
+    found = (getattr(torch.ops.aten, name, None) for name in names.split())
+    return [packet for packet in found if packet is not None]
 
 
 # Methods of a tensor by which numbers leave torch, or come back as those of another tensor.
-LEAVING = frozenset(
-    (
-        "numpy",
-        "tolist",
-        "data_ptr",
-        "storage",
-        "untyped_storage",
-        "_typed_storage",
-        "__array__",
-        "__deepcopy__",
-        "__dlpack__",
-        "__reduce_ex__",
-        "__repr__",
-        "__format__",
-    )
-)
+_LEAVING_TEXT = """
+    numpy tolist data_ptr storage untyped_storage _typed_storage __array__
+    __deepcopy__ __dlpack__ __reduce_ex__ __repr__ __format__
+"""
+LEAVING = frozenset(_LEAVING_TEXT.split())
 # About the form of a tensor, not its numbers.
 QUESTIONS = frozenset((torch.ops.prim.device.default,))
 # Of their tensors only the form counts.
 LIKE = frozenset(
-    (
-        _aten.zeros_like,
-        _aten.ones_like,
-        _aten.empty_like,
-        _aten.full_like,
-        _aten.rand_like,
-        _aten.randn_like,
-        _aten.randint_like,
-        _aten.new_empty,
-        _aten.new_zeros,
-        _aten.new_ones,
-        _aten.new_full,
-        _aten.new_empty_strided,
+    packets(
+        "zeros_like ones_like empty_like full_like rand_like randn_like randint_like "
+        "new_empty new_zeros new_ones new_full new_empty_strided"
     )
 )
 # What they write to is written over, whatever was there.
@@ -69,4 +47,4 @@ MOVING = frozenset(
 )
 # The same numbers in the same order, written out or not.
 COPYING = frozenset(packets("clone view _unsafe_view reshape _reshape_alias"))
-EMPTY = frozenset((_aten.empty, _aten.empty_like, _aten.new_empty, _aten.empty_strided))
+EMPTY = frozenset(packets("empty empty_like new_empty empty_strided"))

@@ -155,10 +155,3 @@ def viewed(owners: Tensor, old: Shape, new: Shape) -> Tensor:
 def full(owners: Tensor, shape: Shape) -> Tensor:
     """One owner for each element; axes that are all alike are still stored once."""
     return owners.expand(shape)
-
-
-def strided(owners: Tensor, shape: Shape, stride: Shape, offset: int, size: int) -> Tensor:
-    """Owners by place in memory: a flat tensor of `size` places, free where the tensor has none."""
-    flat = torch.full((size,), FREE, dtype=TYPE, device="cpu")
-    flat.as_strided(shape, stride, offset).copy_(owners.expand(shape))
-    return flat

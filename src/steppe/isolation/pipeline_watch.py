@@ -10,10 +10,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from steppe.isolation.findings import Finding, NotIsolated
 from steppe.isolation.operators import LEAVING
 from steppe.isolation.owners import MIXED, join, joined
 from steppe.isolation.rules import rule_of
-from steppe.isolation.watch import Finding, NotIsolated, Watch
+from steppe.isolation.watch import Watch
 
 
 class RecordsWatch(Watch):

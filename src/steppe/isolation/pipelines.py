@@ -8,11 +8,10 @@ What is not torch (arrays, numbers, texts, values that Python reads) is not foll
 from __future__ import annotations
 
 import copy
-import logging
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -21,10 +20,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 from steppe.errors import DataError
-from steppe.isolation.numbers import Told
+from steppe.isolation.findings import Finding, Owned
+from steppe.isolation.kept_attributes import attributes_kept
+from steppe.isolation.operation_notes import OperationNote
 from steppe.isolation.owners import FREE, TYPE, everywhere, on_axis
 from steppe.isolation.pipeline_watch import Leaving, RecordsWatch
-from steppe.isolation.watch import Finding, Owned
+from steppe.isolation.trace import quiet
 from steppe.randomness import global_generators_kept, global_state, seed_global_generators
 from steppe.utils.record_form import form_of
 
@@ -64,7 +65,7 @@ def follow_collate(collate: Collate, records: Sequence[Any]) -> bool:
     few = list(records[:_OTHERS])
     if not any(isinstance(leaf, Tensor) for leaf in tree_leaves(few)):
         return False
-    with global_generators_kept(), attributes_kept(collate):
+    with global_generators_kept(), attributes_kept(_objects_of(collate)):
         ways: list[Way] = []
         for count in _COUNTS if proven else _COUNTS[:4]:
             way = _follow(collate, [records[0]] * count, equal=True)
@@ -118,7 +119,7 @@ def _follow(
         except Exception:  # whatever user code says of fake tensors, which it will not see
             whole = False
     _require_apart(watch)
-    drawn = watch.coins or global_state() != before
+    drawn = watch.reads_random or global_state() != before
     if not whole or watch.stopped:
         return None
     rows_known = _require_own_rows(watch, batch, len(records), equal)
@@ -127,7 +128,7 @@ def _follow(
         raise _place_decides(found["place"])
     if drawn or not rows_known or watch.findings or watch.reads:
         return None
-    return frozenset(watch.way | {_rounded(_numbers(told)) for told in watch.told})
+    return frozenset(watch.way | {_rounded(_numbers(note)) for note in watch.operations})
 
 
 def _replaced(value: Any, own: Callable[[Tensor, int], Tensor], record: int) -> Any:
@@ -200,16 +201,16 @@ def _in_order(owners: Tensor, records: int) -> bool:
     return bool(((owners == wanted) | (owners == FREE)).all())
 
 
-def _numbers(told: Told) -> tuple[Any, ...]:
+def _numbers(note: OperationNote) -> tuple[Any, ...]:
     """An operation with the numbers that it worked with; those of sizes and axes are left out."""
-    one = getattr(told.operation, told.operation.overloads()[0])
+    one = getattr(note.operation, note.operation.overloads()[0])
     kinds = (float, int) if torch.Tag.pointwise in one.tags else (float,)
-    found = [float(v) for _, values in told.numbers for v in values if type(v) in kinds]
-    for constant in told.constants:
+    found = [float(v) for _, values in note.numbers for v in values if type(v) in kinds]
+    for constant in note.constants:
         value = constant.value
         if value is not None and value.is_floating_point():
             found += [float(value.amin()), float(value.amax())]
-    return (told.operation, *found)
+    return (note.operation, *found)
 
 
 def _rounded(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -218,42 +219,11 @@ def _rounded(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
     return (packet, *(f"{value:.4g}" for value in values))
 
 
-@contextmanager
-def attributes_kept(collate: Any) -> Iterator[None]:
-    """What a call puts into the object that collates is taken out again: it has no numbers."""
+def _objects_of(collate: Any) -> list[Any]:
+    """What may keep something between two calls: the function and the object it is a method of."""
+    objects = (collate, getattr(collate, "__self__", None))
     apart = (type, types.ModuleType)
-    objects = [collate, getattr(collate, "__self__", None)]
-    kept = [
-        (vars(owner), dict(vars(owner)))
-        for owner in objects
-        if hasattr(owner, "__dict__") and not isinstance(owner, apart)
-    ]
-    inside = [
-        (value, copy.copy(value))
-        for _, attributes in kept
-        for value in attributes.values()
-        if type(value) in (list, dict, set)
-    ]
-    try:
-        yield
-    finally:
-        for now, before in kept:
-            now.clear()
-            now.update(before)
-        for value, before in inside:
-            value.clear()
-            value.extend(before) if isinstance(value, list) else value.update(before)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Fake tensors write errors of the user's code to a log before they raise them."""
-    log = logging.getLogger("torch._subclasses.fake_tensor")
-    before, log.disabled = log.disabled, True
-    try:
-        yield
-    finally:
-        log.disabled = before
+    return [one for one in objects if hasattr(one, "__dict__") and not isinstance(one, apart)]
 
 
 # What is said --------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import gc
 import itertools
 import pickle
 import random
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,13 +24,14 @@ from torch import Tensor, nn
 from steppe.errors import IsolationError, SteppeError
 from steppe.gradients import ContactLayout, Path, RecordLayout, name_of, on_records, path_of
 from steppe.isolation import refusals
-from steppe.isolation.chance import Chance, compared
-from steppe.isolation.numbers import Told, difference
+from steppe.isolation.findings import Asked, NotIsolated
+from steppe.isolation.kept_attributes import attributes_kept
+from steppe.isolation.operation_notes import OperationNote, difference
 from steppe.isolation.operators import COPYING
 from steppe.isolation.owners import FREE, TYPE
+from steppe.isolation.random_owners import RandomOwners, compare_draws
 from steppe.isolation.sizes import code_seen, likely_sizes
-from steppe.isolation.trace import Meeting, Signal, Trace, trace
-from steppe.isolation.watch import Asked, NotIsolated
+from steppe.isolation.trace import FollowedContact, Signal, Trace, trace
 from steppe.randomness import global_generators_kept, seed_global_generators
 from steppe.utils.batches import each
 
@@ -67,7 +67,7 @@ def prove(
     example: Any,
     most: int = 64,
     *,
-    room: int | None = None,
+    activation_bytes: int | None = None,
 ) -> Proof:
     """Prove that records stand alone, from the operations of a pass on fake tensors.
 
@@ -76,8 +76,8 @@ def prove(
         objective: maps a batch to one loss for each record.
         example: a batch whose shapes and types are copied; its values are not used.
         most: about how many records go through the model at once.
-        room: bytes of activations that the engine gives to those that go through the model at once;
-            None where it takes that many whatever they need.
+        activation_bytes: how much memory the engine gives to the activations of those that go
+            through the model at once; None where it takes that many whatever they need.
 
     Raises:
         IsolationError: it is not proven. The error names the operation, the layer and the line.
@@ -86,13 +86,20 @@ def prove(
     Guarantees:
         Nothing is computed from records. Attributes of modules and random state are as they were.
     """
-    apart = (attributes_kept(model), _weights_apart(model), _placed(model, objective, example))
-    with global_generators_kept(), apart[0], apart[1], apart[2]:
+    with (
+        global_generators_kept(),
+        attributes_kept(model.modules()),
+        _weights_apart(model),
+        _placed(model, objective, example),
+    ):
 
         def follow(
-            records: int, seed: int = 0, back: bool = True, chance: Chance | None = None
+            records: int,
+            seed: int = 0,
+            backward: bool = True,
+            random_owners: RandomOwners | None = None,
         ) -> Trace:
-            found = _traced(model, objective, example, records, seed, back, chance)
+            found = _traced(model, objective, example, records, seed, backward, random_owners)
             _require_isolated(found)
             return found
 
@@ -104,7 +111,7 @@ def prove(
         except refusals.PlaceDecides as error:  # as in a loop over records
             try:
                 few, many = (
-                    _traced(model, objective, example, records, back=False)
+                    _traced(model, objective, example, records, backward=False)
                     for records in (_RECORDS, _MORE)
                 )
             except SteppeError:
@@ -112,38 +119,39 @@ def prove(
             _require_same_calls(few, many, error)
             raise
         _require_let_go(first)
-        draws = first.coins or _python_generators() != before
-        held = sum(s.bytes for m in first.meetings for s in (*m.inputs, *m.outputs)) // _RECORDS
+        draws = first.reads_random or _python_generators() != before
+        held = sum(s.bytes for m in first.contacts for s in (*m.inputs, *m.outputs)) // _RECORDS
         # Fake tensors take no memory; constants take what they take in a step of so many.
-        more = max(_MORE, most if room is None else min(most, room // max(1, held)))
+        fitting = most if activation_bytes is None else activation_bytes // max(1, held)
+        more = max(_MORE, min(most, fitting))
         if getattr(objective, "runs_users_code", True):
             # Once more in the same form: what the first pass has kept may be used now.
             usual, sizes = follow(_RECORDS), likely_sizes(codes, model, _lengths(first), more)
         else:  # torch's own layers keep nothing, and ask for no number of records but one
             usual, sizes = first, [1]
         second = follow(more)
-        usual = _with_chance(follow, usual, second)
+        usual = _with_random_owners(follow, usual, second)
         _require_same(usual, second)
         paths = {found.path for found in (first, usual, second)}
         if not draws:
-            room = max(_TRIED, _OPERATIONS // max(1, len(first.told)))
-            for size in sizes[:room]:
-                found = follow(size, back=False)
+            tries = max(_TRIED, _OPERATIONS // max(1, len(first.operations)))
+            for size in sizes[:tries]:
+                found = follow(size, backward=False)
                 _require_same(usual, found)
-                paths.add(path_of(found.calls, usual.heard))
+                paths.add(path_of(found.calls, usual.backward_calls))
         else:
-            paths |= _paths_by_chance(follow, more, first, paths)
+            paths |= _random_paths(follow, more, first, paths)
     layouts = [
         ContactLayout(
-            meeting.operation,
-            tuple(_layout(meeting, *pair, more) for pair in _pairs(meeting.inputs, later.inputs)),
-            tuple(_layout(meeting, *pair, more) for pair in _pairs(meeting.outputs, later.outputs)),
-            meeting.weights,
+            contact.operation,
+            tuple(_layout(contact, *pair, more) for pair in _pairs(contact.inputs, later.inputs)),
+            tuple(_layout(contact, *pair, more) for pair in _pairs(contact.outputs, later.outputs)),
+            contact.weights,
         )
-        for meeting, later in _pairs(first.meetings, second.meetings)
+        for contact, later in _pairs(first.contacts, second.contacts)
     ]
-    for meeting, layout in zip(first.meetings, layouts, strict=True):
-        _require_gradients_alike(meeting, layout)
+    for contact, layout in zip(first.contacts, layouts, strict=True):
+        _require_gradients_alike(contact, layout)
     return Proof(layouts, max(1, held), frozenset(paths), more)
 
 
@@ -159,14 +167,14 @@ def _traced(
     example: Any,
     records: int,
     seed: int = 0,
-    back: bool = True,
-    chance: Chance | None = None,
+    backward: bool = True,
+    random_owners: RandomOwners | None = None,
     asked: Asked | None = None,
 ) -> Trace:
     batch = each(lambda t: t.new_empty((records, *t.shape[1:])), example)
     seed_global_generators(seed)
     try:
-        return trace(model, objective, batch, records, back, seed, chance, asked)
+        return trace(model, objective, batch, records, backward, seed, random_owners, asked)
     except NotIsolated as stop:
         raise refusals.stopped(stop.finding) from None
     except SteppeError:
@@ -204,13 +212,13 @@ def _require_isolated(found: Trace) -> None:
         if finding.kind in ("writes", "carries"):
             raise refusals.keeps(finding)
     _require_own(found.losses, found.records, None)
-    for meeting in found.meetings:
-        for signal in (*meeting.inputs, *meeting.outputs):
+    for contact in found.contacts:
+        for signal in (*contact.inputs, *contact.outputs):
             if signal.owned is not None and signal.owned.origin is not None:
-                raise refusals.mixes(signal.owned.origin, meeting.layer)
-        for gradient in meeting.gradients:
+                raise refusals.mixes(signal.owned.origin, contact.layer)
+        for gradient in contact.gradients:
             if gradient is not None and gradient.owned is not None and gradient.owned.origin:
-                raise refusals.mixes_gradients(gradient.owned.origin, meeting.layer)
+                raise refusals.mixes_gradients(gradient.owned.origin, contact.layer)
     for finding in found.findings:
         if finding.kind == "place":
             raise refusals.place_decides(finding)
@@ -237,29 +245,31 @@ def _require_own(losses: Signal, records: int, layer: str | None) -> None:
         raise refusals.others_losses()
 
 
-def _with_chance(follow: Callable[..., Trace], few: Trace, many: Trace, seed: int = 0) -> Trace:
+def _with_random_owners(
+    follow: Callable[..., Trace], few: Trace, many: Trace, seed: int = 0
+) -> Trace:
     """The pass of few records once more, now that it can be told whose random numbers are drawn."""
     if not any(draw.free for draw in few.draws):
         return few
-    chance = compared(few.draws, many.draws, few.records, many.records)
-    if chance is None:
+    random_owners = compare_draws(few.draws, many.draws, few.records, many.records)
+    if random_owners is None:
         raise refusals.number_decides("which random numbers are drawn")
     try:
-        return follow(few.records, seed, chance=chance)
+        return follow(few.records, seed, random_owners=random_owners)
     except IsolationError:
-        if not chance.in_doubt:
+        if not random_owners.in_doubt:
             raise
-    return follow(few.records, seed, chance=replace(chance, interleaved=True))
+    return follow(few.records, seed, random_owners=replace(random_owners, interleaved=True))
 
 
-def _paths_by_chance(
+def _random_paths(
     follow: Callable[..., Trace], more: int, first: Trace, known: set[Path]
 ) -> set[Path]:
     """The paths that other random numbers lead to, each followed for two numbers of records."""
     found, idle = set(known), 0
     for seed in range(1, _TOSSES):
         few, many = follow(_RECORDS, seed), follow(more, seed)
-        _require_same(_with_chance(follow, few, many, seed), many)
+        _require_same(_with_random_owners(follow, few, many, seed), many)
         _require_same_layers(first, few)
         idle = idle + 1 if few.path in found else 0
         found.add(few.path)
@@ -272,34 +282,34 @@ def _paths_by_chance(
 
 def _require_same_layers(first: Trace, other: Trace) -> None:
     """Refuse a pass in which chance leaves out weights, which the engine knows by their order."""
-    for one, two in itertools.zip_longest(first.meetings, other.meetings):
+    for one, two in itertools.zip_longest(first.contacts, other.contacts):
         if one is None or two is None or one.weights != two.weights:
             raise refusals.layers_by_chance((one or two).layer)
 
 
 def _require_same(first: Trace, other: Trace) -> None:
     """Refuse what follows the number of records: paths, numbers, constants and shapes."""
-    mine = first.told if other.back else first.told[: first.there]
+    mine = first.operations if other.backward else first.operations[: first.forward_operations]
     _require_same_calls(first, other)
-    if [told.operation for told in mine] != [told.operation for told in other.told]:
+    if [note.operation for note in mine] != [note.operation for note in other.operations]:
         # For one record torch itself leaves copies out; what is told numbers must be the same.
         tells = _has_numbers if first.calls == other.calls else _computes
-        mine, theirs = ([t for t in some if tells(t)] for some in (mine, other.told))
+        mine, theirs = ([t for t in some if tells(t)] for some in (mine, other.operations))
         if other.records > 1 or [t.operation for t in mine] != [t.operation for t in theirs]:
             raise refusals.number_decides("which operations run (in hooks or backward())")
     else:
-        theirs = other.told
+        theirs = other.operations
     for one, two in zip(mine, theirs, strict=True):
         found = difference(one, two, first.records, other.records)
         if found is not None:
-            place = next(i for i, told in enumerate(first.told) if told is one)
-            raise refusals.number_decides(found, Asked("told", place, first.records))
+            place = next(i for i, note in enumerate(first.operations) if note is one)
+            raise refusals.number_decides(found, Asked("operations", place, first.records))
 
 
 def _require_same_calls(first: Trace, other: Trace, cause: Exception | None = None) -> None:
     # What is called without records may follow their number: what comes of it is compared.
     mine, theirs = on_records(first.calls), on_records(other.calls)
-    if mine != theirs or (other.back and first.heard != other.heard):
+    if mine != theirs or (other.backward and first.backward_calls != other.backward_calls):
         what, asked = "in hooks or backward()", None
         for number, (one, two) in enumerate(itertools.zip_longest(mine, theirs)):
             if one != two:
@@ -311,16 +321,16 @@ def _require_same_calls(first: Trace, other: Trace, cause: Exception | None = No
         raise refusals.number_decides(f"which operations run ({what})", asked) from cause
 
 
-def _has_numbers(told: Told) -> bool:
-    return any(isinstance(value, float) for _, values in told.numbers for value in values)
+def _has_numbers(note: OperationNote) -> bool:
+    return any(isinstance(value, float) for _, values in note.numbers for value in values)
 
 
-def _computes(told: Told) -> bool:
+def _computes(note: OperationNote) -> bool:
     """What is asked where code without records did something else for another number of them."""
-    return told.operation not in COPYING
+    return note.operation not in COPYING
 
 
-def _layout(meeting: Meeting, signal: Signal, later: Signal, more: int) -> RecordLayout:
+def _layout(contact: FollowedContact, signal: Signal, later: Signal, more: int) -> RecordLayout:
     """Where the records lie in a tensor, from its owners for a few records and for more."""
     found = [
         layout
@@ -328,7 +338,7 @@ def _layout(meeting: Meeting, signal: Signal, later: Signal, more: int) -> Recor
         if layout.fits(later.shape, more) and _agrees(later, layout, more)
     ]
     if not found:
-        raise refusals.no_axis(meeting.operation, signal.shape, meeting.layer)
+        raise refusals.no_axis(contact.operation, signal.shape, contact.layer)
     return found[0]
 
 
@@ -357,16 +367,16 @@ def _agrees(signal: Signal, layout: RecordLayout, records: int) -> bool:
     return bool(((owners == whose) | (owners == FREE)).all())
 
 
-def _require_gradients_alike(meeting: Meeting, layouts: ContactLayout) -> None:
+def _require_gradients_alike(contact: FollowedContact, layouts: ContactLayout) -> None:
     """Refuse gradients that come back to another record than their output went out from."""
-    for gradient, layout in zip(meeting.gradients, layouts.outputs, strict=False):
+    for gradient, layout in zip(contact.gradients, layouts.outputs, strict=False):
         if gradient is not None and not _agrees(gradient, layout, _RECORDS):
-            raise refusals.gradients_of_others(meeting.operation, meeting.layer)
+            raise refusals.gradients_of_others(contact.operation, contact.layer)
 
 
 def _lengths(found: Trace) -> set[int]:
     """Of the axes of what meets weights: a batch of so many records may be taken for a square."""
-    return {size for meeting in found.meetings for s in meeting.inputs for size in s.shape}
+    return {size for contact in found.contacts for s in contact.inputs for size in s.shape}
 
 
 def _python_generators() -> bytes:
@@ -392,41 +402,3 @@ def _weights_apart(model: nn.Module) -> Iterator[None]:
     finally:
         for weight, values in kept:
             weight.data = values
-
-
-@contextmanager
-def attributes_kept(model: nn.Module) -> Iterator[None]:
-    """What a pass puts into modules is taken out again: it has no numbers."""
-    kept = [(module, dict(vars(module))) for module in model.modules()]
-    inside: list[tuple[Any, Any]] = []
-    for _, attributes in kept:
-        for value in attributes.values():
-            _containers(value, inside, 0)
-    try:
-        yield
-    finally:
-        for module, attributes in kept:
-            vars(module).clear()
-            vars(module).update(attributes)
-        for container, before in inside:
-            container.clear()
-            container.extend(before) if isinstance(before, list) else container.update(before)
-
-
-def _containers(value: Any, found: list[tuple[Any, Any]], depth: int) -> None:
-    """Lists, mappings and sets in a value, with what is in them now."""
-    if depth > 4 or isinstance(value, Tensor | nn.Module):
-        return
-    if isinstance(value, list | deque):
-        found.append((value, list(value)))
-        inside: Any = value
-    elif isinstance(value, dict):
-        found.append((value, dict(value)))
-        inside = value.values()
-    elif isinstance(value, set):
-        found.append((value, set(value)))
-        return
-    else:
-        return
-    for item in inside:
-        _containers(item, found, depth + 1)

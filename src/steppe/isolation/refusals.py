@@ -6,8 +6,8 @@ from typing import Any
 
 from steppe.errors import IsolationError, UnsupportedModelError
 from steppe.gradients import checkpointed
-from steppe.isolation.watch import BACKWARD, Asked, Finding
-from steppe.utils.formatting import first_line
+from steppe.isolation.findings import BACKWARD, Asked, Finding
+from steppe.utils.formatting import as_said
 
 _READS = {
     "Python reads a value": "must not be read by Python, which may then do something else",
@@ -30,8 +30,8 @@ def failed(error: Exception, records: int) -> UnsupportedModelError:
         return checkpointed()
     return UnsupportedModelError(
         f"records={records}: model and loss must take any number of them, because batches are "
-        f"drawn at random, and said: {first_line(error).rstrip('.')}; take the size of the "
-        "batch from its tensors, and name the axes to squeeze."
+        "drawn at random; take the size of the batch from its tensors, and name the axes to "
+        f"squeeze.\n{as_said(error)}"
     )
 
 
@@ -158,9 +158,9 @@ def number_decides(what: str, asked: Asked | None = None) -> NumberDecides:
 
 
 def too_many_paths() -> IsolationError:
-    """Coins that lead to ever new paths."""
+    """Random numbers that lead to ever new paths."""
     return IsolationError(
-        "control flow=by chance, on too many paths: must take few paths, since each is followed "
+        "control flow=random, on too many paths: must take few paths, since each is followed "
         "once; let torch.where choose by random numbers in place of Python."
     )
 

@@ -35,12 +35,13 @@ from steppe.gradients import (
     saved_as_they_are,
     value_free,
 )
-from steppe.isolation.chance import Chance, Draw
-from steppe.isolation.numbers import Told
+from steppe.isolation.findings import Asked, Finding, NotIsolated, Owned
+from steppe.isolation.operation_notes import OperationNote
 from steppe.isolation.operators import LEAVING
 from steppe.isolation.owners import on_axis
+from steppe.isolation.random_owners import Draw, RandomOwners
 from steppe.isolation.rules import rule_of
-from steppe.isolation.watch import Asked, Finding, NotIsolated, Owned, Watch
+from steppe.isolation.watch import Watch
 from steppe.isolation.where import Layers
 from steppe.utils.batches import each
 
@@ -57,8 +58,8 @@ class Signal:
 
 
 @dataclass
-class Meeting:
-    """One contact of a pass.
+class FollowedContact:
+    """One contact of a pass, and what passed through it.
 
     Attributes:
         operation: the name of the function.
@@ -83,14 +84,14 @@ class Trace:
     Attributes:
         records: how many there were.
         losses: one for each record.
-        meetings: the contacts, in order.
+        contacts: the contacts, in order.
         findings: what keeps the pass from being proven.
-        told: see `Watch`.
-        there: how many of them are those of the forward pass.
-        back: whether the backward pass was followed too.
+        operations: see `Watch`.
+        forward_operations: how many of them are those of the forward pass.
+        backward: whether the backward pass was followed too.
         calls: the functions of torch that model and loss called on records, in order.
-        heard: those that hooks and autograd functions called on the way back.
-        coins: whether Python read a random number.
+        backward_calls: those that hooks and autograd functions called on the way back.
+        reads_random: whether Python read a random number.
         unmarked: tensors made from records that no later pass would know as such.
         draws: see `Watch`.
         answer: the place that was asked for.
@@ -98,14 +99,14 @@ class Trace:
 
     records: int
     losses: Signal
-    meetings: list[Meeting]
+    contacts: list[FollowedContact]
     findings: list[Finding]
-    told: list[Told]
-    there: int
-    back: bool
+    operations: list[OperationNote]
+    forward_operations: int
+    backward: bool
     calls: list[Any]
-    heard: list[Any]
-    coins: bool
+    backward_calls: list[Any]
+    reads_random: bool
     unmarked: list[weakref.ref[Tensor]]
     draws: list[Draw]
     answer: str | None = None
@@ -113,16 +114,16 @@ class Trace:
     @property
     def path(self) -> Path:
         """What a pass of a step is compared with."""
-        return path_of(self.calls, self.heard)
+        return path_of(self.calls, self.backward_calls)
 
 
 class _Seam(torch.autograd.Function):
     """Where a contact's outputs leave for the rest of the model, and their gradients come back."""
 
     @staticmethod
-    def forward(ctx: Any, heard: Callable[..., None], anchor: Tensor, *outputs: Tensor) -> Any:
-        del anchor
-        ctx.heard = heard
+    def forward(ctx: Any, receive: Callable[..., None], leaf: Tensor, *outputs: Tensor) -> Any:
+        del leaf
+        ctx.receive = receive
         ctx.set_materialize_grads(False)
         # Other tensors over the same memory, which the model may change in place as it may without.
         made = tuple([torch.ops.aten._unsafe_view(out, out.shape) for out in outputs])
@@ -131,7 +132,7 @@ class _Seam(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         with torch._C.DisableTorchFunction():
-            ctx.heard(grads)
+            ctx.receive(grads)
         return (None, None, *grads)
 
 
@@ -143,7 +144,7 @@ class Follower(Tracer):
     ) -> None:
         super().__init__(records, RULES)
         self._asked = asked
-        self.meetings: list[Meeting] = []
+        self.contacts: list[FollowedContact] = []
         self._owners, self._layers = watch, layers
         watch.marks = self.number
 
@@ -167,21 +168,21 @@ class Follower(Tracer):
         shared: tuple[Tensor, ...],
     ) -> Any:
         contact = Contact(func, args, kwargs, self.records, inputs, shared)
-        meeting = Meeting(
+        followed = FollowedContact(
             contact.name, leaf_ids(shared), self._layers.now, [self.signal(t) for t in inputs]
         )
-        self.meetings.append(meeting)
+        self.contacts.append(followed)
         # A copy: the backward pass may need what the model is about to write over.
         given = (args[0].clone(), *args[1:]) if contact.in_place else args
         with saved_as_they_are(twice=True):  # otherwise as in a step
             made = out_of_place(contact)(*given, **kwargs)
         outputs = (made,) if isinstance(made, Tensor) else tuple(made)
-        meeting.outputs = [self.signal(t) for t in outputs]
+        followed.outputs = [self.signal(t) for t in outputs]
 
-        def heard(grads: tuple[Tensor | None, ...]) -> None:
-            meeting.gradients = [None if g is None else self.signal(g) for g in grads]
+        def receive(grads: tuple[Tensor | None, ...]) -> None:
+            followed.gradients = [None if g is None else self.signal(g) for g in grads]
 
-        left = _Seam.apply(heard, BACKWARD_LEAF, *outputs)  # type: ignore[no-untyped-call]
+        left = _Seam.apply(receive, BACKWARD_LEAF, *outputs)  # type: ignore[no-untyped-call]
         if contact.in_place:
             return args[0].copy_(left)
         if isinstance(made, Tensor):
@@ -243,9 +244,9 @@ def trace(
     objective: Objective,
     batch: Any,
     records: int,
-    back: bool = True,
+    backward: bool = True,
     seed: int = 0,
-    chance: Chance | None = None,
+    random_owners: RandomOwners | None = None,
     asked: Asked | None = None,
 ) -> Trace:
     """Follow one pass on fake tensors of the form of a batch.
@@ -255,9 +256,9 @@ def trace(
         objective: maps a batch to one loss for each record.
         batch: of any values; only its form is used.
         records: how many it has.
-        back: whether to follow the backward pass too.
+        backward: whether to follow the backward pass too.
         seed: of random numbers.
-        chance: whose they are, where that is known.
+        random_owners: whose random numbers are drawn, where that is known.
         asked: what to say the place of.
 
     Raises:
@@ -265,7 +266,7 @@ def trace(
     """
     layers = Layers(model)
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    watch = Watch(records, rule_of, fake, lambda: layers.now, seed, chance)
+    watch = Watch(records, rule_of, fake, lambda: layers.now, seed, random_owners)
 
     def fake_rows(tensor: Tensor) -> Tensor:
         with fake:
@@ -275,7 +276,7 @@ def trace(
 
     alias = each(fake_rows, batch)
     kind, number = (None, None) if asked is None else (asked.kind, asked.number)
-    watch.asked = number if kind == "told" else None
+    watch.asked = number if kind == "operations" else None
     follower = Follower(records, watch, layers, number if kind == "calls" else None)
     mark(alias, follower.number)
     with (
@@ -290,22 +291,22 @@ def trace(
         with follower, value_free():
             losses = objective(alias)
         check_losses(losses, records)
-        there, heard = len(watch.told), list[Any]()
-        if back and follower.meetings and losses.requires_grad:
-            with _BackwardFollower(heard, follower.number, watch), value_free():
+        forward_operations, backward_calls = len(watch.operations), list[Any]()
+        if backward and follower.contacts and losses.requires_grad:
+            with _BackwardFollower(backward_calls, follower.number, watch), value_free():
                 backward_to(BACKWARD_LEAF, losses)
     return Trace(
         records,
         follower.signal(losses),
-        follower.meetings,
+        follower.contacts,
         watch.findings,
-        watch.told,
-        there,
-        back,
+        watch.operations,
+        forward_operations,
+        backward,
         follower.calls,
-        heard,
-        watch.coins,
-        watch.out_of_sight(),
+        backward_calls,
+        watch.reads_random,
+        watch.unmarked(),
         watch.draws,
         watch.answer,
     )

@@ -14,7 +14,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,154 +22,26 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from steppe.gradients import ANY_PASS, is_marked, made_in_another
-from steppe.isolation.chance import Chance, Draw, filled
-from steppe.isolation.forms import at_once
-from steppe.isolation.numbers import INDICES, Constant, Told, kept, numbers_in, shape_of
+from steppe.isolation.call import Call, Rule
+from steppe.isolation.findings import BACKWARD, OWNED, RANDOM, Finding, NotIsolated, Owned
+from steppe.isolation.forms import fake_result
+from steppe.isolation.operation_notes import (
+    INDICES,
+    Constant,
+    OperationNote,
+    kept,
+    numbers_in,
+    shape_of,
+)
 from steppe.isolation.operators import EMPTY, LIKE, MOVING, OVER, QUESTIONS
 from steppe.isolation.owners import FREE, MIXED, TYPE, everywhere, squeezed
-from steppe.isolation.places import along, even, holds_records, same_for_all
+from steppe.isolation.places import even, holds_records, same_for_all
+from steppe.isolation.random_owners import Draw, RandomOwners, filled
+from steppe.isolation.schemas import by_name, storage_of, tensors_among, written_by
 from steppe.isolation.where import line_of_user
 
-OWNED = "_steppe_owned"
-RANDOM = "_steppe_random"
 _LARGE = 2**16
 _FEW = 8  # up to so many records it is compared where each has its elements
-BACKWARD = "a hook or backward()"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that an operation did which keeps a pass from being proven.
-
-    Attributes:
-        kind: "mixes", "reads", "writes", "counts", "carries", "place" or "no rule".
-        operation: torch's name of it.
-        layer: the module that was running, or `BACKWARD`; None in the loss.
-        line: the user's own line; None where torch alone was running.
-        detail: more about it, in words.
-    """
-
-    kind: str
-    operation: str
-    layer: str | None
-    line: str | None
-    detail: str = ""
-
-    @property
-    def place(self) -> str:
-        """Operation, layer and line, for messages."""
-        where = f" in {self.layer}" if self.layer else ""
-        return f"{self.operation}{where}" + (f", {self.line}" if self.line else "")
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What of a pass to say the place of.
-
-    Attributes:
-        kind: "told" or "calls", see `Trace`.
-        number: which of those.
-        records: of the pass.
-    """
-
-    kind: str
-    number: int
-    records: int
-
-
-@dataclass(frozen=True)
-class Owned:
-    """The owners of one tensor.
-
-    Attributes:
-        owners: with size 1 along axes where all are alike.
-        watch: in which pass they were found, by number.
-        origin: what mixed them, if some are mixed.
-        memory: where the numbers lay: `tensor.data = other` is no operation.
-    """
-
-    owners: Tensor
-    watch: int
-    origin: Finding | None = None
-    memory: int | None = None
-
-
-class NotIsolated(Exception):
-    """A finding after which a pass cannot go on: there is no value. Never shown to users."""
-
-    def __init__(self, finding: Finding) -> None:
-        super().__init__(finding.place)
-        self.finding = finding
-
-
-@dataclass
-class Call:
-    """One operation.
-
-    Attributes:
-        func: torch's operator.
-        given: its arguments by the names of its schema.
-        outputs: what it returned.
-        written: owners that the rule has found for arguments which the operation writes to, by
-            name, where they are not those of the first output.
-        untouched: arguments that the schema says are written to, and this call leaves alone.
-    """
-
-    watch: Watch
-    func: Any
-    given: dict[str, Any]
-    outputs: Any
-    written: dict[str, Tensor] = field(default_factory=dict)
-    untouched: set[str] = field(default_factory=set)
-
-    def __getitem__(self, name: str) -> Any:
-        return self.given.get(name)
-
-    @property
-    def name(self) -> str:
-        """Without the overload, and without the underscore of operations in place."""
-        return str(self.func.overloadpacket.__name__).rstrip("_")
-
-    def owners(self, tensor: Tensor) -> Tensor:
-        """Those of a tensor, one axis for each of its axes."""
-        return self.watch.owners(tensor)
-
-    def is_free(self, value: Any) -> bool:
-        """Whether a value was made from no record."""
-        return not isinstance(value, Tensor) or not hasattr(value, OWNED)
-
-    def is_known(self, index: Tensor) -> bool:
-        """Whether numbers of rows come from no record and from no chance."""
-        return self.is_free(index) and not hasattr(index, RANDOM)
-
-    def is_settled(self, index: Tensor) -> bool:
-        """Whether it is known that an index comes from no record, and from no record's chance."""
-        return self.is_free(index) and self.watch.is_settled(index)
-
-    def tensors(self) -> Iterator[Tensor]:
-        """All arguments that are tensors, those in lists included."""
-        return tensors_among(self.given.values())
-
-    def require_same_for_all(self, value: Tensor, owners: Tensor) -> None:
-        """Note a constant whose numbers differ from record to record: they say where it lies."""
-        self.watch.require_same_for_all(self.func, value, owners)
-
-    def require_same_places(self, places: Tensor, owners: Tensor) -> None:
-        """Note places, such as indices or those written to, that differ from record to record."""
-        self.watch.require_same_places(self.func, places, owners)
-
-    def numbers_along(self, tensor: Tensor, axis: int) -> Tensor:
-        """What a place along an axis picks of a record: see `places.along`."""
-        owners = None if self.is_free(tensor) else self.owners(tensor)
-        return along(tensor, owners, axis)
-
-    def note(self, kind: str, detail: str = "") -> Finding:
-        """Write down a finding at this operation."""
-        return self.watch.note(kind, self.func, detail)
-
-
-Rule = Callable[[Call], Any]
-"""From a call to the owners of its outputs, in the same nest."""
 
 
 class Watch(TorchDispatchMode):
@@ -182,16 +53,16 @@ class Watch(TorchDispatchMode):
         fake: runs what is made from records; None computes it for real.
         layer: which module is running.
         seed: of random numbers.
-        chance: whose they are, where that is known.
+        random_owners: whose random numbers are drawn, where that is known.
 
     Attributes:
         findings: what keeps the pass from being proven; mixed tensors that nobody uses do not.
-        told: the operations on records, and those on random numbers, in order, with what they were
-            told: it must not depend on how many records there are.
-        coins: whether Python read a random number.
+        operations: those on records and those on random numbers, in order, with the numbers that
+            they were given, which must not depend on how many records there are.
+        reads_random: whether Python read a random number.
         marks: the number of the tracer that marks what is made from records.
         draws: the operations that drew random numbers, in order.
-        asked: which of `told` to say the place of; None, since looking for it takes a while.
+        asked: which of `operations` to say the place of; None for none, as that takes a while.
         answer: that place, in words.
     """
 
@@ -205,22 +76,22 @@ class Watch(TorchDispatchMode):
         fake: FakeTensorMode | None,
         layer: Callable[[], str | None],
         seed: int = 0,
-        chance: Chance | None = None,
+        random_owners: RandomOwners | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         Watch.passes += 1
         self.number = Watch.passes
         self.records = records
         self.findings: list[Finding] = []
-        self.told: list[Told] = []
+        self.operations: list[OperationNote] = []
         self.reads: list[Finding] = []
         self.asked: int | None = None
         self.answer: str | None = None
         self._before: list[tuple[Tensor, Tensor]] = []
-        self.coins = False
+        self.reads_random = False
         self.marks = ANY_PASS
         self._rules, self._fake, self._layer = rules, fake, layer
-        self._seed, self._chance = seed, chance
+        self._seed, self._random_owners = seed, random_owners
         self.draws: list[Draw] = []
         # Storages that were made in this pass, with all tensors that look at each.
         self._born: dict[int, tuple[Any, list[weakref.ref[Tensor]]]] = {}
@@ -285,7 +156,7 @@ class Watch(TorchDispatchMode):
 
     def is_settled(self, value: Tensor) -> bool:
         """Whether it is known of random numbers that they belong to no record."""
-        return not hasattr(value, RANDOM) or self._chance is not None
+        return not hasattr(value, RANDOM) or self._random_owners is not None
 
     # Running
 
@@ -337,15 +208,15 @@ class Watch(TorchDispatchMode):
             if torch.Tag.nondeterministic_seeded in func.tags:
                 owners = self._drawn(func, tensors, outputs, owners)
             self._assign(call, owners, None)
-        self.told.append(self._told(func, given, outputs, constants))
+        self.operations.append(self._note_of(func, given, outputs, constants))
         return outputs
 
     def _run_like(
         self, func: Any, given: dict[str, Any], tensors: Sequence[Tensor], args: Any, kwargs: Any
     ) -> Any:
         """Of a tensor only the form counts, and what is drawn lies as its records do."""
-        told = {name: value for name, value in given.items() if not isinstance(value, Tensor)}
-        made = self._run_free(func, told, (), *self._without_records(args, kwargs))
+        without = {name: value for name, value in given.items() if not isinstance(value, Tensor)}
+        made = self._run_free(func, without, (), *self._without_records(args, kwargs))
         if hasattr(made, OWNED) and hasattr(tensors[0], OWNED):
             whose = self.owners(tensors[0])
             known = not bool(((whose == MIXED) | (whose == FREE)).any())
@@ -364,11 +235,11 @@ class Watch(TorchDispatchMode):
             torch.manual_seed(1_000_003 * self._seed + len(self.draws) + 1)
         random = draws or shaken
         if random and torch.Tag.data_dependent_output in func.tags:
-            self.coins = True
+            self.reads_random = True
         written = written_by(func)
         large = random and written and tensors[0].numel() > _LARGE
         # Large masks are filled in vain: nothing looks at random numbers but one by one.
-        large = large and self._chance is None
+        large = large and self._random_owners is None
         for name in written:
             if isinstance(given.get(name), Tensor):
                 self._require_own(func, given[name], "")
@@ -389,7 +260,7 @@ class Watch(TorchDispatchMode):
                 origin = self.note("mixes", func) if bool((owners == MIXED).any()) else None
                 self._write(tensor, owners, origin) if written else self.own(tensor, owners, origin)
         if random:
-            self.told.append(self._told(func, given, outputs, constants))
+            self.operations.append(self._note_of(func, given, outputs, constants))
         return outputs
 
     def _drawn(
@@ -407,11 +278,11 @@ class Watch(TorchDispatchMode):
                 free,
             )
         )
-        if self._chance is None:
+        if self._random_owners is None:
             return whose
         found: list[Tensor | None] = []
         for place, (tensor, of) in enumerate(zip(made, whose, strict=True)):
-            drawn = self._chance.owners(number, place, tensor.ndim, self.records)
+            drawn = self._random_owners.owners(number, place, tensor.ndim, self.records)
             found.append(drawn if of is None else filled(of, drawn))
         return found
 
@@ -431,7 +302,7 @@ class Watch(TorchDispatchMode):
             return value
 
         given, named = fake(args), {key: fake(value) for key, value in kwargs.items()}
-        made = at_once(self._fake, func, given, named)
+        made = fake_result(self._fake, func, given, named)
         if made is None:
             made = func(*given, **named)
 
@@ -483,7 +354,7 @@ class Watch(TorchDispatchMode):
         self.findings.pop()
         self.reads.append(finding)
 
-    def out_of_sight(self) -> list[weakref.ref[Tensor]]:
+    def unmarked(self) -> list[weakref.ref[Tensor]]:
         """What was made from records and bears no mark, by which a later pass would know it."""
         seen = (ref for _, made in self._born.values() for ref in made)
         return [
@@ -639,7 +510,7 @@ class Watch(TorchDispatchMode):
                 if hasattr(tensor, OWNED) or not tensor.numel():
                     continue
                 random = hasattr(tensor, RANDOM)
-                value = None if random and self._chance is None else tensor
+                value = None if random and self._random_owners is None else tensor
                 if value is not None and storage_of(tensor)._cdata in self._born:
                     value = kept(tensor)
                 found.append(
@@ -671,37 +542,25 @@ class Watch(TorchDispatchMode):
         owners = self.owners(target) if hasattr(target, OWNED) else None
         return holds_records(target, owners, axis % target.ndim)
 
-    def _told(
+    def _note_of(
         self, func: Any, given: dict[str, Any], outputs: Any, constants: tuple[Constant, ...]
-    ) -> Told:
-        """What an operation was told, and the form of what came out."""
-        if self.asked == len(self.told):
+    ) -> OperationNote:
+        """The numbers that an operation was given, and the form of what came out."""
+        if self.asked == len(self.operations):
             self.answer = self.place()
         shapes = tuple(
             shape_of(tensor, getattr(getattr(tensor, OWNED, None), "owners", None))
             for tensor in tensors_among((outputs,))
         )
-        return Told(func.overloadpacket, tuple(numbers_in(given)), constants, shapes)
+        return OperationNote(func.overloadpacket, tuple(numbers_in(given)), constants, shapes)
 
 
 def _place(tensor: Tensor) -> tuple[Any, Any, int]:
     return tensor.shape, tensor.stride(), int(tensor.storage_offset())
 
 
-def storage_of(tensor: Tensor) -> Any:
-    return tensor.untyped_storage()
-
-
 def _memory(tensor: Tensor) -> int | None:
     return storage_of(tensor)._cdata if tensor.layout == torch.strided else None
-
-
-def tensors_among(values: Any) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from tensors_among(value)
 
 
 def _like(outputs: Any, value: Any) -> list[Any]:
@@ -716,45 +575,5 @@ def _owners_in(owners: Any) -> Iterator[Tensor | None]:
             yield from _owners_in(part)
 
 
-_NAMES: dict[Any, tuple[str, ...]] = {}
-_WRITTEN: dict[Any, tuple[str, ...]] = {}
-
-
-def by_name(func: Any, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    names = _NAMES.get(func)
-    if names is None:
-        names = _NAMES[func] = tuple(a.name for a in func._schema.arguments)
-    return {**dict(zip(names, args, strict=False)), **kwargs}
-
-
-def written_by(func: Any) -> tuple[str, ...]:
-    """The names of arguments that an operation changes in place."""
-    names = _WRITTEN.get(func)
-    if names is None:
-        names = _WRITTEN[func] = tuple(
-            a.name
-            for a in func._schema.arguments
-            if a.alias_info is not None and a.alias_info.is_write
-        )
-    return names
-
-
-# Methods of a tensor by which numbers leave torch, or come back as those of another tensor.
-LEAVING = frozenset(
-    (
-        "numpy",
-        "tolist",
-        "data_ptr",
-        "storage",
-        "untyped_storage",
-        "_typed_storage",
-        "__array__",
-        "__deepcopy__",
-        "__dlpack__",
-        "__reduce_ex__",
-        "__repr__",
-        "__format__",
-    )
-)
 # What users call it.
 _SAID = {"aten._local_scalar_dense": "item(), bool() or float()", "tensor": "a tensor"}

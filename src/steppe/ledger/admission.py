@@ -14,7 +14,7 @@ from steppe.utils import validation
 
 _FORMAT = 1
 _REMEDIES = {
-    "data": "give the same people's data the same name (data_name=, or called under "
+    "data": "give the same people's data the same name (PrivateData(name=…), or called under "
     "[data]), also from another file, and other people's data a ledger of their own"
 }
 # Who shares a budget that is used up, and what to do: for a new run, and for one that goes on.

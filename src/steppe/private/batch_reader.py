@@ -17,7 +17,7 @@ class BatchReader:
 
     Args:
         draw: from the number of a step to the rows that take part in it.
-        rows: the data.
+        records: the data.
         source: where the coins come from.
         steps: how many steps there are.
 
@@ -28,9 +28,9 @@ class BatchReader:
         seed they were given.
     """
 
-    def __init__(self, draw: Draw, rows: Records, source: Source, steps: int) -> None:
-        self._draw, self._rows, self._source, self._steps = draw, rows, source, steps
-        self._dice = SecretGenerators(source, "reading")
+    def __init__(self, draw: Draw, records: Records, source: Source, steps: int) -> None:
+        self._draw, self._records, self._source, self._steps = draw, records, source, steps
+        self._generators = SecretGenerators(source, "reading")
         self._drawn: dict[int, Tensor] = {}
         self._batches: Iterator[Any] = iter(())
         self._next = -1  # the step whose batch comes next from `_batches`; -1: begin anew
@@ -43,9 +43,9 @@ class BatchReader:
     def read(self, step: int) -> Any:
         """The batch of a step. After an error the same draw is read again."""
         if self._next != step:
-            self._batches = self._rows.stream(self._draws_from(step))
+            self._batches = self._records.stream(self._draws_from(step))
         self._next = -1
-        with self._dice.hidden(self._rows.run_users_code):
+        with self._generators.hidden(self._records.run_users_code):
             batch = next(self._batches)
         self._drawn = {number: rows for number, rows in self._drawn.items() if number >= step}
         self._next = step + 1

@@ -106,20 +106,20 @@ def make_private(
     require_one_process(model)
     require_uncompiled(model)
     noise = as_source(source)
-    rows = as_records(data)
-    warn_of_other_batches(rows.given, plan.batch_size)
+    records = as_records(data)
+    warn_of_other_batches(records.given, plan.batch_size)
     if classes is not None:
-        check_labels(rows, classes)
+        check_labels(records, classes)
     if plan.population is None:
-        plan = plan.for_population(len(rows))
-    if plan.cap is not None and len(rows) != plan.population:
+        plan = plan.for_population(len(records))
+    if plan.cap is not None and len(records) != plan.population:
         raise validation.fail(
             "population",
             plan.population,
             "must be the data's length where batches are capped, since the cap is drawn from it",
             "declare the true number, or use Poisson()",
         )
-    draw_of(plan, len(rows), groups)  # refuses groups that do not fit before anything else is done
+    draw_of(plan, len(records), groups)  # refuses groups that do not fit
     parameters = trained_parameters(model, optimizer)
     require_plain_steps(optimizer)
     losses = losses_of(model, plan, loss, objective, augment)
@@ -135,8 +135,8 @@ def make_private(
         kernels=kernels,
         public=public,
         padded_to=plan.padded_to,
-        each=EachRecord(parameters, model) if isolation == "each" else None,
+        one_at_a_time=EachRecord(parameters, model) if isolation == "each" else None,
     )
-    refuse_private_as_public(rows, public)
+    refuse_private_as_public(records, public)
     refuse_modes(engine)
-    return Private(model, optimizer, rows, plan, engine, noise, groups, isolation)
+    return Private(model, optimizer, records, plan, engine, noise, groups, isolation)

@@ -17,9 +17,9 @@ from steppe.clipping import ClippedSum
 from steppe.errors import MisuseError
 from steppe.plan import Plan
 from steppe.private.batch_reader import BatchReader
+from steppe.private.foreign_steps import ForeignSteps
 from steppe.private.setup_checks import warn_of_unused
 from steppe.private.step_checks import (
-    ForeignSteps,
     refuse_coarse_products,
     refuse_modes,
     require_movement,
@@ -54,7 +54,7 @@ class Private:
         self,
         model: nn.Module,
         optimizer: Optimizer,
-        rows: Records,
+        records: Records,
         plan: Plan,
         engine: ClippedSum,
         source: Source,
@@ -65,19 +65,21 @@ class Private:
         self.groups = groups
         self._not_private_reason = source.not_private_reason
         in_a_step = plan.padded_to or plan.batch_size
-        self._example = example_for(engine, rows)
+        self._example = example_for(engine, records)
         self._probes = ProbeCache(model, engine, in_a_step, isolation)
         self._parts: list[Any] = []
-        self._offered = (-1, 0)  # the step of the batch that was handed out last, and its records
+        # The step of the batch that was handed out last, and how many records it has.
+        self._handed_out = (-1, 0)
         found = self._probes.expect([self._example])
         refuse_coarse_products(engine)  # of layers that the probe has found
         warn_of_unused(found.unused, found.detached)
         engine.rehearse()
         self.padding_rows = self._probes.padding_rows(found)
         self._step = PrivateStep(plan, engine, optimizer, source, self.padding_rows)
-        self._rows = rows
-        self._offers = BatchReader(draw_of(plan, len(rows), groups), rows, source, plan.total_steps)
-        self._own_steps = ForeignSteps(engine.parameters)
+        self._records = records
+        draw = draw_of(plan, len(records), groups)
+        self._reader = BatchReader(draw, records, source, plan.total_steps)
+        self._foreign_steps = ForeignSteps(engine.parameters)
         self._lock = threading.RLock()  # a step inside a step is refused, not waited for
 
     @property
@@ -93,29 +95,29 @@ class Private:
         """
         new = True
         while self.steps_done < self.plan.total_steps:
-            self._own_steps.require_alone()
+            self._foreign_steps.require_alone()
             if self._drawn is not None and not new:
                 raise MisuseError(
                     f"step={self.steps_done + 1}: a batch was drawn and not stepped; step every "
                     "batch, also an empty one, because leaving some out changes the mechanism."
                 )
             new, step = False, self.steps_done
-            batch = self._offers.read(step)
-            self._offered = (step, count(batch))
+            batch = self._reader.read(step)
+            self._handed_out = (step, count(batch))
             yield batch
-        self._own_steps.require_alone()
+        self._foreign_steps.require_alone()
 
     @property
     def _drawn(self) -> int | None:
         """The records of the batch that was handed out for the next step, if one was."""
-        step, size = self._offered
+        step, size = self._handed_out
         return size if step == self.steps_done else None
 
     def __len__(self) -> int:
         """How many batches are left."""
         return self.plan.total_steps - self.steps_done
 
-    def take(self, steps: int) -> Iterator[Any]:
+    def batches(self, steps: int) -> Iterator[Any]:
         """The next `steps` batches: an epoch, say, with an evaluation after it."""
         return itertools.islice(iter(self), validation.positive_integer("steps", steps))
 
@@ -142,7 +144,7 @@ class Private:
     def _take(self, batch: Any) -> None:
         if self.steps_done >= self.plan.total_steps:
             self._step.take(())  # which refuses: the plan is used up, whatever the batch is
-        self._own_steps.require_alone()
+        self._foreign_steps.require_alone()
         if batch is None:
             require_whole(self.plan, "batch", None)
         parts = self._parts if batch is None else [*self._parts, batch]
@@ -165,7 +167,7 @@ class Private:
         try:
             self._step.take(parts)
         finally:
-            self._own_steps.note()
+            self._foreign_steps.note()
             if self.steps_done > done:  # charged: the batch is used up, whatever became of it
                 self._parts = []
         require_untouched(self.model)
@@ -187,7 +189,7 @@ class Private:
             state: of a run of the same plan. Its `steps_done` may be raised to count steps that
                 were charged and lost.
         """
-        if self._offers.begun:
+        if self._reader.begun:
             raise MisuseError(
                 f"state_dict at step {self.steps_done + 1}: must be loaded before the first draw; "
                 "make a new private object and load it there."
@@ -210,10 +212,10 @@ class Private:
         public = self.engine.public_records
         return replace(
             promised,
-            also_read=self._rows.also_read,
+            also_read=self._records.also_read,
             public_records=public,
             isolation=self.report().isolation,
-            collated=self._rows.isolation,
+            collated=self._records.isolation,
         )
 
     def report(self) -> Report:
@@ -224,9 +226,9 @@ class Private:
         return {name: p.detach().clone() for name, p in self.engine.parameters.items()}
 
 
-def example_for(engine: ClippedSum, rows: Records) -> Any:
+def example_for(engine: ClippedSum, records: Records) -> Any:
     """A batch without records, where the weights are: a loop moves its batches there."""
-    return each(lambda tensor: tensor.to(engine.device), rows.example())
+    return each(lambda tensor: tensor.to(engine.device), records.example())
 
 
 def draw_of(plan: Plan, rows: int, groups: Sequence[Any] | None) -> Draw:

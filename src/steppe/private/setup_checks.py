@@ -1,4 +1,4 @@
-"""What a private loop is made from: the weights that are trained, and one loss for each record."""
+"""Checks at set-up: the model, the optimizer, and one loss for each record."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def trained_parameters(model: nn.Module, optimizer: Optimizer) -> dict[str, Tens
         if isinstance(optimizer, kind):
             raise validation.fail("optimizer", kind.__name__, rule, "use SGD or Adam")
     if any(group.get("differentiable") for group in optimizer.param_groups):
-        rule = "must be False: torch would refuse to move the weights, when the step is paid for"
+        rule = "must be False: torch refuses to update the weights, after the step was charged"
         raise validation.fail("optimizer.differentiable", True, rule, "leave it out")
     parameters: dict[str, Tensor] = {
         name: p for name, p in model.named_parameters() if p.requires_grad
@@ -148,9 +148,9 @@ def _require_real(parameters: dict[str, Tensor]) -> None:
             )
 
 
-def refuse_private_as_public(rows: Records, public: Any) -> None:
+def refuse_private_as_public(records: Records, public: Any) -> None:
     """Refuse private records in the place of public ones, as far as `share_records` can tell."""
-    if public is not None and share_records(rows, public):
+    if public is not None and share_records(records, public):
         raise validation.fail(
             "public",
             _kind(public),

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,7 +27,7 @@ _CONVOLUTIONS = {"cuda": (("cuda", "conv"),)}
 
 
 def refuse_modes(engine: ClippedSum) -> None:
-    """Modes of torch in which a step would fail half way, or tell of a record by failing."""
+    """Refuse modes of torch in which a step would fail half way, or reveal a record by failing."""
     if engine.in_mixed_precision:  # layers would work in types the probe has not seen
         raise MisuseError(
             "autocast=on: must be off around make_private and its steps; leave the block, and for "
@@ -50,7 +48,7 @@ def refuse_modes(engine: ClippedSum) -> None:
 
 
 def refuse_coarse_products(engine: ClippedSum) -> None:
-    """Settings of torch with which float32 is rounded on its way into a product."""
+    """Refuse settings of torch with which torch rounds float32 numbers before it multiplies."""
     device = engine.device.type
     products = _PRODUCTS.get(device, ())
     if device in _CONVOLUTIONS and engine.passes.convolve:
@@ -78,7 +76,7 @@ def require_whole(plan: Plan, name: str, given: Any) -> None:
 
 
 def require_untouched(model: nn.Module) -> None:
-    """Nothing made from records may be left in the model; the probe saw to it beforehand."""
+    """Refuse a model in which something made from records is left, as the probe did beforehand."""
     kept = itertools.chain(model.named_buffers(), model.named_parameters())
     left = [name for name, tensor in kept if is_marked(tensor)]
     if left:
@@ -91,7 +89,7 @@ def require_untouched(model: nn.Module) -> None:
 def require_movement(
     before: Mapping[str, Tensor], parameters: Mapping[str, Tensor], optimizer: Optimizer
 ) -> None:
-    """Noise moves every weight, so one that stood still is not being trained."""
+    """Refuse weights that the first step did not move: noise moves all that are trained."""
     rates = {id(p): g.get("lr") for g in optimizer.param_groups for p in g["params"]}
     still = []
     for name, old in before.items():
@@ -108,88 +106,3 @@ def require_movement(
             f"parameters={still[:3]}: must move in the first step, and did not; check that this "
             "optimizer trains them and that its learning rate reaches them."
         )
-
-
-@dataclass(frozen=True)
-class _Left:
-    """How the private step left a weight.
-
-    Attributes:
-        version: torch's count of the weight's changes in place.
-        gradient: the private gradient, which may go when the user clears it.
-        counter: an empty tensor that shares the gradient's count of changes and not its memory.
-        changes: that count.
-    """
-
-    version: int
-    gradient: weakref.ref[Tensor] | None = None
-    counter: Tensor | None = None
-    changes: int = 0
-
-    def is_gradient(self, found: Tensor) -> bool:
-        """Whether this is the private gradient itself."""
-        return self.gradient is not None and self.gradient() is found
-
-    @property
-    def gradient_changed(self) -> bool:
-        """Whether something was added to the private gradient, or it was scaled or zeroed."""
-        return self.counter is not None and self.counter._version != self.changes
-
-
-class ForeignSteps:
-    """Notices the lines of a plain loop, `loss.backward()` and `optimizer.step()`, left in a
-    private one.
-
-    Nothing is hooked for it. torch itself counts how often a tensor is changed in place, so after
-    the fact two things can be seen: a gradient that is not the one the private step left, and a
-    private gradient that was changed together with its weight, as a backward pass that adds to it
-    and a step do. Weights alone may change: by averages, loading, bounds, public rules.
-
-    Args:
-        parameters: the trained weights, by name.
-    """
-
-    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
-        self._parameters = parameters
-        self.note()  # what pre-training left behind is nobody's mistake
-
-    def note(self) -> None:
-        """Remember weights and gradients as they are now."""
-        counters: dict[int, Tensor] = {}  # pieces of one vector share its count
-        self._left = {name: _left(weight, counters) for name, weight in self._parameters.items()}
-
-    def require_alone(self) -> None:
-        """Refuse to go on where something else than the private step was at work."""
-        for name, weight in self._parameters.items():
-            if not weight.requires_grad:
-                continue
-            left, found = self._left[name], weight.grad
-            if found is not None and not left.is_gradient(found):
-                raise MisuseError(
-                    f"gradient of {name!r}=not from a private step: private steps must be the only "
-                    "ones, a step along this gradient has no noise; take your own backward() and "
-                    "optimizer.step() out of the loop and begin again from fresh weights. After a "
-                    "backward pass on public records call optimizer.zero_grad()."
-                )
-            moved = weight._version != left.version and left.gradient_changed
-            # Zeroed, as by zero_grad(set_to_none=False): nothing is left of what was added, if it
-            # was, and bounds or averages may well have changed the weight.
-            if moved and (found is None or bool(found.any())):
-                raise MisuseError(
-                    f"weight {name!r}=moved: private steps must be the only ones, and since the "
-                    "last one this weight and its gradient were both changed; do not publish this "
-                    "model, take your own backward() and optimizer.step() out of the loop and "
-                    "begin again from fresh weights."
-                )
-
-
-def _left(weight: Tensor, counters: dict[int, Tensor]) -> _Left:
-    gradient = weight.grad
-    if gradient is None or gradient.is_inference() or gradient.layout != torch.strided:
-        return _Left(weight._version)  # the latter two have no count to share, and are not ours
-    owner = id(gradient._base if gradient._is_view() else gradient)
-    counter = counters.get(owner)
-    if counter is None:
-        counter = counters[owner] = gradient.detach()
-        counter.data = gradient.new_empty(0)  # lets go of the memory
-    return _Left(weight._version, weakref.ref(gradient), counter, counter._version)

@@ -1,4 +1,4 @@
-"""What can be done with a model that is not proven: how much slower would one at a time be?"""
+"""The other two kinds of isolation, for a model that is not proven, and what one of them costs."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ OTHER_KINDS = ('isolation="each"', 'isolation="probed"')
 _RECORDS, _TIMES = 8, 5
 
 
-def ways_on(subject: ProbedModel, example: Any) -> str:
-    """A sentence about the two other kinds of isolation, with the measured cost of one.
+def other_isolation(probed: ProbedModel, example: Any) -> str:
+    """A sentence about them for the error message.
 
     Args:
-        subject: a model that was refused.
+        probed: a model that was refused.
         example: a batch whose form is copied.
     """
-    probed = (
+    only_tried = (
         'isolation="probed" only tries made-up values, which proves nothing, and the privacy '
         "statement says so"
     )
     generator = torch.Generator().manual_seed(0)
     batch = synthetic(example, _RECORDS, generator)
-    each = EachRecord(subject.parameters, subject.model)
+    each = EachRecord(probed.parameters, probed.model)
     try:
-        with global_generators_kept(), unchanged(subject.model), torch.enable_grad():
-            each.choose(subject.objective, synthetic(example, 2, generator))
-            slow = _seconds(lambda: each.slots(subject.objective, batch, _RECORDS))
-            fast = _seconds(lambda: _plain(subject, batch))
+        with global_generators_kept(), unchanged(probed.model), torch.enable_grad():
+            each.choose(probed.objective, synthetic(example, 2, generator))
+            slow = _seconds(lambda: each.slots(probed.objective, batch, _RECORDS))
+            fast = _seconds(lambda: _plain(probed, batch))
     except Exception as error:  # whatever model, loss or torch say about records alone
-        return f'Otherwise: isolation="each" does not take it ({first_line(error)}); {probed}.'
+        return f'Otherwise: isolation="each" does not take it ({first_line(error)}); {only_tried}.'
     way = "by vmap" if each.way == VMAP else each.way
     times = f"{slow / fast:.1f} times the time of a plain pass of {_RECORDS} records here"
     return (
         f'Otherwise: isolation="each" takes the records through the model {way} ({times}); '
-        f"{probed}."
+        f"{only_tried}."
     )
 
 
-def _plain(subject: ProbedModel, batch: Any) -> None:
-    losses = subject.objective(batch).sum()
-    torch.autograd.grad(losses, _trained(subject), allow_unused=True)
+def _plain(probed: ProbedModel, batch: Any) -> None:
+    losses = probed.objective(batch).sum()
+    torch.autograd.grad(losses, _trained(probed), allow_unused=True)
 
 
-def _trained(subject: ProbedModel) -> list[Tensor]:
-    return [p for p in subject.parameters.values() if p.requires_grad]
+def _trained(probed: ProbedModel) -> list[Tensor]:
+    return [p for p in probed.parameters.values() if p.requires_grad]
 
 
 def _seconds(run: Callable[[], Any]) -> float:

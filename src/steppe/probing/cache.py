@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 from operator import is_
-from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from steppe.clipping import CEILING, ClippedSum
 from steppe.errors import IsolationError, MisuseError
-from steppe.gradients import HOOKS_EVERYWHERE, hooks_of
-from steppe.probing.alternatives import OTHER_KINDS, ways_on
+from steppe.probing.alternatives import OTHER_KINDS, other_isolation
+from steppe.probing.model_state import form_of, state_of
 from steppe.probing.observed_pass import ProbedModel
 from steppe.probing.probe import probe
 from steppe.probing.report import Report
@@ -25,8 +23,8 @@ from steppe.utils.batches import each, require_tensors
 # Forms of a batch that are probed in a run. A probe takes up to seconds; and shapes without end are
 # mostly those of the longest record in the batch, which is private.
 MOST_FORMS = 16
-# Among so many records at least one is tried without the others.
-_CROWD = 64
+# The proof follows at least so many records at once, if the engine takes them.
+_LEAST_AT_ONCE = 64
 # Steps before which a model is probed again: ever rarer, since a probe may take seconds.
 LOOK_AGAIN = frozenset(4**power for power in range(1, 16))
 
@@ -59,10 +57,10 @@ class ProbeCache:
     ) -> None:
         self._model, self._engine, self._isolation = model, engine, isolation
         self._most_forms, self._alternatives = most_forms, alternatives
-        many = max(_CROWD, 2 * math.ceil(batch_size))  # batches are drawn at random
-        self._crowd = min(many, engine.physical_batch or many)
+        many = max(_LEAST_AT_ONCE, 2 * math.ceil(batch_size))  # batches are drawn at random
+        self._at_once = min(many, engine.physical_batch or many)
         self._chooses = alternatives and engine.physical_batch is None
-        self._room = CEILING if self._chooses else None
+        self._activation_bytes = CEILING if self._chooses else None
         self._reports: dict[tuple[object, object], Report] = {}
         self._batches: dict[object, Any] = {}  # without records, by form
         self._expected: list[Report] = []
@@ -123,11 +121,18 @@ class ProbeCache:
 
         objective = self._engine.objective
         try:
-            proof = prove(self._model, objective, batch, self._crowd, room=self._room)
+            proof = prove(
+                self._model,
+                objective,
+                batch,
+                self._at_once,
+                activation_bytes=self._activation_bytes,
+            )
         except IsolationError as error:
             error.add_note(
-                "Before the first step nothing of this was to be seen; it came during the run, so "
-                "that earlier steps may have said more than they should. Do not publish this model."
+                "The check before the first step passed. The model changed during the run, so "
+                "earlier steps may have released more than the account says. Do not publish this "
+                "model."
             )
             raise
         paths = (known.paths or frozenset()) | proof.paths
@@ -144,16 +149,16 @@ class ProbeCache:
                 trained,
                 self._engine.objective,
                 batch,
-                company=self._crowd,
-                room=self._room,
+                at_once=self._at_once,
+                activation_bytes=self._activation_bytes,
                 isolation=self._isolation,
-                each=self._engine.each,
+                one_at_a_time=self._engine.one_at_a_time,
             )
         except IsolationError as error:
             if self._isolation != "proven" or not self._alternatives:
                 raise
-            subject = ProbedModel(self._model, trained, self._engine.objective)
-            error.otherwise, error.mentions = ways_on(subject, batch), OTHER_KINDS
+            probed = ProbedModel(self._model, trained, self._engine.objective)
+            error.otherwise, error.mentions = other_isolation(probed, batch), OTHER_KINDS
             raise
 
     def expect(self, parts: Sequence[Any]) -> Report:
@@ -164,8 +169,8 @@ class ProbeCache:
         first = reports[0]
         if any(report.layouts != first.layouts for report in reports):
             raise MisuseError(
-                "parts=of several forms: must go through the model in the same way, and these "
-                "have different sizes a record in it; give all parts one form."
+                "parts=of several shapes: must have the same sizes for every record, because they "
+                "go through the model as one batch; give all parts one shape."
             )
         self._engine.passes.expect(first.layouts, first.paths, self.look_again)
         if self._chooses:
@@ -202,61 +207,3 @@ def padding_by_table(model: nn.Module) -> dict[int, int]:
         for module in model.modules()
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.padding_idx is not None
     }
-
-
-def state_of(model: nn.Module) -> object:
-    """Everything about a model that code of its own could change between two steps, but its values.
-
-    Modules and weights themselves are in it, which keeps them: the place of one that is gone could
-    be taken by another.
-    """
-    return (*map(tuple, HOOKS_EVERYWHERE), *map(_module_state, model.modules()))
-
-
-def _module_state(module: nn.Module) -> object:
-    kind, kept = type(module), vars(module)
-    options = _OPTIONS if kind.__module__.startswith("torch.nn.") else _SWITCHES
-    return (
-        module,
-        kind.forward,
-        kept.get("forward"),
-        # Its mode among them. Of functions their code: a pass may make one anew every time.
-        *[
-            value.__code__ if type(value) is FunctionType else value
-            for value in kept.values()
-            if type(value) in options
-        ],
-        *[name for name, buffer in kept["_buffers"].items() if buffer is not None],
-        *[
-            # Its place first: tensors that are not the same one must not be asked whether they are.
-            (id(weight), weight, weight.dtype, weight.device, weight.shape)
-            for weight in kept["_parameters"].values()
-            if weight is not None and weight.requires_grad
-        ],
-        *chain(*hooks_of(module)),
-    )
-
-
-# Attributes that say what a module does. Those with numbers may be counted up in every pass, or
-# follow a schedule, and be nothing that a probe must see; the whole ones of torch's layers stay.
-_SWITCHES: frozenset[type] = frozenset((bool, str, FunctionType, MethodType, BuiltinFunctionType))
-_OPTIONS = _SWITCHES | {int}
-
-
-def form_of(batch: Any) -> object:
-    """Everything about a batch but its values and the number of its records.
-
-    Examples:
-        >>> import torch
-        >>> form_of((torch.zeros(7, 2), [3])) == form_of((torch.ones(0, 2), [4]))
-        True
-        >>> form_of(torch.zeros(7, 2)) == form_of(torch.zeros(7, 3))
-        False
-    """
-    if isinstance(batch, Tensor):
-        return batch.dtype, batch.device, tuple(batch.shape[1:])
-    if isinstance(batch, tuple | list):
-        return type(batch), *map(form_of, batch)
-    if isinstance(batch, dict):
-        return dict, *((key, form_of(item)) for key, item in batch.items())
-    return type(batch)

@@ -1,7 +1,7 @@
 """Are the engine's gradients autograd's, and does each belong to its record alone?
 
-Losses may stand alone while gradients do not: a hook or a detached factor can carry one record into
-another's gradient.
+Losses may be isolated while gradients are not: a hook or a detached factor can carry one record
+into another's gradient.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from steppe.gradients import (
     NOBODY,
     RULES,
     ContactLayout,
-    Found,
     Kernels,
     Path,
     Tracer,
+    WeightSlots,
     checkpointed,
     mark,
     unchanged,
@@ -34,7 +34,7 @@ from steppe.gradients import (
 from steppe.probing.observed_pass import ProbedModel
 from steppe.randomness import seed_global_generators
 from steppe.utils.batches import count, each, tensors_in
-from steppe.utils.formatting import first_line
+from steppe.utils.formatting import as_said
 
 # float32 gradients of the same graph by two routes; a wrong rule is wrong by far more.
 _TOLERANCE = 2e-3
@@ -44,46 +44,46 @@ Paths = frozenset[Path] | None
 
 
 def require_right_gradients(
-    subject: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths, seed: int
+    probed: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths, seed: int
 ) -> frozenset[str]:
     """The engine's norms and sums against autograd's, on the same random numbers.
 
     Returns:
         The weights that reach the loss, by name.
     """
-    factors = torch.tensor([1.0, -0.5, 2.0], device=subject.device)[: count(batch)]
+    factors = torch.tensor([1.0, -0.5, 2.0], device=probed.device)[: count(batch)]
     try:
-        norms, total, reaching = _by_autograd(subject, batch, factors, seed)
+        norms, total, reaching = _by_autograd(probed, batch, factors, seed)
         if not bool(torch.isfinite(norms).all()):
             raise _not_finite()
-        found_norms, found_total = _by_engine(subject, batch, layouts, paths, factors, seed)
+        found_norms, found_total = _by_engine(probed, batch, layouts, paths, seed, factors)
     except SteppeError:
         raise
     except Exception as error:  # whatever torch or the model says
         if "checkpoint" in str(error):
             raise checkpointed() from error
         raise UnsupportedModelError(
-            "gradients=none: must be computable record by record, and torch says: "
-            f"{first_line(error).rstrip('.')}; take compiled or scripted blocks out "
-            "of the model, and keep records in torch tensors, not in arrays or lists."
+            "gradients=none: must be computable for every record; take compiled or scripted blocks "
+            "out of the model, and keep records in torch tensors, not in arrays or lists.\n"
+            + as_said(error)
         ) from error
     scales = _scales(norms)
-    for i, (name, parameter) in enumerate(subject.parameters.items()):
+    for i, (name, parameter) in enumerate(probed.parameters.items()):
         worst = max(
             float(((found_norms[i] - norms[i]).abs() / scales[i]).max()),
             float((found_total[i] - total[i]).norm() / scales[i].max()),
         )
         if not worst <= _TOLERANCE * _slack(parameter):
             raise UnsupportedModelError(
-                f"parameter={name!r}: its per-record gradient must equal autograd's, and is off by "
-                f"{worst:.1e}; report the layer, and freeze it or write it with torch.nn layers "
+                f"parameter={name!r}: its per-example gradient must equal autograd's, and is off "
+                f"by {worst:.1e}; report the layer, and freeze it or write it with torch.nn layers "
                 "meanwhile."
             )
     return reaching
 
 
-def require_deaf_to_extremes(
-    subject: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths, seed: int
+def require_extremes_apart(
+    probed: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths, seed: int
 ) -> None:
     """A record of infinities, NaN or the largest numbers must leave the others' gradients alone.
 
@@ -92,19 +92,19 @@ def require_deaf_to_extremes(
     numbers = [t for t in tensors_in(batch) if t.is_floating_point()]
     if not numbers:
         return
-    base = norms_of(subject, batch, layouts, paths, seed)
+    base, _ = _by_engine(probed, batch, layouts, paths, seed)
     for name, value in _EXTREMES.items():
         extreme = each(functools.partial(_with_extreme, value=value), batch)
-        moved = _norms_if_taken(subject, extreme, layouts, paths, seed)
+        moved = _norms_if_taken(probed, extreme, layouts, paths, seed)
         if moved is not None:
-            require_same_norms(subject, base[:, 1:], moved[:, 1:], f"another one held {name}")
+            require_same_norms(probed, base[:, 1:], moved[:, 1:], f"another one held {name}")
 
 
 def _norms_if_taken(
-    subject: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths, seed: int
+    probed: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths, seed: int
 ) -> Tensor | None:
     try:
-        return norms_of(subject, batch, layouts, paths, seed)
+        return _by_engine(probed, batch, layouts, paths, seed)[0]
     except SteppeError:
         raise
     except Exception:  # an assertion, say: such records would stop a step too
@@ -133,14 +133,14 @@ def _not_finite() -> UnsupportedModelError:
     )
 
 
-def require_same_norms(subject: ProbedModel, wanted: Tensor, found: Tensor, when: str) -> None:
+def require_same_norms(probed: ProbedModel, wanted: Tensor, found: Tensor, when: str) -> None:
     """Norms (weight, record) must be the same, up to the rounding of their size."""
     # A record whose gradient is not finite counts as zero. It may be so in both.
     lost = ~torch.isfinite(wanted).all(0) & ~torch.isfinite(found).all(0)
     wanted, found = wanted.masked_fill(lost, 0.0), found.masked_fill(lost, 0.0)
     off = ((found - wanted).abs() / _scales(wanted)).amax(1)
     for name, parameter, error in zip(
-        subject.parameters, subject.parameters.values(), off.tolist(), strict=True
+        probed.parameters, probed.parameters.values(), off.tolist(), strict=True
     ):
         if not error <= _TOLERANCE * _slack(parameter):
             raise IsolationError(
@@ -160,11 +160,13 @@ def _slack(parameter: Tensor) -> float:
     return max(1.0, ratio / 500)
 
 
-def _slots(subject: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths) -> Found:
+def _slots(
+    probed: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths
+) -> WeightSlots:
     """The gradients by the way that a step takes."""
     engine = ClippedSum(
-        subject.parameters,
-        subject.objective,
+        probed.parameters,
+        probed.objective,
         Flat(),
         layouts=layouts,
         kernels=Kernels(measure=False),
@@ -173,61 +175,49 @@ def _slots(subject: ProbedModel, batch: Any, layouts: list[ContactLayout], paths
     return engine.slots(batch, sequential=engine.sequential())
 
 
-def norms_of(
-    subject: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths, seed: int
-) -> Tensor:
-    """‖Gᵢ‖ by weight and record, as the engine sees it."""
-    place = {id(leaf): i for i, leaf in enumerate(subject.parameters.values())}
-    norms = torch.zeros(len(place), count(batch), dtype=torch.float64, device=subject.device)
-    seed_global_generators(seed)
-    with torch.no_grad(), unchanged(subject.model):
-        for leaf, slot in _slots(subject, batch, layouts, paths):
-            norms[place[id(leaf)]] = slot.squared_norms().double().sqrt()
-    return norms
-
-
 def _by_engine(
-    subject: ProbedModel,
+    probed: ProbedModel,
     batch: Any,
     layouts: list[ContactLayout],
     paths: Paths,
-    factors: Tensor,
     seed: int,
+    factors: Tensor | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Norms (weight, record) and Σᵢ factorᵢ gᵢ, the engine's way."""
-    leaves = list(subject.parameters.values())
+    """Norms (weight, record), and Σᵢ factorᵢ gᵢ of every weight where factors are given."""
+    leaves = list(probed.parameters.values())
     place = {id(leaf): i for i, leaf in enumerate(leaves)}
-    norms = factors.new_zeros(len(leaves), len(factors), dtype=torch.float64)
+    norms = torch.zeros(len(leaves), count(batch), dtype=torch.float64, device=probed.device)
     # Of the weight's shape, not of its strides: slots add to flat buffers, also for weights in
     # channels-last order.
     total = [leaf.new_zeros(leaf.shape, dtype=wide_dtype(leaf)) for leaf in leaves]
     seed_global_generators(seed)
-    with torch.no_grad(), unchanged(subject.model):
-        for leaf, slot in _slots(subject, batch, layouts, paths):
+    with torch.no_grad(), unchanged(probed.model):
+        for leaf, slot in _slots(probed, batch, layouts, paths):
             i = place[id(leaf)]
             norms[i] = slot.squared_norms().double().sqrt()
-            slot.add_(total[i].view(-1), factors.to(total[i].dtype), NOBODY)
+            if factors is not None:
+                slot.add_(total[i].view(-1), factors.to(total[i].dtype), NOBODY)
     return norms, total
 
 
 def _by_autograd(
-    subject: ProbedModel, batch: Any, factors: Tensor, seed: int
+    probed: ProbedModel, batch: Any, factors: Tensor, seed: int
 ) -> tuple[Tensor, list[Tensor], frozenset[str]]:
     """The same from one plain graph and one backward pass for each record, and the names of the
     weights that these passes come to."""
-    leaves, reaching = list(subject.parameters.values()), set()
+    leaves, reaching = list(probed.parameters.values()), set()
     norms = factors.new_zeros(len(leaves), len(factors), dtype=torch.float64)
     total = [torch.zeros_like(leaf, dtype=wide_dtype(leaf)) for leaf in leaves]
     alias = each(torch.clone, batch)
     tracer = Tracer(len(factors), RULES, capture=False)
     mark(alias, tracer.number)
     seed_global_generators(seed)
-    with unchanged(subject.model), torch.enable_grad():
+    with unchanged(probed.model), torch.enable_grad():
         with tracer, value_free():
-            losses = subject.objective(alias)
+            losses = probed.objective(alias)
         if not losses.requires_grad:
             raise UnsupportedModelError(
-                f"parameters={list(subject.parameters)[:3]}: some trained weight must reach the "
+                f"parameters={list(probed.parameters)[:3]}: some trained weight must reach the "
                 "loss, and none does, so that noise alone would move them; use them in the forward "
                 "pass without detach() or no_grad(), switch on adapters such as LoRA, or train "
                 "other weights."
@@ -236,7 +226,7 @@ def _by_autograd(
             grads = torch.autograd.grad(
                 losses[record], leaves, allow_unused=True, retain_graph=True
             )
-            for i, (name, grad) in enumerate(zip(subject.parameters, grads, strict=True)):
+            for i, (name, grad) in enumerate(zip(probed.parameters, grads, strict=True)):
                 if grad is not None:
                     reaching.add(name)
                     norms[i, record] = wide(grad).double().norm()

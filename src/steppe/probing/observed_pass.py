@@ -1,4 +1,4 @@
-"""One run of the objective, with everything written down that passes."""
+"""One forward pass, with all that went in and out of its contacts."""
 
 from __future__ import annotations
 
@@ -67,29 +67,29 @@ class ObservedPass:
     losses: Tensor = field(default_factory=lambda: torch.zeros(0, device="cpu"))
 
 
-def observe(subject: ProbedModel, batch: Any, seed: int, modules: bool = False) -> ObservedPass:
+def observe(probed: ProbedModel, batch: Any, seed: int, modules: bool = False) -> ObservedPass:
     """Run the objective once, from the model's present state, and put that state back.
 
     Args:
-        subject: what to run.
+        probed: what to run.
         batch: on what.
         seed: for the random numbers.
         modules: whether to keep inputs and outputs of every module too.
     """
-    sight = ObservedPass()
-    model = subject.model
+    observed = ObservedPass()
+    model = probed.model
     names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
     inside: list[str] = []
 
     def watch(contact: Contact, output: Output) -> None:
-        if torch.is_autocast_enabled(subject.device.type):
+        if torch.is_autocast_enabled(probed.device.type):
             raise UnsupportedModelError(
                 "autocast=on in the forward pass: must be off, since its products are too coarse "
                 "to clip by; take it out, and for speed use model.to(torch.bfloat16)."
             )
-        sight.contacts.append(contact)
-        sight.inputs.append(tuple(t.detach().clone() for t in contact.inputs))
-        sight.outputs.append(tuple(t.detach().clone() for t in tensors_in(output)))
+        observed.contacts.append(contact)
+        observed.inputs.append(tuple(t.detach().clone() for t in contact.inputs))
+        observed.outputs.append(tuple(t.detach().clone() for t in tensors_in(output)))
 
     def before_module(module: nn.Module, args: Any) -> None:
         name = f"{names.get(id(module), '')} ({type(module).__name__})"
@@ -104,7 +104,7 @@ def observe(subject: ProbedModel, batch: Any, seed: int, modules: bool = False) 
             keep(name, output)
 
     def keep(name: str, value: Any) -> None:
-        sight.modules += [(name, tensor.detach().clone()) for tensor in tensors_in(value)]
+        observed.modules += [(name, tensor.detach().clone()) for tensor in tensors_in(value)]
 
     records = count(batch)
     alias = each(torch.clone, batch)  # the model may change its input in place
@@ -119,26 +119,19 @@ def observe(subject: ProbedModel, batch: Any, seed: int, modules: bool = False) 
             seed_global_generators(seed)
             with torch.enable_grad():
                 with tracer, value_free():
-                    losses = subject.objective(alias)
+                    losses = probed.objective(alias)
                 check_losses(losses, records)
-                _require_visible(losses, subject.parameters)
-            sight.buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+                _require_visible(losses, probed.parameters)
+            observed.buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     except UnsupportedModelError as error:
         where = f"layer={inside[-1]!r}, " if inside else ""
         raise type(error)(f"{where}{error}") from error
     finally:
         for handle in handles:
             handle.remove()
-    sight.losses = losses.detach().clone()
-    sight.paths = [(use.path, use.why) for use in tracer.uses]
-    return sight
-
-
-def losses_of(subject: ProbedModel, batch: Any, seed: int) -> Tensor:
-    """The losses alone, which takes a fraction of a look; `unchanged` is up to the caller."""
-    seed_global_generators(seed)
-    with torch.enable_grad():
-        return subject.objective(each(torch.clone, batch)).detach().float()
+    observed.losses = losses.detach().clone()
+    observed.paths = [(use.path, use.why) for use in tracer.uses]
+    return observed
 
 
 def kept_attributes(model: nn.Module) -> list[str]:

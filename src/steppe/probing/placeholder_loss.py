@@ -1,4 +1,4 @@
-"""What stands in for a loss where there is only a model to look at."""
+"""A loss for `inspect`, which is given a model alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a proof can not be had: replace one made-up record at a time, and look at what moves."""
+"""isolation="probed": replace one made-up record at a time, and look at what moves."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ from typing import Any
 import torch
 
 from steppe.gradients import ContactLayout
+from steppe.probing.mixing import first_mixing, require_isolation, require_repeatable
 from steppe.probing.observed_pass import ProbedModel, observe
-from steppe.probing.record_axis import (
-    Locator,
-    first_mixing,
-    require_isolation,
-    require_repeatable,
-)
+from steppe.probing.record_axis import Locator
 from steppe.probing.synthetic import Style, synthetic, with_other_record
 
 _RECORDS = 3
@@ -22,7 +18,7 @@ _MORE = 5  # what does not move shows its record axis by growing
 
 
 def located(
-    subject: ProbedModel,
+    probed: ProbedModel,
     example: Any,
     generator: torch.Generator,
     style: Style,
@@ -31,35 +27,35 @@ def located(
     """Where the records lie in every contact, if no record moves the loss of another.
 
     Args:
-        subject: what is probed.
+        probed: what is probed.
         example: a batch whose form is copied.
         generator: the source of made-up values.
         style: how they look.
         seed: of the random numbers of the passes.
     """
-    locator = Locator(observe(subject, synthetic(example, _RECORDS, generator, style), seed))
+    locator = Locator(observe(probed, synthetic(example, _RECORDS, generator, style), seed))
     for uniform in (False, True):
         batch = synthetic(example, _RECORDS, generator, style)
-        base = observe(subject, batch, seed)
+        base = observe(probed, batch, seed)
         for which in range(_RECORDS):
             other = with_other_record(batch, which, generator, style, uniform)
-            replaced = observe(subject, other, seed)
-            culprit = _culprit(subject, batch, other, which, seed)
+            replaced = observe(probed, other, seed)
+            culprit = _culprit(probed, batch, other, which, seed)
             require_isolation(base, replaced, which, culprit)
             locator.narrow(base, replaced, which)
     if locator.ambiguous:
-        locator.recount(observe(subject, synthetic(example, _MORE, generator, style), seed))
+        locator.recount(observe(probed, synthetic(example, _MORE, generator, style), seed))
     return locator.layouts()
 
 
 def _culprit(
-    subject: ProbedModel, batch: Any, other: Any, which: int, seed: int
+    probed: ProbedModel, batch: Any, other: Any, which: int, seed: int
 ) -> Callable[[], str | None]:
     """Finds the layer to name; runs the model again, so it is asked only in need."""
 
     def find() -> str | None:
-        before = observe(subject, batch, seed, modules=True)
-        require_repeatable(before, observe(subject, batch, seed))
-        return first_mixing(before, observe(subject, other, seed, modules=True), which)
+        before = observe(probed, batch, seed, modules=True)
+        require_repeatable(before, observe(probed, batch, seed))
+        return first_mixing(before, observe(probed, other, seed, modules=True), which)
 
     return find

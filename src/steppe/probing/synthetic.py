@@ -84,12 +84,6 @@ def with_both_integers(batch: Any, style: Style) -> Any:
     return each(change, batch)
 
 
-def with_any_integers(batch: Any, style: Style) -> Any:
-    """The batch as it is."""
-    del style
-    return batch
-
-
 def with_other_record(
     batch: Any,
     which: int,

@@ -11,7 +11,7 @@ from torch import Tensor
 from steppe.clipping import with_zeros
 from steppe.errors import SteppeError, UnsupportedModelError
 from steppe.randomness import global_generators_kept
-from steppe.utils.formatting import first_line
+from steppe.utils.formatting import as_said
 
 
 def require_zeros_taken(objective: Callable[[Any], Tensor], example: Any) -> None:
@@ -27,11 +27,11 @@ def require_zeros_taken(objective: Callable[[Any], Tensor], example: Any) -> Non
     except SteppeError:
         raise
     except Exception as error:  # whatever the model or the loss says
-        said = first_line(error).rstrip(".")
-        raise UnsupportedModelError.about(
+        refused = UnsupportedModelError.about(
             "fixed_shapes",
             True,
-            "model and loss must take records of zeros, with which batches are filled up, and "
-            f"said: {said}",
+            "model and loss must take records of zeros, with which batches are filled up",
             "let them take these, whatever comes out, or leave fixed_shapes out",
-        ) from error
+        )
+        refused.otherwise = "\n" + as_said(error)
+        raise refused from error

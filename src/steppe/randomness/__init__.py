@@ -9,7 +9,6 @@ from steppe.randomness.global_generators import one_at_a_time as one_at_a_time
 from steppe.randomness.global_generators import seed_global_generators as seed_global_generators
 from steppe.randomness.precision import require_noise_dtype as require_noise_dtype
 from steppe.randomness.precision import require_noise_std as require_noise_std
-from steppe.randomness.secret_generators import AS_THEY_ARE as AS_THEY_ARE
 from steppe.randomness.secret_generators import SecretGenerators as SecretGenerators
 from steppe.randomness.secret_generators import SecretWorker as SecretWorker
 from steppe.randomness.secret_generators import give_numbers_of as give_numbers_of

@@ -1,10 +1,10 @@
 """Secret random numbers for the user's own code: dropout, random views, data sets.
 
-Such code draws from the global generators, for a whole batch at once, so that the numbers a record
-gets depend on its place among the others. As long as nobody knows the numbers that is no harm: the
-same ones could have come to the same record without the others. But scripts begin with
-`torch.manual_seed(0)`, and to whoever knows the seed one record more shows in the numbers of all
-that come after it, far beyond the clip.
+Such code draws from the global generators for a whole batch at once, so the numbers that a record
+gets depend on its place among the others. While the numbers are secret this does no harm, since a
+record could have got the same ones without the others. But scripts begin with
+`torch.manual_seed(0)`: to somebody who knows the seed, one record more shows in the numbers of all
+records after it, whatever the clip is.
 """
 
 from __future__ import annotations
@@ -25,16 +25,14 @@ from steppe.randomness.source import SeededSource, Source
 # The Mersenne twister's state, in torch's generator, in NumPy's and in Python's.
 _WORDS = 624
 _BEGIN = 24  # where it lies among the bytes of torch's, in words of 64 bits that hold 32
-AS_THEY_ARE = nullcontext()
-"""A block in which the generators are left alone."""
 
 
 class SecretGenerators:
-    """Puts the global generators in a state that nobody knows, for the length of a block.
+    """Puts the global generators into a secret state for the length of a block.
 
     Args:
         source: the run's; the numbers come from one beside it.
-        purpose: what they are for. Dice of one run for different purposes have different numbers.
+        purpose: what they are for. Those of one run for different purposes have different numbers.
 
     Guarantees:
         Each block has fresh numbers, from a state of which all bits are secret and not from a seed
@@ -43,10 +41,10 @@ class SecretGenerators:
         generators are as they were, also after an error. Blocks of several threads take turns.
 
     Examples:
-        >>> from steppe.noise import SecureSource
-        >>> dice = SecretGenerators(SecureSource(), "dropout")
+        >>> from steppe.randomness import SecureSource
+        >>> generators = SecretGenerators(SecureSource(), "dropout")
         >>> _ = torch.manual_seed(0)
-        >>> with dice.hidden():
+        >>> with generators.hidden():
         ...     secret = torch.rand(1)
         >>> known = torch.rand(1)
         >>> bool(known == torch.rand(1, generator=torch.Generator().manual_seed(0)))
@@ -79,8 +77,8 @@ class SecretGenerators:
                 generator.set_state(state)
                 name = generator.initial_seed()
                 with (
-                    self._of_accelerators() if torch.cuda.is_available() else AS_THEY_ARE,
-                    self._of_python_and_numpy() if users_code else AS_THEY_ARE,
+                    self._of_accelerators() if torch.cuda.is_available() else nullcontext(),
+                    self._of_python_and_numpy() if users_code else nullcontext(),
                 ):
                     yield
                 if generator.initial_seed() == name:  # else the numbers are no longer ours

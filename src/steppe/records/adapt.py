@@ -50,7 +50,7 @@ def as_records(data: Any) -> Records:
         and shapes and show no record.
 
     Examples:
-        >>> len(records((torch.zeros(7, 2), np.zeros(7))))
+        >>> len(as_records((torch.zeros(7, 2), np.zeros(7))))
         7
     """
     if isinstance(data, Records):

@@ -20,7 +20,7 @@ class ColumnRecords(Records):
 
     Examples:
         >>> data = ColumnRecords({"x": np.zeros((5, 2)), "y": torch.arange(5)})
-        >>> data.take(torch.tensor([4, 1]))["y"]
+        >>> data.batch(torch.tensor([4, 1]))["y"]
         tensor([4, 1])
     """
 
@@ -55,7 +55,7 @@ class ColumnRecords(Records):
     def __len__(self) -> int:
         return self._length
 
-    def take(self, rows: torch.Tensor) -> Any:
+    def batch(self, rows: torch.Tensor) -> Any:
         return self._assemble(
             [column.index_select(0, rows.to(column.device)) for column in self._columns]
         )
@@ -76,8 +76,8 @@ class SubsetRecords(Records):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def take(self, rows: torch.Tensor) -> Any:
-        return self._base.take(self._rows[rows])
+    def batch(self, rows: torch.Tensor) -> Any:
+        return self._base.batch(self._rows[rows])
 
 
 def _as_tensor(name: str, column: Any) -> torch.Tensor:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 
 from steppe.errors import DataError
 from steppe.records.records import bad_data, require_real
+from steppe.utils.batches import each
 
 # Relative to each number.
 _ROUNDING = {dtype: 16 * torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64)}
@@ -115,16 +116,6 @@ def different_alone(name: str) -> DataError:
         "do what is random or looks at several records elsewhere: in the data set, or "
         "with constants that are fixed beforehand",
     )
-
-
-def each(function: Callable[[torch.Tensor], torch.Tensor], batch: Any) -> Any:
-    """A new nest with `function` applied to every tensor; any mapping becomes a dict."""
-    if isinstance(batch, torch.Tensor):
-        return function(batch)
-    if isinstance(batch, Mapping):
-        return {key: each(function, value) for key, value in batch.items()}
-    parts = [each(function, part) for part in batch]
-    return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
 
 
 def leaves(name: str, batch: Any) -> Iterator[tuple[str, torch.Tensor]]:

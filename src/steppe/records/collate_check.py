@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from steppe.errors import DataError
-from steppe.records.batch_form import difference, different_alone, each, varies
+from steppe.records.batch_form import difference, different_alone, varies
+from steppe.utils.batches import each
 from steppe.utils.record_form import all_of_form
 
 Collate = Callable[[Any], Any]
@@ -43,8 +44,8 @@ class Compared:
         from the generators that user code draws from. Torch's and Python's are left as the batch
         leaves them. NumPy's are not put back, which would take longer than all the rest: a function
         that draws is refused before (`MappedRecords`), and in training the generators are secret
-        and come back after every batch (`Dice`). Nothing that is returned in place of a batch shows
-        a value.
+        and come back after every batch (`SecretGenerators`). Nothing that is returned in place of a
+        batch shows a value.
     """
 
     def __init__(self, collate: Collate, proven: Any = None) -> None:

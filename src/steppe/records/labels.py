@@ -43,7 +43,7 @@ def labels(rows: Records) -> Iterator[torch.Tensor]:
     """
     for start in range(0, len(rows), _AT_ONCE):
         end = min(start + _AT_ONCE, len(rows))
-        yield _labels_of(rows.take(torch.arange(start, end, device="cpu")))
+        yield _labels_of(rows.batch(torch.arange(start, end, device="cpu")))
 
 
 def _labels_of(batch: Any) -> torch.Tensor:

@@ -58,7 +58,7 @@ class MappedRecords(Records):
 
     Examples:
         >>> data = MappedRecords([(torch.ones(3), 0), (torch.zeros(3), 1)])
-        >>> data.take(torch.tensor([1]))
+        >>> data.batch(torch.tensor([1]))
         [tensor([[0., 0., 0.]]), tensor([1])]
     """
 
@@ -80,7 +80,7 @@ class MappedRecords(Records):
     def __len__(self) -> int:
         return self._length
 
-    def take(self, rows: torch.Tensor) -> Any:
+    def batch(self, rows: torch.Tensor) -> Any:
         if len(rows) == 0:
             return self._form.empty()
         batch = accepted(self._collate(self._fetch(rows.tolist())))

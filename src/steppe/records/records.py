@@ -1,4 +1,4 @@
-"""What a data set must be for sampling: numbered records that can be taken in any order."""
+"""The protocol of a data set for sampling: numbered records that can be read in any order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from steppe.errors import DataError
 
 
 class Records(ABC):
-    """A data set as the sampler sees it; `records` makes one from what a user has.
+    """A data set as the sampler sees it; `as_records` makes one from what a user has.
 
     Attributes:
         also_read: what was read off the records beforehand, for the privacy statement.
@@ -34,7 +34,7 @@ class Records(ABC):
         """Number of records."""
 
     @abstractmethod
-    def take(self, rows: torch.Tensor) -> Any:
+    def batch(self, rows: torch.Tensor) -> Any:
         """The batch of these rows, in this order.
 
         Args:
@@ -47,13 +47,13 @@ class Records(ABC):
 
     def example(self) -> Any:
         """A batch without records: the structure, types and shapes of all others."""
-        return self.take(torch.zeros(0, dtype=torch.long, device="cpu"))
+        return self.batch(torch.zeros(0, dtype=torch.long, device="cpu"))
 
     def stream(self, batches: Iterable[torch.Tensor]) -> Iterator[Any]:
         """The batch of each index tensor, in the order given.
 
         Args:
-            batches: Index tensors as for `take`; may be endless.
+            batches: Index tensors as for `batch`; may be endless.
 
         Returns:
             One batch for each index tensor. After an error this iterator is at its end; call
@@ -65,7 +65,7 @@ class Records(ABC):
         """
         # A generator, in which a stray StopIteration becomes an error; `map` would end.
         for rows in batches:
-            yield self.take(rows)
+            yield self.batch(rows)
 
 
 def bad_data(name: str, value: str, rule: str, remedy: str) -> DataError:
@@ -96,7 +96,7 @@ def require_numbered(data: Any) -> None:
         raise bad_data(
             "data",
             kind,
-            "must give any record by its number, every record tosses its own coin in every step",
+            "must return any record by its index, since each is sampled on its own in every step",
             "give a map-style data set with __len__ and __getitem__",
         )
     if not hasattr(data, "__len__"):

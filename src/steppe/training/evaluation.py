@@ -68,7 +68,7 @@ class Evaluation:
                 "evaluate",
                 self._shown,
                 f"the model cannot be scored: {type(error).__name__}: {said}",
-                "give records of the form that the model takes, or a function of the model",
+                "give records that the model accepts, or a function of the model",
             ) from error
 
     @torch.no_grad()
@@ -110,7 +110,7 @@ class Evaluation:
         if self._rows is None:
             return
         for rows in torch.arange(len(self._rows)).split(_AT_ONCE):
-            yield self._rows.take(rows)
+            yield self._rows.batch(rows)
 
     def _require_targets(self, rows: Records) -> None:
         example = rows.example()
@@ -125,12 +125,12 @@ class Evaluation:
 
 def refuse_training_data(data: Any, evaluate: Any) -> None:
     """Refuse to score on the private records themselves, as far as `share_records` can tell."""
-    if evaluate is not None and share_records(data, evaluate):
+    if share_records(data, evaluate):
         raise validation.fail(
             "evaluate",
             type(evaluate).__name__,
             "are the private records, and scores on them would be stored and shown",
-            "give other records; a function of the model may score whatever you answer for",
+            "give held-out records; a function of the model may score any data, at your own risk",
         )
 
 
@@ -169,15 +169,15 @@ def _numbers(found: Any) -> Scores:
             "evaluate",
             type(found).__name__,
             "must return numbers by name",
-            "return {'accuracy': 0.9}, say",
+            "for example, return {'accuracy': 0.9}",
         )
     return {str(name): _number(str(name), value) for name, value in found.items()}
 
 
 def _number(name: str, value: Any) -> float:
     if name in _TAKEN:
-        rule = "is the name of something else in the table or the log"
-        raise validation.fail("evaluate", name, rule, "return this number by another name")
+        rule = "is reserved in the table and the log"
+        raise validation.fail("evaluate", name, rule, "return this number under another name")
     try:
         if isinstance(value, str):
             raise TypeError

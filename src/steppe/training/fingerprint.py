@@ -12,8 +12,8 @@ from torch.optim import Optimizer
 
 from steppe.errors import ConfigurationError
 from steppe.records import Records
-from steppe.training.parts import LEVELS
-from steppe.training.publishing import LAST
+from steppe.training.groups import Objective
+from steppe.utils.batches import tensors_in
 from steppe.utils.formatting import finite
 from steppe.utils.validation import fail
 
@@ -47,15 +47,19 @@ def of_scheduler(scheduler: Any) -> dict[str, Any] | None:
     return {"class": _name(type(scheduler)), "state": _plain(scheduler.state_dict())}
 
 
-def of_function(function: Any) -> str | None:
-    """The name of a function, for the record."""
-    return None if function is None else _name(function)
+def of_objective(objective: Objective) -> dict[str, str | None]:
+    """The names of the functions that are minimised."""
+    return {
+        "loss": _of_function(objective.loss),
+        "objective": _of_function(objective.function),
+        "augment": _of_function(objective.augment),
+    }
 
 
 def of_data(name: str, population: int | None, rows: Records) -> dict[str, Any]:
     """What may be known about private data: a name, the declared size, the shape of a record."""
     example = rows.example()
-    record = [[_dtype(tensor), list(tensor.shape[1:])] for tensor in _leaves(example)]
+    record = [[_dtype(tensor), list(tensor.shape[1:])] for tensor in tensors_in(example)]
     return {"name": name, "population": population, "record": record}
 
 
@@ -67,9 +71,8 @@ def digest(settings: Mapping[str, Any]) -> str:
 
 def require_same(now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
     """Refuse to go on with another configuration, and say what is different."""
-    unsaid = {"publish": LAST, "isolation": LEVELS[0]}  # what no word about it means
-    found = json.loads(json.dumps(finite({**unsaid, **now})))
-    for name, was, value in _differences("", {**unsaid, **then}, found):
+    found = json.loads(json.dumps(finite(now)))
+    for name, was, value in _differences("", then, found):
         raise different(name, was, value)
 
 
@@ -110,15 +113,8 @@ def _plain(value: Any) -> Any:
     return _name(type(value) if not callable(value) else value)
 
 
-def _leaves(batch: Any) -> Iterator[Tensor]:
-    if isinstance(batch, Tensor):
-        yield batch
-    elif isinstance(batch, Mapping):
-        for key in batch:
-            yield from _leaves(batch[key])
-    elif isinstance(batch, list | tuple):
-        for item in batch:
-            yield from _leaves(item)
+def _of_function(function: Any) -> str | None:
+    return None if function is None else _name(function)
 
 
 def _dtype(tensor: Tensor) -> str:

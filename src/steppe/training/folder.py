@@ -33,10 +33,6 @@ class RunFolder:
 
     Args:
         path: the folder; None makes a new one under `runs/`, named by date and time.
-
-    Attributes:
-        of_python: names of arguments that a configuration file cannot hold and the trainer of this
-            folder was given.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
@@ -47,7 +43,6 @@ class RunFolder:
         self.path = validation.path("run", path, remedy)
         if path == "":
             raise validation.fail("run", path, "must name a folder", remedy)
-        self.of_python: tuple[str, ...] = ()
         self.config = self.path / "config.json"
         self.toml = self.path / "run.toml"
         self.plan = self.path / "plan.json"
@@ -75,7 +70,7 @@ class RunFolder:
     def needs_python(self) -> tuple[str, ...]:
         """What the run in this folder was given that no file holds, by the names of arguments."""
         config = self.read_config() if self.config.exists() else {}
-        return tuple(config.get("of_python", self.of_python))
+        return tuple(config.get("python_only", ()))
 
     def require_free(self) -> None:
         """Refuse a place where another run has left something that a new one would stumble over."""
@@ -84,8 +79,8 @@ class RunFolder:
             raise MisuseError.about(
                 "run",
                 str(self.path),
-                "holds a run already",
-                f"go on with `{self.how_to_resume}`, or name another folder",
+                "contains a run already",
+                f"resume it with `{self.how_to_resume}`, or name another folder",
             )
 
     def _refuse_a_file(self) -> None:
@@ -149,14 +144,14 @@ class RunFolder:
             config = json.loads(self.config.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             raise DataError.about(
-                "run", str(self.path), "holds no run", "give the folder that training printed"
+                "run", str(self.path), "contains no run", "give the folder that training printed"
             ) from None
         except (OSError, ValueError):
             raise DataError.about(
                 "file", str(self.config), "cannot be read", "restore it from a copy"
             ) from None
         if not isinstance(config, dict) or not {"run", "settings", "digest"} <= config.keys():
-            raise DataError.about("file", str(self.config), "is no configuration of a run")
+            raise DataError.about("file", str(self.config), "is not the configuration of a run")
         return config
 
 

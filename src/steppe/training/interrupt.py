@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 
 
 class Interrupted(KeyboardInterrupt):
@@ -29,12 +29,7 @@ class StopRequest:
             self._before = signal.signal(signal.SIGINT, self._take)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._own:
             signal.signal(signal.SIGINT, self._before)
 

@@ -80,19 +80,6 @@ def along(way: str, run: Path) -> str:
     return str((run.resolve() / way.removeprefix(RUN)).resolve())
 
 
-def as_before(name: str | None, before: str | None) -> str | None:
-    """A ledger's name in the settings of a run, as the first part of the run wrote it.
-
-    Runs of earlier versions wrote the full path. The name is enough to tell a slip: whether it is
-    the ledger of this run, the checkpoint knows.
-
-    Examples:
-        >>> as_before("patients.jsonl", "/ann/patients.jsonl"), as_before("other.jsonl", None)
-        ('/ann/patients.jsonl', 'other.jsonl')
-    """
-    return before if before is not None and name == Path(before).name else name
-
-
 def cost_together(ledger: Ledger, delta: float) -> dict[str, Any]:
     """How many `runs` are charged, their `epsilon` at `delta`, and why that is infinite, if so."""
     charged = [run for run in ledger.runs().values() if run.charged]

@@ -6,30 +6,30 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from steppe.averaging import CheckpointStore
+from steppe.citations import bibtex
 from steppe.errors import SteppeError
-from steppe.ledger import Account, pause_quietly
+from steppe.ledger import pause_quietly
 from steppe.private import Private
 from steppe.training import fingerprint, results
 from steppe.training.callbacks import StepInfo
 from steppe.training.epsilon_curve import EpsilonCurve
+from steppe.training.evaluation import Evaluation
 from steppe.training.interrupt import Interrupted, StopRequest
 from steppe.training.ledger_summary import standing, without_machine
 from steppe.training.log import Log
+from steppe.training.opening import OpenRun
 from steppe.training.outcome import Outcome, promised, row
+from steppe.training.parts import RunParts
 from steppe.training.progress import Bar
 from steppe.training.resume_checkpoints import Checkpoint, ResumeCheckpoints
 from steppe.training.run_averages import Scored
 from steppe.utils.formatting import finite, rounded_up
 from steppe.utils.user_code import kind_and_line
-
-if TYPE_CHECKING:
-    from steppe.averaging import CheckpointStore
-    from steppe.training.evaluation import Evaluation
-    from steppe.training.trainer import Trainer
 
 Table = tuple[Mapping[str, Any], ...]
 # How often the log says how fast the run is.
@@ -40,23 +40,31 @@ class Loop:
     """One uninterrupted part of a run: all of it, or from a checkpoint to the end.
 
     Args:
-        trainer: what to train and what to keep.
+        parts: what to train and what to keep.
+        open_run: pays for the steps, and says what is promised.
         private: takes the steps.
-        account: pays for them.
+        store: receives checkpoints; None where none are stored.
         seconds: time spent in earlier parts.
         lost: steps charged in earlier parts that these weights have not seen.
     """
 
     def __init__(
-        self, trainer: Trainer, private: Private, account: Account, seconds: float, lost: int
+        self,
+        parts: RunParts,
+        open_run: OpenRun,
+        private: Private,
+        store: CheckpointStore | None,
+        seconds: float = 0.0,
+        lost: int = 0,
     ) -> None:
-        self._trainer, self._private, self._account = trainer, private, account
+        self._parts, self._private, self._store = parts, private, store
+        self._account, self._statement = open_run.account, open_run.statement
+        self._named_ledger = open_run.named_ledger
         self._lost, self._saved = lost, -1
         self._scoring_error: str | None = None
         self._whole = False  # whether everything that follows a step from its number is done
-        self._epsilon = EpsilonCurve(trainer.plan)
-        self._checkpoints = ResumeCheckpoints(trainer.folder.checkpoints)
-        self._store = trainer.open_store()
+        self._epsilon = EpsilonCurve(parts.plan)
+        self._checkpoints = ResumeCheckpoints(parts.folder.checkpoints)
         self._begun = time.monotonic() - seconds
 
     def run(self, notes: Iterable[str] = ()) -> Outcome:
@@ -65,18 +73,18 @@ class Loop:
         Args:
             notes: lines for the log and above the bar.
         """
-        trainer, private = self._trainer, self._private
+        parts, private = self._parts, self._private
         with (
             StopRequest() as stop,
-            Log(trainer.folder.log) as self._log,
-            Bar(trainer.progress, trainer.plan.total_steps, private.steps_done) as self._bar,
+            Log(parts.folder.log) as self._log,
+            Bar(parts.progress, parts.plan.total_steps, private.steps_done) as self._bar,
         ):
             if self._reason is not None:
                 self._say(f"NOT PRIVATE: {self._reason}")
-            elif trainer.statement.caution is not None:  # the trainer has shown it
-                self._write("note", {"text": f"WARNING: {trainer.statement.caution}"})
-            if named := trainer.named_ledger:
-                logged = standing(**without_machine(named, trainer.folder.path))
+            elif self._statement.caution is not None:  # the trainer has shown it
+                self._write("note", {"text": f"WARNING: {self._statement.caution}"})
+            if named := self._named_ledger:
+                logged = standing(**without_machine(named, parts.folder.path))
                 self._say(standing(**named), logged)
             for text in notes:
                 self._say(text)
@@ -97,22 +105,22 @@ class Loop:
 
     def save(self) -> None:
         """Write a resumable checkpoint, unless this very step has one."""
-        trainer, step = self._trainer, self._private.steps_done
+        parts, step = self._parts, self._private.steps_done
         if step == self._saved:
             return
         self._checkpoints.save(
             Checkpoint(
                 step=step,
                 run=self._account.run.id,
-                settings=fingerprint.digest(trainer.settings),
+                settings=fingerprint.digest(parts.fingerprint),
                 anchor=self._account.anchor,
                 seconds=self._seconds,
                 lost=self._lost,
                 state={
-                    "model": trainer.model.state_dict(),
-                    "optimizer": trainer.optimizer.state_dict(),
-                    "scheduler": trainer.schedule.state_dict(),
-                    "kept": trainer.kept.state_dict(),
+                    "model": parts.model.state_dict(),
+                    "optimizer": parts.optimizer.state_dict(),
+                    "scheduler": parts.schedule.state_dict(),
+                    "averages": parts.averages.state_dict(),
                     "private": self._private.state_dict(),
                 },
                 not_private_reason=self._reason,
@@ -122,7 +130,7 @@ class Loop:
 
     def _steps(self, stop: StopRequest) -> bool:
         """Take steps; whether the run is over, because of the plan or of a callback."""
-        private, total = self._private, self._trainer.plan.total_steps
+        private, total = self._private, self._parts.plan.total_steps
         batches = iter(private)
         noted = time.monotonic()
         while private.steps_done < total:
@@ -141,33 +149,31 @@ class Loop:
 
     def _after_step(self) -> bool:
         """What follows a step; whether a callback ends the run."""
-        trainer, step = self._trainer, self._private.steps_done
+        parts, step = self._parts, self._private.steps_done
+        steps, intervals = parts.plan.total_steps, parts.intervals
         epsilon = self._epsilon(step)
-        trainer.kept.update()
-        trainer.schedule.step()
-        every = trainer.store_every
-        if self._store is not None and every and step % every == 0:
-            self._store.append(trainer.model, step, promised(epsilon, self._reason))
+        shown = promised(epsilon, self._reason)
+        parts.averages.update()
+        parts.schedule.step()
+        if self._store is not None and intervals.store and step % intervals.store == 0:
+            self._store.append(parts.model, step, shown)
         self._whole = True
-        last = step == trainer.plan.total_steps
-        table = self._evaluated() if step % trainer.evaluate_every == 0 and not last else ()
-        if step % trainer.checkpoint_every == 0:
+        table = self._evaluated() if step % intervals.evaluation == 0 and step < steps else ()
+        if step % intervals.checkpoint == 0:
             self.save()
-        self._bar.step(promised(epsilon, self._reason))
+        self._bar.step(shown)
         spent = epsilon if self._reason is None else math.inf
-        moment = StepInfo(
-            step, trainer.plan.total_steps, spent, self._seconds, trainer.model, table
-        )
-        answers = [callback(moment) for callback in trainer.callbacks]  # all of them are asked
+        info = StepInfo(step, steps, spent, self._seconds, parts.model, table)
+        answers = [callback(info) for callback in parts.callbacks]  # all of them are asked
         return any(isinstance(answer, bool | np.bool_) and answer for answer in answers)
 
     def _evaluated(self, final: bool = False) -> Table:
         """Score the last weights and the averages, on the data that were given for it."""
-        evaluation, kept = self._trainer.evaluation, self._trainer.kept
+        evaluation, averages = self._parts.evaluation, self._parts.averages
         if evaluation is None:
             return ()
         trained = self._seconds
-        found = list(kept.scores(evaluation))
+        found = list(averages.scores(evaluation))
         if final and self._store is not None:
             found += self._output_scores(evaluation, self._store)
         table = tuple(row(one.name, one.scores) for one in found)
@@ -178,7 +184,7 @@ class Loop:
         loss = table[0]["loss"]
         self._bar.loss(loss)
         if not final:
-            self._trainer.schedule.loss(loss)
+            self._parts.schedule.loss(loss)
             return table
         return tuple(
             {**line, "seconds": trained + one.seconds}
@@ -187,11 +193,11 @@ class Loop:
 
     def _output_scores(self, evaluation: Evaluation, store: CheckpointStore) -> list[Scored]:
         """The scores of averages of outputs; none, and a note why, if they cannot be had."""
-        if self._trainer.kept.averages_outputs and not evaluation.has_targets:
+        if self._parts.averages.averages_outputs and not evaluation.has_targets:
             self._say("outputs are not averaged: evaluate= is a function and has no targets")
             return []
         try:
-            return list(self._trainer.kept.output_scores(evaluation, store))
+            return list(self._parts.averages.output_scores(evaluation, store))
         except Exception as error:
             self._say(f"outputs are not averaged: {kind_and_line(error)}")
             return []
@@ -210,9 +216,13 @@ class Loop:
 
     def _finish(self) -> Outcome:
         """Publish: weights, averages, table, statement."""
-        trainer, plan, private = self._trainer, self._trainer.plan, self._private
+        parts, plan, private = self._parts, self._parts.plan, self._private
         seconds = self._seconds
-        published = results.write_models(trainer, private.steps_done, self._say)
+        about = {"plan": plan.digest(), "step": str(private.steps_done)}
+        published = results.model_to_publish(parts.published, parts.averages, self._say)
+        results.write_models(
+            parts.folder, parts.model, parts.averages, published, about, self._reason
+        )
         outcome = Outcome(
             table=self._final_table(),
             published=published,
@@ -221,20 +231,21 @@ class Loop:
             steps=private.steps_done - self._lost,
             lost=self._lost,
             seconds=seconds,
-            run=trainer.folder.path,
-            statement=trainer.statement,
-            ledger=results.ledger_facts(trainer, self._say),
+            run=parts.folder.path,
+            statement=self._statement,
+            ledger=results.ledger_facts(parts.ledger, plan.delta, self._named_ledger, self._say),
             scoring_error=self._scoring_error,
         )
-        results.write_result(trainer, outcome, private.report())
+        citation = bibtex(plan, parts.optimizer, *parts.averages.methods)
+        results.write_result(parts.folder.result, outcome, citation, private.report())
         return outcome
 
     def _interrupted(self) -> Interrupted:
-        step, how = self._private.steps_done, self._trainer.folder.how_to_resume
+        step, how = self._private.steps_done, self._parts.folder.how_to_resume
         epsilon = rounded_up(self._spent(self._epsilon.exactly), 4)
-        text = f"stopped after step {step} of {self._trainer.plan.total_steps} at ε = {epsilon}"
+        text = f"stopped after step {step} of {self._parts.plan.total_steps} at ε = {epsilon}"
         self._write("note", {"text": text})
-        return Interrupted(f"{text}; nothing is lost, go on with: {how}")
+        return Interrupted(f"{text}; nothing is lost; resume with: {how}")
 
     @property
     def _seconds(self) -> float:
@@ -247,7 +258,7 @@ class Loop:
     @property
     def _reason(self) -> str | None:
         """Why nothing is promised, if so."""
-        return self._trainer.statement.not_private_reason
+        return self._statement.not_private_reason
 
     def _say(self, text: str, logged: str | None = None) -> None:
         """A line above the bar and for the log, where it may say less about the machine."""

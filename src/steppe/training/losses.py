@@ -57,7 +57,7 @@ def of_numbers(loss: Callable[..., Tensor]) -> bool:
 
 
 def curvature(loss: Callable[..., Tensor] | None, model: nn.Module, rows: Records) -> float | None:
-    """How much a loss of numbers bends along a step of length 1; None for other losses.
+    """The largest curvature of a regression loss along a step of length 1; None for other losses.
 
     For a linear model with inputs within ±1 it is a bound: the output moves by at most
     √(1 + inputs), bias included. For networks it is what their usual first weights stay below.
@@ -69,8 +69,8 @@ def curvature(loss: Callable[..., Tensor] | None, model: nn.Module, rows: Record
 
     Examples:
         >>> import torch
-        >>> from steppe.sampling import records
-        >>> rows = records((torch.zeros(100, 4), torch.zeros(100)))
+        >>> from steppe.records import as_records
+        >>> rows = as_records((torch.zeros(100, 4), torch.zeros(100)))
         >>> curvature(F.mse_loss, nn.Linear(4, 1), rows)
         10.0
     """

@@ -33,11 +33,11 @@ class LRSchedule:
                 "scheduler",
                 type(scheduler).__name__,
                 "must be a torch learning-rate scheduler",
-                "make one from torch.optim.lr_scheduler, over the same optimizer",
+                "create one from torch.optim.lr_scheduler with the same optimizer",
             )
         if scheduler is not None and scheduler.optimizer is not optimizer:
-            rule = "is over another optimizer than the run's, which it would not change"
-            remedy = "make it over the optimizer that you pass as optimizer="
+            rule = "belongs to another optimizer, so it would not change the run's learning rate"
+            remedy = "create it with the optimizer that you pass as optimizer="
             raise validation.fail("scheduler", type(scheduler).__name__, rule, remedy)
         self._optimizer = optimizer
         self._plateau = scheduler if isinstance(scheduler, ReduceLROnPlateau) else None

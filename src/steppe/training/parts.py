@@ -1,130 +1,226 @@
-"""What a trainer is given, in the form that it expects, before anything is done with it."""
+"""The parts of a run: what a trainer was given, checked and put together before any step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
-from steppe.averaging import Keep
+from steppe.accounting import Statement
+from steppe.averaging import CheckpointStore, Keep
+from steppe.ledger import Ledger
 from steppe.plan import Plan
+from steppe.private import Private, make_private
+from steppe.randomness import Source
+from steppe.records import as_records
+from steppe.training import fingerprint, publishing
+from steppe.training.arguments import several
 from steppe.training.callbacks import Callback
-from steppe.utils import validation
+from steppe.training.chosen import choose
+from steppe.training.evaluation import Evaluation, refuse_training_data
+from steppe.training.folder import RunFolder
+from steppe.training.groups import Charging, Objective, Origin, PrivateData, Saving
+from steppe.training.intervals import Intervals, intervals_of
+from steppe.training.losses import why_no_outputs
+from steppe.training.lr_schedule import LRSchedule
+from steppe.training.run_averages import Keepable, RunAverages, stored_steps
 
-# A crash costs the steps since the last checkpoint: at most a twentieth of the plan.
-_CHECKPOINTS = 20
-_EVALUATIONS = 10
-_LONGEST_BLOCK = 50
-LEVELS = ("proven", "each", "probed")
-"""What `isolation` can be asked to be, the usual one first."""
-
-
-def require_parts(model: Any, plan: Any, optimizer: Any) -> None:
-    """Refuse a model, a plan or an optimizer that is none."""
-    for name, value, kind in (
-        ("model", model, nn.Module),
-        ("plan", plan, Plan),
-        ("optimizer", optimizer, Optimizer),
-    ):
-        if not isinstance(value, kind) and not (name == "optimizer" and value is None):
-            rule = f"must be a {kind.__module__.partition('.')[0]} {kind.__name__}"
-            raise validation.fail(name, type(value).__name__, rule, "pass one")
+_FORMAT = 1
 
 
-def callbacks(given: Any) -> tuple[Callback, ...]:
-    """A list of functions of a moment.
-
-    Examples:
-        >>> callbacks([5])
-        Traceback (most recent call last):
-            ...
-        steppe.errors.ConfigurationError: callbacks=5: is no function; give functions of a `Moment`.
-    """
-    for one in (found := several("callbacks", given)):
-        if not callable(one):
-            raise validation.fail(
-                "callbacks", one, "is no function", "give functions of a `Moment`"
-            )
-    return found
-
-
-def several(name: str, given: Any) -> tuple[Any, ...]:
-    """A list or the like, and not one thing alone."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise validation.fail(name, type(given).__name__, "must be a list", f"write {name}=[…]")
-    return tuple(given)
-
-
-def texts(name: str, given: Any) -> tuple[str, ...]:
-    """Sentences; one alone is a list of one."""
-    found = (given,) if isinstance(given, str) else several(name, given)
-    return tuple(text(name, one) for one in found)
-
-
-def text(name: str, given: Any) -> str:
-    """Words, and not a path or another object that reads like them."""
-    if not isinstance(given, str):
-        raise validation.fail(name, given, "must be text", f'write {name}="…"')
-    return given
-
-
-def isolation(name: str, given: Any) -> str:
-    """How it is to be known that records stand alone.
+@dataclass(frozen=True)
+class RunParts:
+    """What a run is made of, before its ledger is opened.
 
     Args:
-        name: what it is called where it was given.
-        given: one of `LEVELS`.
-
-    Examples:
-        >>> isolation("train.isolation", "probe")
-        Traceback (most recent call last):
-            ...
-        steppe.errors.ConfigurationError: train.isolation='probe': must be one of 'proven', ...
+        plan: with its population.
+        model: what is trained.
+        optimizer: over the model's trainable weights.
+        schedule: of the learning rate.
+        averages: what is kept beside the last weights.
+        published: the full name of the model to use.
+        evaluation: scores models; None where no data were given for it.
+        intervals: how many steps lie between evaluations, checkpoints and charges.
+        keep: which stored checkpoints stay.
+        folder: the run's files.
+        ledger: what was spent.
+        ledger_is_named: whether the ledger was given, and is not this run's own.
+        fingerprint: what a resumed run must share with the first part of it.
+        statement: what is promised, as far as this part of the run decides.
+        origin: the configuration file that the run comes from.
+        reasons: why each constant that was chosen by rule is what it is, by its name.
+        callbacks: called after every step.
+        progress: whether to show a bar.
+        make_private: makes an object that takes the steps and has drawn nothing yet.
     """
-    return validation.one_of(name, given, LEVELS)
+
+    plan: Plan
+    model: nn.Module
+    optimizer: Optimizer
+    schedule: LRSchedule
+    averages: RunAverages
+    published: str
+    evaluation: Evaluation | None
+    intervals: Intervals
+    keep: Keep | None
+    folder: RunFolder
+    ledger: Ledger
+    ledger_is_named: bool
+    fingerprint: Mapping[str, Any]
+    statement: Statement
+    origin: Origin
+    reasons: Mapping[str, str]
+    callbacks: Sequence[Callback]
+    progress: bool
+    make_private: Callable[[], Private]
+
+    def rehearse(self) -> None:
+        """Try what is called between steps, so that it cannot fail when steps are charged."""
+        self.schedule.rehearse(self.plan.total_steps)
+        if self.evaluation is not None:
+            scores = self.evaluation.rehearse(self.model)
+            self.schedule.require_loss(scores)
+            if self.evaluation.has_targets:
+                self.averages.require_classes(scores)
+
+    def open_store(self, not_private_reason: str | None) -> CheckpointStore | None:
+        """The run's store of checkpoints, if it has one."""
+        if self.intervals.store is None:
+            return None
+        digest = self.plan.digest()
+        return CheckpointStore(self.folder.store, digest, self.keep, not_private_reason)
+
+    def config(self, run: str) -> dict[str, Any]:
+        """What `config.json` says.
+
+        Args:
+            run: the run's id in the ledger.
+        """
+        return {
+            "format": _FORMAT,
+            "run": run,
+            "digest": fingerprint.digest(self.fingerprint),
+            "settings": self.fingerprint,
+            "reasons": self.reasons,
+            "python_only": self.origin.python_only,
+            "options": {
+                "checkpoint_every": self.intervals.checkpoint,
+                "evaluate_every": self.intervals.evaluation,
+                "block": self.intervals.block,
+            },
+        }
 
 
-def checkpoint_every(given: Any, steps: int) -> int:
-    """How often to write a resumable checkpoint in a run of so many steps."""
-    return _every("checkpoint_every", given, steps, _CHECKPOINTS)
+def put_together(
+    model: nn.Module,
+    data: PrivateData,
+    plan: Plan,
+    *,
+    objective: Objective,
+    optimizer: Optimizer | None,
+    scheduler: LRScheduler | None,
+    evaluate: Any,
+    averages: Sequence[Keepable] | None,
+    saving: Saving,
+    charging: Charging,
+    isolation: str,
+    physical_batch: int | None,
+    source: Source | None,
+    callbacks: Sequence[Callback],
+    progress: bool,
+) -> tuple[RunParts, Private]:
+    """Check all arguments of a trainer, and make the parts of its run from them.
 
-
-def evaluate_every(given: Any, steps: int) -> int:
-    """How often to evaluate in a run of so many steps."""
-    return _every("evaluate_every", given, steps, _EVALUATIONS)
-
-
-def _every(name: str, given: Any, steps: int, share: int) -> int:
-    return max(1, steps // share) if given is None else validation.positive_integer(name, given)
-
-
-def block(given: Any, checkpoint_every: int) -> int:
-    """How many steps to charge at a time, where checkpoints come so often."""
-    if given is None:
-        return min(checkpoint_every, _LONGEST_BLOCK)
-    return validation.positive_integer("block", given)
-
-
-def store_every(given: Any, steps: int) -> int | None:
-    """How often to store a checkpoint in a run of so many steps."""
-    if given is None:
-        return None
-    every = validation.positive_integer("store_every", given)
-    if every > steps:
-        rule = f"would store no checkpoint in the {steps} steps of the plan"
-        raise validation.fail("store_every", every, rule, f"give at most {steps}, or leave it out")
-    return every
-
-
-def keep(given: Any, store_every: int | None) -> Keep | None:
-    """Which stored checkpoints stay."""
-    if given is None:
-        return None
-    if not isinstance(given, Keep):
-        raise validation.fail("keep", given, "must be a steppe.averaging.Keep", "use Keep(last=20)")
-    if store_every is None:
-        rule = "chooses among stored checkpoints, and none are stored"
-        raise validation.fail("keep", given, rule, "set store_every, or leave it out")
-    return given
+    Returns:
+        The parts, and the first object of `make_private`, which was made to check the model.
+    """
+    rows = as_records(data.records)
+    chosen = choose(
+        model,
+        plan,
+        rows,
+        objective,
+        optimizer=optimizer,
+        scheduler=scheduler,
+        averages=averages,
+        publish=saving.publish,
+    )
+    folder = RunFolder(saving.folder)
+    evaluation = None
+    if evaluate is not None:
+        evaluation = Evaluation(evaluate, objective.loss, objective.function)
+        refuse_training_data(data.records, evaluate)
+    schedule = LRSchedule(scheduler, chosen.optimizer, evaluation is not None)
+    make = partial(
+        make_private,
+        model,
+        chosen.optimizer,
+        rows,
+        plan,
+        loss=objective.loss,
+        objective=objective.function,
+        augment=objective.augment,
+        groups=data.groups,
+        public=data.public,
+        physical_batch=physical_batch,
+        classes=data.classes,
+        source=source,
+        isolation=isolation,
+    )
+    first = make()
+    plan = first.plan
+    also_read = tuple(dict.fromkeys((*rows.also_read, *data.also_read)))
+    statement = replace(first.statement(), also_read=also_read)
+    intervals = intervals_of(saving, charging.block, plan.total_steps)
+    kept = RunAverages(
+        model,
+        several("averages", () if chosen.averages is None else chosen.averages),
+        plan.total_steps,
+        stored_steps(intervals.store, plan.total_steps, saving.keep),
+        why_no_outputs(objective.loss, rows),
+    )
+    published = publishing.find(chosen.publish, kept.of_weights)
+    shared = folder.ledger if charging.ledger is None else charging.ledger
+    ledger = shared if isinstance(shared, Ledger) else Ledger(shared)
+    parts = RunParts(
+        plan=plan,
+        model=model,
+        optimizer=chosen.optimizer,
+        schedule=schedule,
+        averages=kept,
+        published=published,
+        evaluation=evaluation,
+        intervals=intervals,
+        keep=saving.keep,
+        folder=folder,
+        ledger=ledger,
+        ledger_is_named=charging.ledger is not None,
+        fingerprint={
+            "plan": {**plan.to_dict(), "digest": plan.digest()},
+            "data": fingerprint.of_data(data.name, plan.population, rows),
+            "model": fingerprint.of_model(model),
+            **fingerprint.of_objective(objective),
+            "isolation": isolation,
+            "optimizer": fingerprint.of_optimizer(chosen.optimizer),
+            "scheduler": fingerprint.of_scheduler(scheduler),
+            "averages": kept.labels,
+            "publish": published,
+            "store_every": intervals.store,
+            "ledger": None if charging.ledger is None else ledger.path.resolve().name,
+            "also_read": list(also_read),  # a resumed run must not forget what its first part read
+            "public_records": statement.public_records,
+            "inputs": saving.origin.inputs,
+        },
+        statement=statement,
+        origin=saving.origin,
+        reasons={**saving.origin.reasons, **chosen.reasons},
+        callbacks=callbacks,
+        progress=progress,
+        make_private=make,
+    )
+    return parts, first

@@ -24,20 +24,22 @@ def find(given: str | None, kept: Sequence[str]) -> str:
         >>> find("SWA", ["EMA(decay=0.9, warmup=1)"])
         Traceback (most recent call last):
             ...
-        steppe.errors.ConfigurationError: publish='SWA': is no model of weights that this run keeps;
-        publish last or EMA(decay=0.9, warmup=1), or keep it under averages.
+        steppe.errors.ConfigurationError: publish='SWA': is not a model of weights that this run
+        keeps; publish last or EMA(decay=0.9, warmup=1), or keep it under averages.
     """
     if given is None or given == LAST:
         return LAST
     if not isinstance(given, str):
-        raise validation.fail("publish", given, "must be the name of a model", 'write "last", say')
+        raise validation.fail(
+            "publish", given, "must be the name of a model", 'for example, write "last"'
+        )
     found = [name for name in kept if _means(given, name)]
     if len(found) == 1:
         return found[0]
     if found:
-        rule = f"may mean any of {', '.join(found)}"
-        raise validation.fail("publish", given, rule, "write enough of the name to tell them apart")
-    rule = "is no model of weights that this run keeps"
+        rule = f"is ambiguous between {', '.join(found)}"
+        raise validation.fail("publish", given, rule, "write more of the name")
+    rule = "is not a model of weights that this run keeps"
     remedy = f"publish {' or '.join((LAST, *kept))}, or keep it under averages"
     raise validation.fail("publish", given, rule, remedy)
 

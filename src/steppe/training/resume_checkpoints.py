@@ -49,8 +49,8 @@ class Checkpoint:
         """Refuse the checkpoint of another run, or of another configuration."""
         if self.run != run or self.settings != settings:
             raise DataError(
-                f"checkpoint={self.step}: belongs to another run than config.json; put the files "
-                "of one run into one folder."
+                f"checkpoint={self.step}: belongs to another run than config.json; keep the files "
+                "of one run in one folder."
             )
 
 
@@ -110,7 +110,7 @@ class ResumeCheckpoints:
                 complaints.append(str(error))
         if complaints:
             raise DataError.about(
-                "checkpoints", str(self.folder), f"none is whole: {' '.join(complaints)}"
+                "checkpoints", str(self.folder), f"all are damaged: {' '.join(complaints)}"
             )
         return None, ()
 

@@ -1,17 +1,20 @@
-"""Where a run goes on: its newest checkpoint, held against the ledger."""
+"""Where a run goes on: its newest checkpoint, compared with the ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from torch import nn
+from torch.optim import Optimizer
+
+from steppe.averaging import CheckpointStore
 from steppe.errors import DataError
 from steppe.ledger import Ledger
 from steppe.training.folder import RunFolder
+from steppe.training.lr_schedule import LRSchedule
 from steppe.training.resume_checkpoints import Checkpoint, ResumeCheckpoints
-
-if TYPE_CHECKING:
-    from steppe.training.trainer import Trainer
+from steppe.training.run_averages import RunAverages
 
 
 def newest(
@@ -37,8 +40,8 @@ def newest(
         raise DataError.about(
             "checkpoints",
             str(folder.checkpoints),
-            f"are gone, and {known.charged} steps are charged",
-            "put them back, or begin a new run in another folder",
+            f"are missing, but {known.charged} steps are charged",
+            "restore them, or start a new run in another folder",
         )
     return None, ()
 
@@ -48,34 +51,58 @@ def lost_after(checkpoint: Checkpoint, charged: int) -> int:
     if charged < checkpoint.step:
         raise DataError(
             f"checkpoint={checkpoint.step}: is ahead of the ledger, which has {charged} steps of "
-            "this run; put the files of one run together."
+            "this run; keep the files of one run together."
         )
     return charged - checkpoint.step
 
 
-def restore(trainer: Trainer, checkpoint: Checkpoint, charged: int) -> tuple[str, ...]:
-    """Weights, optimizer and averages as they were; the schedule as if no step had been lost.
+def rewound(
+    open_store: Callable[[], CheckpointStore | None], folder: RunFolder, step: int
+) -> tuple[CheckpointStore | None, tuple[str, ...]]:
+    """The run's store as it was after a step; one that is damaged is set aside for a new one.
+
+    Args:
+        open_store: opens it; there may be none.
+        folder: the run's files.
+        step: of the checkpoint.
 
     Returns:
-        A complaint about the store, if it is damaged and was set aside: the checkpoint itself is
-        whole, and what was paid for goes on.
+        The store, and a complaint if it was damaged: the checkpoint itself is whole, and what was
+        paid for goes on.
+    """
+    try:
+        if (store := open_store()) is not None:
+            store.rewind(step)
+    except DataError as error:
+        aside = folder.set_store_aside()
+        return open_store(), (f"{error} The store is now {aside.name}; a new one begins here.",)
+    return store, ()
+
+
+def restore(
+    checkpoint: Checkpoint,
+    charged: int,
+    model: nn.Module,
+    optimizer: Optimizer,
+    schedule: LRSchedule,
+    averages: RunAverages,
+    store: CheckpointStore | None,
+) -> None:
+    """Weights, optimizer and averages as they were; the schedule as if no step had been lost.
+
+    Args:
+        checkpoint: to go on from.
+        charged: how many of the plan's steps are charged.
+        model, optimizer, schedule, averages: of the run, which receive their state.
+        store: where averages write snapshots, if they do.
     """
     state = checkpoint.state
-    trainer.model.load_state_dict(state["model"])
-    trainer.optimizer.load_state_dict(state["optimizer"])
-    trainer.schedule.load_state_dict(state["scheduler"])
-    trainer.schedule.step(charged - checkpoint.step)
-    complaints: tuple[str, ...] = ()
-    try:
-        if (store := trainer.open_store()) is not None:
-            store.rewind(checkpoint.step)
-    except DataError as error:
-        aside = trainer.folder.set_store_aside()
-        complaints = (f"{error} The store is now {aside.name}; a new one begins here.",)
-        store = trainer.open_store()
-    trainer.kept.open(store)
-    trainer.kept.load_state_dict(state["kept"])
-    return complaints
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    schedule.load_state_dict(state["scheduler"])
+    schedule.step(charged - checkpoint.step)
+    averages.open(store)
+    averages.load_state_dict(state["averages"])
 
 
 def note(step: int, lost: int) -> str:

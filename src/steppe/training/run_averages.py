@@ -129,8 +129,8 @@ class RunAverages:
             elif isinstance(average, OutputAverage | Snapshots):
                 _require_store(average, steps, stored)
             else:
-                remedy = "use EMA(model, 0.99) or FromStore(OPA, 20)"
-                raise validation.fail("averages", average, "is no average", remedy)
+                remedy = "use EMA(model, 0.99) or OutputAverage(OPA, 20)"
+                raise validation.fail("averages", average, "is not an average", remedy)
             if isinstance(average, OutputAverage) and no_outputs is not None:
                 raise _refused(average, no_outputs)
         self._model = model
@@ -141,7 +141,7 @@ class RunAverages:
         self._powers: list[PowerAverages] = []
         for name, times in Counter(self.labels).items():
             if times > 1:
-                rule = f"is the name of {times} averages, which a table cannot tell apart"
+                rule = f"is the name of {times} averages, which the table could not distinguish"
                 raise validation.fail("averages", name, rule, "leave one out, or change a setting")
 
     def require_classes(self, scores: Scores) -> None:
@@ -259,12 +259,12 @@ def _require_store(average: OutputAverage | Snapshots, steps: int, stored: Seque
     name = str(average)
     if not stored:
         remedy = "set store_every, to a tenth of the steps or less"
-        raise validation.fail("averages", name, "needs a store", remedy)
+        raise validation.fail("averages", name, "needs stored checkpoints", remedy)
     if isinstance(average, OutputAverage) and average.k > len(stored):
         rule = f"needs more than the {len(stored)} checkpoints that the run will have stored"
         raise validation.fail("averages", name, rule, "use a smaller k, or store more often")
     if isinstance(average, Snapshots) and average.every > steps:
-        rule = f"would take none in the {steps} steps of the plan"
+        rule = f"would take no snapshot in the {steps} steps of the plan"
         raise validation.fail("averages", name, rule, "take them more often")
 
 
@@ -281,7 +281,7 @@ def label(average: Average) -> str:
         >>> label(EMA(nn.Linear(2, 1), decay=0.99))
         'EMA(decay=0.99, warmup=1)'
     """
-    settings: Mapping[str, Any] = average._settings()
+    settings: Mapping[str, Any] = average.settings()
     exact = {name: repr(float(value)).removesuffix(".0") for name, value in settings.items()}
     inside = ", ".join(f"{name}={value}" for name, value in exact.items())
     return f"{type(average).__name__}({inside})"

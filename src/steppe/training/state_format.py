@@ -39,8 +39,8 @@ def pack(name: str, value: Any, tensors: dict[str, Tensor]) -> Any:
             raise fail(
                 name,
                 tuple(value.shape),
-                "is what two tensors of the state would be called, and one would be lost",
-                "rename one of the keys that spell it",
+                "would be the name of two tensors of the state, and one would be lost",
+                "rename one of their keys",
             )
         tensors[name] = value.detach()
         return {_TENSOR: name}

@@ -1,8 +1,8 @@
-"""A batch is tensors in nested tuples, lists or dictionaries; the first axis is the record."""
+"""A batch is tensors in nested tuples, lists or mappings; the first axis is the record."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -11,14 +11,14 @@ from steppe.errors import DataError
 
 
 def each(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
-    """The same nest with `function` applied to every tensor."""
+    """The same nest with `function` applied to every tensor; any mapping becomes a dict."""
     if isinstance(batch, Tensor):
         return function(batch)
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*(each(function, item) for item in batch))
     if isinstance(batch, (tuple, list)):
         return type(batch)(each(function, item) for item in batch)
-    if isinstance(batch, dict):
+    if isinstance(batch, Mapping):
         return {key: each(function, item) for key, item in batch.items()}
     return batch
 
@@ -30,7 +30,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, (tuple, list)):
         for item in value:
             yield from tensors_in(item)
-    elif isinstance(value, dict):
+    elif isinstance(value, Mapping):
         for item in value.values():
             yield from tensors_in(item)
 
@@ -41,7 +41,7 @@ def require_tensors(batch: Any) -> None:
     A number that the loop put there may have been made from several records. No probe could tell,
     since a made-up batch would hold the same one, and it would not be cut with the records.
     """
-    if isinstance(batch, dict):
+    if isinstance(batch, Mapping):
         batch = list(batch.values())
     if isinstance(batch, (tuple, list)):
         for item in batch:

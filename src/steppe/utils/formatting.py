@@ -31,6 +31,15 @@ def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
+def as_said(error: Exception) -> str:
+    """An error of somebody else's code in its own words, to go below a line of ours.
+
+    >>> as_said(ValueError("no\\nand no")), as_said(KeyError())
+    ('ValueError: no\\nand no', 'KeyError')
+    """
+    return f"{type(error).__name__}: {error}".rstrip(": \n")
+
+
 def finite(value: Any) -> Any:
     """The value with None for numbers that JSON cannot hold.
 

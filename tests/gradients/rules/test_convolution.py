@@ -19,6 +19,7 @@ from steppe.clipping.reference import clipped_sum, record_gradients
 from steppe.gradients import Kernels
 from steppe.gradients.contact import Contact, ContactLayout
 from steppe.gradients.layout import RecordLayout
+from steppe.gradients.marks import mark
 from steppe.gradients.rules import RULES
 from steppe.gradients.rules.convolution import Convolution, convolution
 from steppe.gradients.rules.convolution_candidates import candidates
@@ -26,7 +27,7 @@ from steppe.gradients.slots import ghost_norms
 from steppe.gradients.slots.convolution import ConvolutionWeight, PatchGram, written_out
 from steppe.gradients.slots.convolution_geometry import Geometry
 from steppe.gradients.slots.convolution_pixels import PixelGram
-from steppe.gradients.tracing import Tracer, mark
+from steppe.gradients.tracing import Tracer
 
 CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 TRANSPOSED: dict[int, Callable[..., Tensor]] = {

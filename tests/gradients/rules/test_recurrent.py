@@ -18,8 +18,9 @@ from steppe.errors import UnsupportedModelError
 from steppe.gradients.contact import ContactLayout
 from steppe.gradients.kernel_choice import Kernels
 from steppe.gradients.layout import RecordLayout
+from steppe.gradients.marks import mark
 from steppe.gradients.rules import RULES
-from steppe.gradients.tracing import Tracer, mark
+from steppe.gradients.tracing import Tracer
 
 # Torch says so once for each process when an LSTM projects its output; it is about its own speed.
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")

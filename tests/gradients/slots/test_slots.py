@@ -6,17 +6,10 @@ import torch
 from steppe import Flat
 from steppe.clipping.clip import NormClipper
 from steppe.errors import UnsupportedModelError
-from steppe.gradients.record_gradients import FlatWeights, RecordGradients
-from steppe.gradients.slots.slot import (
-    Materialised,
-    Outer,
-    Single,
-    Slot,
-    Summed,
-    blank,
-    squared_rows,
-    wide,
-)
+from steppe.gradients.flat_weights import FlatWeights
+from steppe.gradients.record_gradients import RecordGradients
+from steppe.gradients.slots.outer import Outer, Single, Summed
+from steppe.gradients.slots.slot import Materialised, Slot, blank, squared_rows, wide
 
 NOBODY = torch.zeros(0, dtype=torch.long)
 

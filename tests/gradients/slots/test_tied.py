@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from steppe.gradients.slots.embedding import EmbeddingRows
-from steppe.gradients.slots.slot import NOBODY, Materialised, Outer, Single, Slot
+from steppe.gradients.slots.outer import Outer, Single
+from steppe.gradients.slots.slot import NOBODY, Materialised, Slot
 from steppe.gradients.slots.tied import Tied, sum_of_uses
 
 WORDS, WIDTH, B = 40, 12, 4

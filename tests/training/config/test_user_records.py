@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.utils.data import Subset
 
-from steppe import sampling
 from steppe.errors import ConfigurationError, DataError, SteppeError
+from steppe.records import share_records
 from steppe.training import Config
 from steppe.training.config.user_records import own_records
 
@@ -115,7 +115,7 @@ def test_a_record_that_fails_later_is_said_in_words_too(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         list(rows.stream([torch.tensor([4]), torch.tensor([17])]))
     with pytest.raises(DataError, match="rows_of_my_own:test_broken"):
-        config("test_broken").assemble().options["evaluate"].take(torch.arange(10))
+        config("test_broken").assemble().options["evaluate"].batch(torch.arange(10))
     with pytest.raises(DataError, match="rows_of_my_own:test_broken"):
         config("test_broken", public=10).assemble()
 
@@ -134,9 +134,9 @@ def test_public_records_come_from_the_front_of_the_test_part(tmp_path: Path) -> 
     test = loaded.evaluate.given.dataset
     assert torch.equal(inputs, test.x[:10])
     assert len(labels) == 10
-    assert torch.equal(loaded.evaluate.take(torch.arange(50))[0], test.x[10:])
+    assert torch.equal(loaded.evaluate.batch(torch.arange(50))[0], test.x[10:])
     trainer = made.trainer(tmp_path / "run")
-    assert trainer.statement.public_records == trainer.settings["public_records"] == 10
+    assert trainer.statement.public_records == trainer.parts.fingerprint["public_records"] == 10
     assert trainer.fit().steps == 5
 
 
@@ -163,4 +163,4 @@ def test_what_is_known_of_the_records_is_kept() -> None:
     said = Said()
     rows = own_records("mine:make", said)
     assert rows.also_read == ("the mean was read",)
-    assert sampling.share_records(rows, Subset(said, [3]))  # type: ignore[arg-type]
+    assert share_records(rows, Subset(said, [3]))  # type: ignore[arg-type]

@@ -76,7 +76,7 @@ def test_the_rate_stays_below_what_a_heavy_ball_can_take() -> None:
     assert free.rate > 2 * 1.9 / 10
     assert capped.rate == pytest.approx(0.25 * 2 * 1.9 / 10)
     assert capped.reasons["rate"] == (
-        "a quarter of 2(1 + momentum)/λ, above which errors of numbers may grow; the curvature λ = "
+        "a quarter of 2(1 + momentum)/λ, above which SGD may diverge; the curvature λ = "
         "10 follows from the sizes of inputs and layers"
     )
     assert capped.reasons["rate"] in str(capped)
@@ -130,5 +130,5 @@ def test_a_trainer_without_an_optimizer_is_careful_with_numbers_too(tmp_path: Pa
         run=tmp_path / "run",
         progress=False,
     )
-    assert "errors of numbers" in made.reasons["optimizer"]
+    assert "SGD may diverge" in made.reasons["optimizer"]
     assert made.fit().table[0]["loss"] < 0.5 * float(y.var())

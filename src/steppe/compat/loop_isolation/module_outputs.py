@@ -69,7 +69,7 @@ def outputs_of_module(
     mark((args, kwargs), follower.number)
     with (
         global_generators_kept(),
-        attributes_kept(module),
+        attributes_kept(module.modules()),
         layers.followed(),
         plain_operations(),
         warnings.catch_warnings(),

@@ -32,9 +32,9 @@ from steppe.gradients.one_at_a_time.by_vmap import (
 )
 from steppe.gradients.one_at_a_time.kept_state import changed, kept_state
 from steppe.gradients.one_at_a_time.own_process import HERE, OwnProcess
-from steppe.gradients.record_gradients import Found
+from steppe.gradients.record_gradients import WeightSlots
 from steppe.gradients.slots.slot import Materialised
-from steppe.gradients.unchanged_model import require_steady, unchanged
+from steppe.gradients.unchanged_model import require_steady, same, unchanged
 from steppe.randomness import give_numbers_of, global_generators_kept, seed_global_generators
 from steppe.utils.batches import count, each, rows, tensors_in, version
 from steppe.utils.formatting import first_line
@@ -117,7 +117,7 @@ class EachRecord:
             self._require_processes(example)
         return self.way
 
-    def slots(self, objective: Objective, batch: Any, records: int) -> Found:
+    def slots(self, objective: Objective, batch: Any, records: int) -> WeightSlots:
         """One slot for each trained weight that a physical batch used."""
         if not self.way:
             raise MisuseError("way=unknown: must be chosen at set-up; call choose() once before.")
@@ -272,7 +272,8 @@ def _received(sent: Sent | None) -> Tensor | None:
 
 def _one_loss(losses: Any) -> Tensor:
     if not isinstance(losses, Tensor) or losses.shape not in ((1,), ()):
-        form = f"{losses.ndim} axes" if isinstance(losses, Tensor) else type(losses).__name__
+        many = isinstance(losses, Tensor)
+        form = "more than one number" if many else type(losses).__name__
         raise UnsupportedModelError(
             f"loss={form}: must be one number where the batch is one record; use reduction='none' "
             "and average over everything but the records."
@@ -313,7 +314,7 @@ def _untouched(model: nn.Module, by_value: bool = False) -> Iterator[None]:
     finally:
         now = {name: (id(t), version(t)) for name, t in _state(model) if pass_of(t) is None}
         names = [name for name in {**before, **now} if now.get(name) != before.get(name)]
-        names += [name for name, value in values.items() if not _same(held[name].detach(), value)]
+        names += [name for name, value in values.items() if not same(held[name].detach(), value)]
         if names:
             raise IsolationError(
                 f"weights or buffers={names[:3]}: must not be written in a forward pass or the "
@@ -321,10 +322,6 @@ def _untouched(model: nn.Module, by_value: bool = False) -> Iterator[None]:
                 "the layer in eval mode, or use steppe.fix(model). After a step do not publish the "
                 "model."
             )
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and torch.allclose(a, b, 0.0, 0.0, equal_nan=True)
 
 
 @functools.cache

@@ -33,10 +33,12 @@ def kept_state(*roots: Any) -> dict[str, str]:
 
     Examples:
         >>> import itertools
+        >>> def counting(calls):
+        ...     return lambda: calls
         >>> calls = itertools.count()
-        >>> before = kept_state(lambda: calls)
+        >>> before = kept_state(counting(calls))
         >>> _ = next(calls)
-        >>> changed(before, kept_state(lambda: calls))
+        >>> changed(before, kept_state(counting(calls)))
         ['0.calls']
     """
     found: dict[str, str] = {}

@@ -12,9 +12,8 @@ from steppe.gradients.rules.convolution import convolution, transposed_convoluti
 from steppe.gradients.rules.embedding import embedding, embedding_bag
 from steppe.gradients.rules.fallback import Fallback
 from steppe.gradients.rules.layer_normalisation import layer_norm, rms_norm
-from steppe.gradients.rules.linear import linear
+from steppe.gradients.rules.linear import addmm, linear, matmul
 from steppe.gradients.rules.normalisation import batch_norm, group_norm, instance_norm
-from steppe.gradients.rules.product import product, product_plus
 from steppe.gradients.rules.projections import packed_projections, projections
 from steppe.gradients.rules.recurrent import recurrent, recurrent_cell
 from steppe.gradients.rules.value_checks import gaussian_nll_loss
@@ -24,12 +23,12 @@ RULES = Rules(
     fallback=Fallback,
     own={
         F.linear: linear,
-        torch.matmul: product,
-        Tensor.matmul: product,  # also `x @ weight`
-        torch.mm: product,
-        Tensor.mm: product,
-        torch.addmm: product_plus,
-        Tensor.addmm: product_plus,
+        torch.matmul: matmul,
+        Tensor.matmul: matmul,  # also `x @ weight`
+        torch.mm: matmul,
+        Tensor.mm: matmul,
+        torch.addmm: addmm,
+        Tensor.addmm: addmm,
         torch.add: addition,
         Tensor.add: addition,
         torch.cat: joining,

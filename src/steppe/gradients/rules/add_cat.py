@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from steppe.gradients.contact import Contact, ContactOp, Gradients, Output
+from steppe.gradients.marks import is_marked
 from steppe.gradients.rules.arguments import named, only_input
 from steppe.gradients.slots.slot import Materialised, OwnRows, reduced_to, wide
-from steppe.gradients.tracing import is_marked
 
 
 class Added(ContactOp):
@@ -61,16 +61,16 @@ class Joined(ContactOp):
 
     path = "join"
 
-    def __init__(self, contact: Contact, pieces: list[Tensor], dim: int) -> None:
+    def __init__(self, contact: Contact, parts: list[Tensor], dim: int) -> None:
         super().__init__(contact)
-        self.of_records = [is_marked(piece) for piece in pieces]
-        self.weights = [piece for piece in pieces if not is_marked(piece)]
-        self.sizes, self.dim = [piece.shape[dim] for piece in pieces], dim
+        self.of_records = [is_marked(part) for part in parts]
+        self.weights = [part for part in parts if not is_marked(part)]
+        self.sizes, self.dim = [part.shape[dim] for part in parts], dim
 
     def forward(self, *inputs: Tensor) -> tuple[Output, tuple[Tensor | None, ...]]:
         records, weights = iter(inputs), iter(self.weights)
-        pieces = [next(records) if own else next(weights).detach() for own in self.of_records]
-        return torch.cat(pieces, self.dim), ()
+        parts = [next(records) if own else next(weights).detach() for own in self.of_records]
+        return torch.cat(parts, self.dim), ()
 
     def backward(
         self, saved: tuple[Tensor, ...], grads: Gradients, needs: tuple[bool, ...]
@@ -79,11 +79,11 @@ class Joined(ContactOp):
         if g is None:
             return (None,) * len(needs)
         weights, answers = iter(self.weights), []
-        for piece, own in zip(g.split(self.sizes, self.dim), self.of_records, strict=True):
+        for part, own in zip(g.split(self.sizes, self.dim), self.of_records, strict=True):
             if own:
-                answers.append(piece)
+                answers.append(part)
             elif (weight := next(weights)).requires_grad:
-                rows = layout.split(piece, self.contact.records)
+                rows = layout.split(part, self.contact.records)
                 self.slots.append((weight, OwnRows(layout, rows, tuple(weight.shape))))
         return tuple(a if need else None for a, need in zip(answers, needs, strict=True))
 
@@ -91,20 +91,20 @@ class Joined(ContactOp):
 def joining(contact: Contact) -> ContactOp | None:
     """Rule for `torch.cat`; declines where a weight has no row for each record, as where records
     are joined to each other."""
-    call = named(contact, "tensors", "dim", "out")
-    pieces, layout = list(call["tensors"]), contact.output_layout()
+    call = named(contact, "tensors dim out")
+    parts, layout = list(call["tensors"]), contact.output_layout()
     dim = call["dim"] or 0
     if not isinstance(dim, int) or call["out"] is not None:
         return None
-    dim += pieces[0].ndim if dim < 0 else 0
-    if dim == layout.axis or len(contact.inputs) != sum(map(is_marked, pieces)):
+    dim += parts[0].ndim if dim < 0 else 0
+    if dim == layout.axis or len(contact.inputs) != sum(map(is_marked, parts)):
         return None
     length = contact.inputs[0].shape[layout.axis]
     fits = all(
-        piece.ndim == contact.inputs[0].ndim
-        and piece.dtype == contact.inputs[0].dtype
-        and piece.shape[layout.axis] == length
-        and layout.holds(tuple(piece.shape), contact.records)
-        for piece in pieces
+        part.ndim == contact.inputs[0].ndim
+        and part.dtype == contact.inputs[0].dtype
+        and part.shape[layout.axis] == length
+        and layout.holds(tuple(part.shape), contact.records)
+        for part in parts
     )
-    return Joined(contact, pieces, dim) if fits else None
+    return Joined(contact, parts, dim) if fits else None

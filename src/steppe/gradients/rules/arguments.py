@@ -9,15 +9,16 @@ from torch import Tensor
 from steppe.gradients.contact import Contact
 
 
-def named(contact: Contact, *names: str) -> dict[str, Any]:
+def named(contact: Contact, names: str) -> dict[str, Any]:
     """The call's arguments by name; None for those left out.
 
     Args:
         contact: the call.
-        names: the function's parameters in the order of its signature.
+        names: the function's parameters in the order of its signature, between blanks.
     """
-    given = dict(zip(names, contact.args, strict=False)) | contact.kwargs
-    return {name: given.get(name) for name in names}
+    parameters = names.split()
+    given = dict(zip(parameters, contact.args, strict=False)) | contact.kwargs
+    return {name: given.get(name) for name in parameters}
 
 
 def only_input(contact: Contact, tensor: Any) -> bool:
@@ -26,5 +27,5 @@ def only_input(contact: Contact, tensor: Any) -> bool:
 
 
 def only_shared(contact: Contact, *tensors: Tensor | None) -> bool:
-    """Whether no other argument than `tensors` would need per-record gradients."""
+    """Whether no other argument than `tensors` would need per-example gradients."""
     return all(any(shared is tensor for tensor in tensors) for shared in contact.shared)

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from steppe.errors import UnsupportedModelError
+from steppe.gradients.marks import is_marked
 from steppe.gradients.rules.projections import projections
 from steppe.gradients.rules.short_attention import short_attention, takes
-from steppe.gradients.tracing import is_marked
 
 
 def multi_head_attention_forward(

@@ -27,7 +27,7 @@ def lined_up(
         >>> import torch
         >>> query, key = torch.zeros(2, 3, 5), torch.zeros(3, 4, 5)
         >>> lined_up(("qbd,bkd->bqk", query, key), query, RecordLayout(0), 3)
-        Layout(axis=1, interleaved=False, rows=None, rest=None)
+        RecordLayout(axis=1, interleaved=False, rows=None, rest=None)
     """
     if not isinstance(arguments[0], str):
         return None

@@ -168,16 +168,7 @@ def _check(call: dict[str, Any], name: str) -> None:
 
 def embedding(contact: Contact) -> ContactOp | None:
     """Rule for `F.embedding`."""
-    call = named(
-        contact,
-        "input",
-        "weight",
-        "padding_idx",
-        "max_norm",
-        "norm_type",
-        "scale_grad_by_freq",
-        "sparse",
-    )
+    call = named(contact, "input weight padding_idx max_norm norm_type scale_grad_by_freq sparse")
     _check(call, "embedding")
     return Embedding(contact, call["weight"], call["padding_idx"])
 
@@ -186,17 +177,8 @@ def embedding_bag(contact: Contact) -> ContactOp | None:
     """Rule for `F.embedding_bag`."""
     call = named(
         contact,
-        "input",
-        "weight",
-        "offsets",
-        "max_norm",
-        "norm_type",
-        "scale_grad_by_freq",
-        "mode",
-        "sparse",
-        "per_sample_weights",
-        "include_last_offset",
-        "padding_idx",
+        "input weight offsets max_norm norm_type scale_grad_by_freq mode sparse "
+        "per_sample_weights include_last_offset padding_idx",
     )
     _check(call, "embedding_bag")
     if not only_shared(contact, call["weight"]):

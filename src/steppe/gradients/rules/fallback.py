@@ -1,8 +1,8 @@
 """The fallback: any operation, by `torch.func`, for that operation alone.
 
-The operation runs once, as the model wrote it. In the backward pass its per-record gradients of the
-weights come from `vmap` over records of a vector-Jacobian product. Bare parameters that records are
-multiplied by, einsums and whatever a custom layer does with torch take this way.
+The operation runs once, as the model wrote it. In the backward pass its per-example gradients of
+the weights come from `vmap` over records of a vector-Jacobian product. Bare parameters that records
+are multiplied by, einsums and whatever a custom layer does with torch take this way.
 """
 
 from __future__ import annotations
@@ -17,36 +17,19 @@ from torch.func import vjp, vmap
 
 from steppe.gradients.contact import Contact, ContactOp, Gradients, Output
 from steppe.gradients.layout import RecordLayout
+from steppe.gradients.marks import is_marked
 from steppe.gradients.rules.einsum_axes import lined_up
 from steppe.gradients.slots.slot import Materialised, OwnRows, Slot
-from steppe.gradients.tracing import is_marked
 
 # Operations whose arguments line up axis by axis. A shared tensor with B rows in the record axis,
 # such as a class token expanded to the batch, then gives row i to record i. Products of matrices
 # are not among them, since a weight may happen to have B rows; with three axes or more the first
 # ones line up again. In an einsum the letters say what lines up.
-_ALIGNED = frozenset(
-    {
-        "add",
-        "sub",
-        "rsub",
-        "mul",
-        "div",
-        "true_divide",
-        "cat",
-        "concat",
-        "concatenate",
-        "hstack",
-        "column_stack",
-        "stack",
-        "where",
-        "maximum",
-        "minimum",
-        "lerp",
-    }
-)
-
-
+_ALIGNED_TEXT = """
+    add sub rsub mul div true_divide cat concat concatenate hstack
+    column_stack stack where maximum minimum lerp
+"""
+_ALIGNED = frozenset(_ALIGNED_TEXT.split())
 # Of these the axes before the last two line up.
 _BATCHED = frozenset({"bmm", "baddbmm", "matmul", "scaled_dot_product_attention"})
 

@@ -110,7 +110,7 @@ class LayerNorm(Normalisation):
 
 def layer_norm(contact: Contact) -> ContactOp | None:
     """Rule for `F.layer_norm`."""
-    call = named(contact, "input", "normalized_shape", "weight", "bias", "eps")
+    call = named(contact, "input normalized_shape weight bias eps")
     shape = list(call["normalized_shape"])
     if not affine_only(contact, call) or _normalises_records(contact, shape):
         return None
@@ -119,7 +119,7 @@ def layer_norm(contact: Contact) -> ContactOp | None:
 
 def rms_norm(contact: Contact) -> ContactOp | None:
     """Rule for `F.rms_norm`."""
-    call = named(contact, "input", "normalized_shape", "weight", "eps")
+    call = named(contact, "input normalized_shape weight eps")
     shape = list(call["normalized_shape"])
     if not affine_only(contact, call) or _normalises_records(contact, shape):
         return None

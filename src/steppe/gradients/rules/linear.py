@@ -1,4 +1,7 @@
-"""Linear layers: any call of `torch.nn.functional.linear` on records."""
+"""Linear layers: `torch.nn.functional.linear` on records, and the same product written out.
+
+`x @ weight` and `torch.addmm(bias, x, weight)` are linear layers with the weight transposed.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,8 @@ from steppe.gradients.contact import Contact, ContactOp, Gradients, Output
 from steppe.gradients.kernel_choice import Candidate
 from steppe.gradients.rules.arguments import named, only_input
 from steppe.gradients.slots.ghost_norms import cost
-from steppe.gradients.slots.slot import (
-    MaterialisedWithNorms,
-    Outer,
-    Single,
-    Slot,
-    Summed,
-    wide_dtype,
-)
+from steppe.gradients.slots.outer import Outer, Single, Summed
+from steppe.gradients.slots.slot import MaterialisedWithNorms, Slot, wide_dtype
 
 
 class Linear(ContactOp):
@@ -153,9 +150,28 @@ def outer(
 
 def linear(contact: Contact) -> ContactOp | None:
     """Rule for `F.linear(x, weight, bias)`; declines where the record is the weight."""
-    x, weight, bias = named(contact, "input", "weight", "bias").values()
-    if not only_input(contact, x) or x.ndim < 2:
+    x, weight, bias = named(contact, "input weight bias").values()
+    return Linear(contact, weight, bias) if _is_linear(contact, x, weight) else None
+
+
+def matmul(contact: Contact) -> ContactOp | None:
+    """Rule for `x @ weight` by any name; declines where the weight comes first."""
+    if contact.kwargs or len(contact.args) != 2:
         return None
-    if weight is None or weight.ndim != 2:
+    x, weight = contact.args
+    return Linear(contact, weight.t(), None) if _is_linear(contact, x, weight) else None
+
+
+def addmm(contact: Contact) -> ContactOp | None:
+    """Rule for `torch.addmm(bias, x, weight)`; declines where the bias is a matrix."""
+    if contact.kwargs or len(contact.args) != 3:
         return None
-    return Linear(contact, weight, bias)
+    bias, x, weight = contact.args
+    if not _is_linear(contact, x, weight) or bias.shape != weight.shape[1:]:
+        return None
+    return Linear(contact, weight.t(), bias)
+
+
+def _is_linear(contact: Contact, x: Tensor, weight: Tensor | None) -> bool:
+    """Whether rows made from records, and nothing else, meet a matrix of weights."""
+    return only_input(contact, x) and x.ndim >= 2 and weight is not None and weight.ndim == 2

@@ -19,7 +19,7 @@ _aten = torch.ops.aten
 
 
 class Normalisation(ContactOp):
-    """What all of them share: an affine part that keeps its per-record gradients.
+    """What all of them share: an affine part that keeps its per-example gradients.
 
     Args:
         contact: where it happens.
@@ -35,7 +35,7 @@ class Normalisation(ContactOp):
         self.train_bias = bias is not None and bias.requires_grad
 
     def keep(self, weight_gradient: Tensor | None, bias_gradient: Tensor | None) -> None:
-        """Take the per-record gradients, `(B, anything)`, of those that are trained."""
+        """Take the per-example gradients, `(B, anything)`, of those that are trained."""
         for tensor, gradient in ((self.weight, weight_gradient), (self.bias, bias_gradient)):
             if tensor is not None and tensor.requires_grad and gradient is not None:
                 rows = wide(gradient).reshape(self.contact.records, *tensor.shape)
@@ -207,7 +207,7 @@ def affine_only(contact: Contact, arguments: dict[str, Tensor | None]) -> bool:
 
 def group_norm(contact: Contact) -> ContactOp | None:
     """Rule for `F.group_norm`."""
-    call = named(contact, "input", "num_groups", "weight", "bias", "eps")
+    call = named(contact, "input num_groups weight bias eps")
     if not affine_only(contact, call) or contact.input_layout().axis != 0:
         return None
     return GroupNorm(contact, call["weight"], call["bias"], call["num_groups"], call["eps"])
@@ -215,17 +215,7 @@ def group_norm(contact: Contact) -> ContactOp | None:
 
 def batch_norm(contact: Contact) -> ContactOp | None:
     """Rule for `F.batch_norm`; refuses it in training mode, where it mixes the records."""
-    call = named(
-        contact,
-        "input",
-        "running_mean",
-        "running_var",
-        "weight",
-        "bias",
-        "training",
-        "momentum",
-        "eps",
-    )
+    call = named(contact, "input running_mean running_var weight bias training momentum eps")
     if call["training"] or call["running_mean"] is None:
         found, remedy = (
             "training=True",
@@ -246,17 +236,7 @@ def batch_norm(contact: Contact) -> ContactOp | None:
 
 def instance_norm(contact: Contact) -> ContactOp | None:
     """Rule for `F.instance_norm`; refuses to update running statistics from records."""
-    call = named(
-        contact,
-        "input",
-        "running_mean",
-        "running_var",
-        "weight",
-        "bias",
-        "use_input_stats",
-        "momentum",
-        "eps",
-    )
+    call = named(contact, "input running_mean running_var weight bias use_input_stats momentum eps")
     x, mean = call["input"], call["running_mean"]
     if call["use_input_stats"] and mean is not None:
         raise UnsupportedModelError(

@@ -9,7 +9,8 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from steppe.gradients.contact import Contact, ContactOp, Gradients, Output
 from steppe.gradients.rules.linear import outer
-from steppe.gradients.slots.slot import Materialised, Slot, Summed
+from steppe.gradients.slots.outer import Summed
+from steppe.gradients.slots.slot import Materialised, Slot
 
 
 def projections(
@@ -21,7 +22,7 @@ def projections(
     """Different inputs through blocks of one weight: inputs[j] @ block[j]ᵀ + bias[j].
 
     One call instead of a split and several linear ones, because the tracer then sees the weight
-    itself and not pieces derived from it.
+    itself and not parts derived from it.
 
     Args:
         inputs: one for each block.
@@ -45,7 +46,7 @@ def _as_tuple(weight: Tensor | tuple[Tensor | None, ...] | None) -> tuple[Tensor
 
 
 class Projections(ContactOp):
-    """The per-record gradients of `projections`, block by block."""
+    """The per-example gradients of `projections`, block by block."""
 
     path = "projections"
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from steppe.gradients.contact import Contact, ContactOp, Gradients, Output
+from steppe.gradients.kernel_choice import Candidate
 from steppe.gradients.layout import RecordLayout
 from steppe.gradients.rules.recurrent_call import (
     Call,
@@ -21,8 +22,10 @@ from steppe.gradients.rules.recurrent_call import (
     time_major_layout,
 )
 from steppe.gradients.rules.recurrent_cell import Backward, CellWeights, States
-from steppe.gradients.slots.recurrent import Gram, shared_outer
-from steppe.gradients.slots.slot import OwnRows, Summed, wide, wide_dtype
+from steppe.gradients.slots.ghost_norms import cost
+from steppe.gradients.slots.outer import Outer, Single, Summed
+from steppe.gradients.slots.recurrent import Gram, InTime
+from steppe.gradients.slots.slot import Materialised, OwnRows, Slot, wide, wide_dtype
 
 
 def recurrent(contact: Contact) -> ContactOp | None:
@@ -214,3 +217,36 @@ class Recurrent(ContactOp):
                 own = layout.split(gradient, records)
                 self.slots.append((tensor, OwnRows(layout, own, tuple(tensor.shape))))
         return tuple(answers)
+
+
+def shared_outer(contact: Contact, x: Tensor, gram: Gram, dots: Tensor | None) -> Slot:
+    """Σₜ δₜxₜᵀ by Gram matrices or written out, whichever is faster here.
+
+    Args:
+        contact: where it happens.
+        x: what δ meets, `(B, T, d)`.
+        gram: δ, shared with other weights.
+        dots: ⟨Gᵢ, W⟩ where they are known already.
+    """
+    delta = gram.delta
+    records, positions, inputs, outputs = *x.shape, delta.shape[2]
+    if positions == 1:
+        return Single(x[:, 0], delta[:, 0], dots)
+    product = records * positions * inputs * outputs
+    pairs, _ = cost(x, delta)
+    candidates = {
+        # A Gram matrix of its own: what the measurement times must not depend on who came first.
+        "gram": Candidate(
+            lambda: InTime(x, Gram(delta), dots), product + pairs, 8.0 * records * positions**2
+        ),
+        "kept": Candidate(
+            lambda: Materialised(Outer(x, delta).written_out()),
+            product + 2.0 * records * inputs * outputs,
+            4.0 * records * inputs * outputs,
+        ),
+    }
+    key = f"recurrent {inputs}->{outputs} T={positions}"
+    slot = contact.kernels.pick(key, candidates, inputs * outputs, wide_dtype(x))
+    if isinstance(slot, InTime):
+        slot.gram = gram
+    return slot

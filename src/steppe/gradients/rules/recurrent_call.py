@@ -10,11 +10,11 @@ from torch import Tensor
 from steppe.errors import UnsupportedModelError
 from steppe.gradients.contact import Contact
 from steppe.gradients.layout import RecordLayout
+from steppe.gradients.marks import is_marked
 from steppe.gradients.rules.recurrent_cell import CellWeights, RecurrentCell, States
 from steppe.gradients.rules.recurrent_gru import GRU
 from steppe.gradients.rules.recurrent_lstm import LSTM
 from steppe.gradients.rules.recurrent_plain import ReluRNN, TanhRNN
-from steppe.gradients.tracing import is_marked
 
 _KINDS: dict[str, type[RecurrentCell]] = {
     "lstm": LSTM,

@@ -56,11 +56,11 @@ class ConvolutionWeight(Slot):
 
     @property
     def scaled(self) -> int:
-        """Images that are scaled and summed at once: what fits in cache, in pieces of one size."""
+        """Images that are scaled and summed at once: what fits in cache, in parts of one size."""
         images = max(len(self.x), 1)
         numbers = max(min(self.x.numel(), self.g.numel()) // images, 1)
-        pieces = -(-images // max(CHUNK // numbers, _GROUPED))
-        return -(-images // pieces)
+        parts = -(-images // max(CHUNK // numbers, _GROUPED))
+        return -(-images // parts)
 
     def patches(self) -> Patches:
         """Room for the patches of that many records."""
@@ -83,7 +83,7 @@ class ConvolutionWeight(Slot):
         x, g = blank(x, bad), blank(g, bad)
         each = factors.view(-1, *[1] * (x.ndim - 1))
         size = self.scaled
-        # One copy of everything would be fresh memory; a piece of it is still in cache when used.
+        # One copy of everything would be fresh memory; a part of it is still in cache when used.
         for some_x, some_g, factor in zip(
             x.split(size), g.split(size), each.split(size), strict=True
         ):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steppe.gradients.contact import Contact
-from steppe.gradients.kernel_choice import Candidate
-from steppe.gradients.slots.ghost_norms import cost, new_matrices, paired_, precision, roundings
-from steppe.gradients.slots.slot import Materialised, Outer, Single, Slot, blank, wide_dtype
+from steppe.gradients.slots.ghost_norms import new_matrices, paired_, precision, roundings
+from steppe.gradients.slots.outer import Outer
+from steppe.gradients.slots.slot import blank
 
 
 class Gram:
@@ -53,36 +52,3 @@ class InTime(Outer):
         # Time first: that is how both lie in memory, so neither is copied.
         x, g = x.transpose(0, 1).flatten(0, 1), g.transpose(0, 1).flatten(0, 1)
         out.view(g.shape[1], x.shape[1]).addmm_(g.t().to(out.dtype), x.to(out.dtype))
-
-
-def shared_outer(contact: Contact, x: Tensor, gram: Gram, dots: Tensor | None) -> Slot:
-    """Σₜ δₜxₜᵀ by Gram matrices or written out, whichever is faster here.
-
-    Args:
-        contact: where it happens.
-        x: what δ meets, `(B, T, d)`.
-        gram: δ, shared with other weights.
-        dots: ⟨Gᵢ, W⟩ where they are known already.
-    """
-    delta = gram.delta
-    records, positions, inputs, outputs = *x.shape, delta.shape[2]
-    if positions == 1:
-        return Single(x[:, 0], delta[:, 0], dots)
-    product = records * positions * inputs * outputs
-    pairs, _ = cost(x, delta)
-    candidates = {
-        # A Gram matrix of its own: what the measurement times must not depend on who came first.
-        "gram": Candidate(
-            lambda: InTime(x, Gram(delta), dots), product + pairs, 8.0 * records * positions**2
-        ),
-        "kept": Candidate(
-            lambda: Materialised(Outer(x, delta).written_out()),
-            product + 2.0 * records * inputs * outputs,
-            4.0 * records * inputs * outputs,
-        ),
-    }
-    key = f"recurrent {inputs}->{outputs} T={positions}"
-    slot = contact.kernels.pick(key, candidates, inputs * outputs, wide_dtype(x))
-    if isinstance(slot, InTime):
-        slot.gram = gram
-    return slot

@@ -1,6 +1,6 @@
-"""What one use of a weight says about every record's gradient.
+"""Slots: the per-example gradients of one weight, in whatever form is cheapest.
 
-A *slot* stands for the per-record gradients G₁ … G_B of one shared tensor without holding them,
+A *slot* stands for the per-example gradients G₁ … G_B of one shared tensor without holding them,
 unless holding them is the cheapest way. It can do four things: give the squared norms, add
 Σᵢ cᵢGᵢ to a buffer, give the inner products with the weight itself, and, where nothing else will
 do, write the gradients out.
@@ -17,7 +17,6 @@ from torch import Tensor
 
 from steppe.errors import UnsupportedModelError
 from steppe.gradients.layout import RecordLayout
-from steppe.gradients.slots.ghost_norms import paired_rows, paired_rows_and_sums
 
 
 def squared_rows(rows: Tensor) -> Tensor:
@@ -32,7 +31,7 @@ def squared_rows(rows: Tensor) -> Tensor:
     """
     flat = wide(rows if rows.ndim == 2 else rows.reshape(rows.shape[0], -1))
     length = flat.shape[1]
-    if length <= _SHORT and flat.dtype == torch.float32:
+    if length <= SHORT and flat.dtype == torch.float32:
         exact = flat.double()
         return exact.mul_(exact).sum(1)
     if length <= 2048:
@@ -58,15 +57,15 @@ against each other: more than was seen, and no proof, as there is where position
 def inner_products(rows: Tensor, vector: Tensor) -> Tensor:
     """⟨row, vector⟩ for every row of a `(B, n)` matrix, in float64.
 
-    One product over millions of numbers is off by 1e-4 in float32; pieces are off by 1e-6 at most.
+    In float32 one product over millions of numbers is off by 1e-4, and parts of it by 1e-6 at most.
     """
     total = rows.new_zeros(len(rows), dtype=torch.float64)
-    for some, part in zip(rows.split(_PIECE, 1), vector.split(_PIECE), strict=True):
+    for some, part in zip(rows.split(_PART, 1), vector.split(_PART), strict=True):
         total += some @ part
     return total
 
 
-_PIECE = 2**13
+_PART = 2**13
 
 
 def blank(tensor: Tensor, bad: Tensor) -> Tensor:
@@ -91,7 +90,7 @@ def reduced_to(shape: torch.Size, gradients: Tensor) -> Tensor:
 
 
 class Slot(ABC):
-    """The per-record gradients of one shared tensor, in whatever form is cheapest."""
+    """The per-example gradients of one shared tensor, in whatever form is cheapest."""
 
     @abstractmethod
     def squared_norms(self) -> Tensor:
@@ -164,141 +163,6 @@ class OwnRows(Materialised):
         Materialised(self.written_out()).add_(out, factors, bad)
 
 
-class Outer(Slot):
-    """Σₜ gₜ xₜᵀ: the weight of anything linear. `x` is `(B, T, d)`, `g` is `(B, T, p)`.
-
-    Two Gram matrices give the norm without writing the gradient out.
-    """
-
-    def __init__(self, x: Tensor, g: Tensor, dots: Tensor | None = None) -> None:
-        self.x, self.g, self._dots = x, g, dots
-        self.summed_g: Tensor | None = None  # Σₜ gₜ of every record, where it is known already
-        self._norms: Tensor | None = None
-        self._seen = (-1, -1)
-
-    def measured(self) -> Outer:
-        """The same, with its norms and the sums of `g` taken now, while it is in cache.
-
-        Guarantees:
-            They are taken again where `x` or `g` was changed in place since: the sum is clipped by
-            the norms of what it adds.
-        """
-        self._norms, self.summed_g = paired_rows_and_sums(wide(self.x), wide(self.g))
-        self._seen = self._versions
-        return self
-
-    @property
-    def _versions(self) -> tuple[int, int]:
-        return self.x._version, self.g._version
-
-    def squared_norms(self) -> Tensor:
-        if self._norms is not None and self._seen == self._versions:
-            return self._norms
-        return paired_rows(wide(self.x), wide(self.g))
-
-    def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
-        # Widen first: a factor rounded to bfloat16 would let a record say 0.4 % too much.
-        x, g = wide(blank(self.x, bad)), wide(blank(self.g, bad))
-        each = factors.view(-1, 1, 1)
-        # Scale whichever side is narrower: it is the cheaper copy.
-        if g.shape[2] <= x.shape[2]:
-            g = g * each
-        else:
-            x = x * each
-        x, g = x.reshape(-1, x.shape[2]), g.reshape(-1, g.shape[2])
-        out.view(g.shape[1], x.shape[1]).addmm_(g.t(), x)
-
-    def written_out(self) -> Tensor:
-        return torch.bmm(wide(self.g).mT, wide(self.x))
-
-    def dots(self, weight: Tensor) -> Tensor:
-        if self._dots is not None:
-            return self._dots
-        matrix = wide(weight.reshape(self.g.shape[2], self.x.shape[2]))
-        # Not by a product over all positions at once, which would round far more than a sum does.
-        return (wide(self.x) @ matrix.t()).mul_(wide(self.g)).sum((1, 2))
-
-    def transposed(self) -> Outer:
-        turned = Outer(self.g, self.x, self._dots)
-        turned._norms, turned._seen = self._norms, self._seen[::-1]
-        return turned
-
-
-class Single(Slot):
-    """g xᵀ: the weight of anything linear that a record meets once. `x` is `(B, d)`, `g` `(B, p)`.
-
-    The norm is a product of two norms. Small models consist of little else, so this says in few
-    calls what `Outer` would say of one position.
-    """
-
-    def __init__(self, x: Tensor, g: Tensor, dots: Tensor | None = None) -> None:
-        self.x, self.g, self._dots = x, g, dots
-        self._squared_g: Tensor | None = None
-
-    def squared_g(self) -> Tensor:
-        """Squared norms of g, which a bias at the same place needs too."""
-        if self._squared_g is None:
-            self._squared_g = squared_rows(self.g)
-        return self._squared_g
-
-    def squared_norms(self) -> Tensor:
-        return squared_rows(self.x).mul_(self.squared_g())
-
-    def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
-        x, g = wide(blank(self.x, bad)), wide(blank(self.g, bad))  # as in `Outer`, also below
-        outputs, inputs = g.shape[1], x.shape[1]
-        total = out.view(outputs, inputs)
-        if outputs <= _SHORT and inputs <= _SHORT:
-            # Norms of rows so short do not overflow, so one side may hold the largest numbers there
-            # are. In float32 the other, times its factor, would then be left with few digits.
-            total += (g.t() * factors.double()) @ x.double()
-        elif outputs <= inputs:
-            total.addmm_(g.t() * factors, x)
-        else:
-            total.addmm_(g.t(), x * factors.unsqueeze(1))
-
-    def written_out(self) -> Tensor:
-        return wide(self.g).unsqueeze(2) * wide(self.x).unsqueeze(1)
-
-    def dots(self, weight: Tensor) -> Tensor:
-        if self._dots is not None:
-            return self._dots
-        matrix = wide(weight.reshape(self.g.shape[1], self.x.shape[1]))
-        return (wide(self.g) * (wide(self.x) @ matrix.t())).sum(1)
-
-    def transposed(self) -> Single:
-        return Single(self.g, self.x, self._dots)
-
-
-class Summed(Slot):
-    """Σₜ gₜ: a bias. `g` is `(B, T, p)`, or `(B, p)` where there is one position.
-
-    Args:
-        g: output gradients.
-        beside: the weight's slot at the same place; it may know the sums already, or, with one
-            position, the norms.
-    """
-
-    def __init__(self, g: Tensor, beside: Slot | None = None) -> None:
-        self._beside: Single | None = None
-        if g.ndim == 2:
-            self.gradients = wide(g)
-            self._beside = beside if type(beside) is Single else None
-        elif type(beside) is Outer and beside.summed_g is not None:
-            self.gradients = beside.summed_g
-        else:
-            self.gradients = g.sum(1, dtype=wide_dtype(g))
-
-    def squared_norms(self) -> Tensor:
-        return squared_rows(self.gradients) if self._beside is None else self._beside.squared_g()
-
-    def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
-        out.addmv_(blank(self.gradients, bad).t(), factors)
-
-    def written_out(self) -> Tensor:
-        return self.gradients
-
-
 def wide_dtype(tensor: Tensor) -> torch.dtype:
     """What a tensor's numbers are accumulated in."""
     return tensor.dtype if tensor.dtype == torch.float64 else torch.float32
@@ -322,7 +186,7 @@ NOBODY = torch.zeros(0, dtype=torch.long, device="cpu")
 
 # Rows so short are summed in float64, where no square of a float32 underflows, in less time than it
 # takes to correct a float32 sum. A bound on the length alone: it must not depend on the records.
-_SHORT = 16
+SHORT = 16
 
 
 @functools.cache

@@ -9,15 +9,8 @@ import torch
 from torch import Tensor
 
 from steppe.gradients.slots.embedding import EmbeddingRows
-from steppe.gradients.slots.slot import (
-    CANCELLED,
-    Materialised,
-    Outer,
-    Single,
-    Slot,
-    wide,
-    wide_dtype,
-)
+from steppe.gradients.slots.outer import Outer, Single
+from steppe.gradients.slots.slot import CANCELLED, Materialised, Slot, wide, wide_dtype
 
 
 def sum_of_uses(slots: Sequence[Slot]) -> Slot:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from steppe.isolation.call import Rule
 from steppe.isolation.rules import (
     along,
     attention,
@@ -22,7 +23,6 @@ from steppe.isolation.rules import (
     reductions,
     windows,
 )
-from steppe.isolation.watch import Rule
 
 RULES: dict[Any, Rule] = {
     packet: rule

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from steppe.isolation.call import Call
+from steppe.isolation.operators import packets
 from steppe.isolation.owners import join, joined_over
-from steppe.isolation.rules.arguments import (
-    aligned,
-    axes_of,
-    outputs_of,
-    owned_tensors,
-    packets,
-)
-from steppe.isolation.watch import Call
+from steppe.isolation.rules.arguments import aligned, axes_of, outputs_of, owned_tensors
 
 
 def along(call: Call) -> list[Tensor]:

@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from steppe.isolation.call import Call
 from steppe.isolation.owners import FREE, everywhere, join, joined_over
-from steppe.isolation.watch import Call
-
-
-def packets(names: str) -> list[Any]:
-    """Torch's operators of these names, those that this version has."""
-    found = (getattr(torch.ops.aten, name, None) for name in names.split())
-    return [packet for packet in found if packet is not None]
 
 
 def aligned(owners: Tensor, axes: int) -> Tensor:
@@ -23,6 +16,11 @@ def aligned(owners: Tensor, axes: int) -> Tensor:
     if owners.ndim == axes:
         return owners
     return owners.reshape((1,) * (axes - owners.ndim) + tuple(owners.shape))
+
+
+def of_all(call: Call, tensor: Tensor, axes: int) -> Tensor:
+    """The owner of what is made from all elements of a tensor, with so many axes of size 1."""
+    return joined_over(call.owners(tensor), range(tensor.ndim)).reshape((1,) * axes)
 
 
 def axes_of(dim: Any, ndim: int) -> list[int]:

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steppe.isolation.call import Call
+from steppe.isolation.operators import packets
 from steppe.isolation.owners import FREE, MIXED, TYPE, join, joined_over, squeezed
 from steppe.isolation.places import spread
-from steppe.isolation.rules.arguments import aligned, outputs_of, owned_tensors, packets
-from steppe.isolation.watch import Call
+from steppe.isolation.rules.arguments import aligned, of_all, outputs_of, owned_tensors
 
 
 def joined_into(base: Tensor, places: Tensor, owners: Tensor) -> Tensor:
@@ -137,12 +138,8 @@ def _masked_put(call: Call, tensor: Tensor, indices: Sequence[Any], values: Tens
         mask = owners.reshape(tuple(owners.shape) + (1,) * (tensor.ndim - owners.ndim))
         value = call.owners(values).reshape((1,) * tensor.ndim)
         return join([call.owners(tensor), mask, value])
-    parts = [
-        joined_over(call.owners(i), range(i.ndim)).reshape((1,) * tensor.ndim)
-        for i in indices
-        if i is not None
-    ]
-    whole = joined_over(call.owners(values), range(values.ndim)).reshape((1,) * tensor.ndim)
+    parts = [of_all(call, i, tensor.ndim) for i in indices if i is not None]
+    whole = of_all(call, values, tensor.ndim)
     return join([call.owners(tensor), whole, *parts])
 
 
@@ -256,14 +253,14 @@ def looked_up(call: Call) -> list[Tensor]:
 def taken(call: Call) -> list[Tensor]:
     """`torch.take`: anything of the tensor."""
     tensor, index = call["self"], call["index"]
-    whole = joined_over(call.owners(tensor), range(tensor.ndim)).reshape((1,) * index.ndim)
+    whole = of_all(call, tensor, index.ndim)
     return [join([whole, call.owners(index)])]
 
 
 def into_table(call: Call) -> list[Tensor]:
     """The gradient of a table: all records that looked something up."""
     (out,) = outputs_of(call)
-    parts = [joined_over(call.owners(t), range(t.ndim)).reshape(()) for t in owned_tensors(call)]
+    parts = [of_all(call, t, 0) for t in owned_tensors(call)]
     return [join(parts).reshape((1,) * out.ndim)]
 
 
@@ -287,7 +284,7 @@ def bags(call: Call) -> list[Tensor]:
     rows = joined_into(free, bag, whose)
     table = call["weight"]
     if not call.is_free(table):
-        rows = join([rows, joined_over(call.owners(table), range(table.ndim)).reshape(1)])
+        rows = join([rows, of_all(call, table, 1)])
     found = [rows.unsqueeze(1)]
     every = joined_over(rows, [0])
     return found + [

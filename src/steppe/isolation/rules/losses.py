@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from steppe.isolation.call import Call
+from steppe.isolation.operators import packets
 from steppe.isolation.owners import FREE, everywhere, join, joined_over
 from steppe.isolation.rules.arguments import (
     aligned,
     broadcast,
+    of_all,
     outputs_of,
     owned_tensors,
-    packets,
     without,
 )
-from steppe.isolation.watch import Call
 
 
 def compared(call: Call) -> list[Tensor]:
@@ -66,7 +67,7 @@ def _weights(call: Call, axes: int) -> Tensor:
     weights = call["weight"]
     if not isinstance(weights, Tensor) or call.is_free(weights):
         return everywhere(axes, FREE)
-    return joined_over(call.owners(weights), range(weights.ndim)).reshape((1,) * axes)
+    return of_all(call, weights, axes)
 
 
 def _shape(owners: Tensor, axes: int) -> tuple[int, ...]:

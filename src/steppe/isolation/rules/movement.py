@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steppe.isolation.call import Call
+from steppe.isolation.operators import packets
 from steppe.isolation.owners import (
     FREE,
     MIXED,
@@ -22,8 +24,7 @@ from steppe.isolation.owners import (
     viewed,
 )
 from steppe.isolation.places import spread
-from steppe.isolation.rules.arguments import aligned, outputs_of, packets, without
-from steppe.isolation.watch import Call
+from steppe.isolation.rules.arguments import aligned, outputs_of, without
 
 
 def viewed_as(call: Call) -> list[Tensor]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from steppe.isolation.call import Call
+from steppe.isolation.operators import packets
 from steppe.isolation.owners import FREE, everywhere
-from steppe.isolation.rules.arguments import aligned, broadcast, outputs_of, packets
-from steppe.isolation.watch import Call
+from steppe.isolation.rules.arguments import aligned, broadcast, outputs_of
 
 
 def pointwise(call: Call) -> list[Tensor]:

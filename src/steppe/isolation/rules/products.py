@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from steppe.isolation.call import Call
+from steppe.isolation.operators import packets
 from steppe.isolation.owners import join, joined_over
-from steppe.isolation.rules.arguments import aligned, outputs_of, packets, without
-from steppe.isolation.watch import Call
+from steppe.isolation.rules.arguments import aligned, of_all, outputs_of, without
 
 
 def multiplied(call: Call, left: Tensor, right: Tensor) -> Tensor:
@@ -83,15 +84,13 @@ def convolution_back(call: Call) -> list[Tensor]:
     """Back to the input row by row; back to the weights all rows together."""
     grad, x, weight = call["grad_output"], call["input"], call["weight"]
     groups = call["groups"] or 1
-    whole = joined_over(call.owners(weight), range(weight.ndim)).reshape((1,) * x.ndim)
+    whole = of_all(call, weight, x.ndim)
     rows = join([_by_group(call.owners(grad), 1, groups, x.shape[1]), whole])
     if groups > 1 and not call.is_free(weight) and not call["transposed"]:
         own = joined_over(call.owners(weight), range(1, weight.ndim))
         own = _by_group(own, 0, groups, x.shape[1]).reshape((1, -1) + (1,) * (x.ndim - 2))
         rows = join([_by_group(call.owners(grad), 1, groups, x.shape[1]), own])
-    every = join(
-        [joined_over(call.owners(t), range(t.ndim)).reshape(()) for t in (grad, x, weight)]
-    )
+    every = join([of_all(call, t, 0) for t in (grad, x, weight)])
     weights = every.reshape((1,) * weight.ndim)
     if groups > 1 and not call["transposed"]:
         # A filter of a group meets that group alone.

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from steppe.isolation.call import Call
+from steppe.isolation.operators import packets
 from steppe.isolation.owners import join, joined_over
-from steppe.isolation.rules.arguments import (
-    axes_of,
-    outputs_of,
-    owned_tensors,
-    packets,
-    without,
-)
+from steppe.isolation.rules.arguments import axes_of, of_all, outputs_of, owned_tensors, without
 from steppe.isolation.rules.pointwise import pointwise
-from steppe.isolation.watch import Call
 
 
 def reduced(call: Call) -> list[Tensor]:
@@ -32,7 +27,7 @@ def reduced(call: Call) -> list[Tensor]:
 
 def matched(call: Call) -> list[Tensor]:
     """Two vectors become one number."""
-    whole = [joined_over(call.owners(t), range(t.ndim)).reshape(()) for t in owned_tensors(call)]
+    whole = [of_all(call, t, 0) for t in owned_tensors(call)]
     return [join(whole)]
 
 

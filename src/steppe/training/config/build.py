@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,15 @@ from steppe.averaging import EMA, OMV, OPA, Average, Keep
 from steppe.ledger import Ledger
 from steppe.plan import Plan
 from steppe.records import as_records
-from steppe.training import parts, publishing, recipes
+from steppe.training import arguments, publishing, recipes
 from steppe.training.config import registry
-from steppe.training.config.data_and_model import (
-    DATA_KEYS,
-    features,
-    load_data,
-    make_model,
-    trained_part,
-)
-from steppe.training.config.plan import PLACES, PLAN_KEYS, settle
-from steppe.training.ledger_summary import RUN
-from steppe.training.losses import LOSSES, curvature, loss_of, of_numbers, why_no_outputs
+from steppe.training.config.data import load_data
+from steppe.training.config.keys import CALLED, COUNTS, KEPT_KEYS, TABLES
+from steppe.training.config.model import features, make_model, trained_part
+from steppe.training.config.plan import settle
+from steppe.training.groups import Saving
+from steppe.training.intervals import within_plan
+from steppe.training.losses import curvature, loss_of, why_no_outputs
 from steppe.training.run_averages import (
     Keepable,
     OutputAverage,
@@ -35,100 +32,10 @@ from steppe.training.run_averages import (
 )
 from steppe.utils import validation
 
-TABLES = ("data", "model", "plan", "optimizer", "scheduler", "averages", "train")
-_COUNTS = ("store_every", "checkpoint_every", "evaluate_every", "block", "physical_batch")
-_OTHERS = ("run", "keep", "publish", "ledger", "loss", "isolation", "seed", "progress")
-_TRAIN_KEYS = (*_COUNTS, *_OTHERS)
-_KEPT_KEYS = ("last", "every")
-# Python's arguments by the keys that they come from, for what is checked when all are together.
-CALLED = {
-    **registry.keys_of("plan", PLAN_KEYS),
-    **registry.keys_of("train", _TRAIN_KEYS),
-    **registry.keys_of("data", ("classes", "groups", "public")),
-    "fixed_shapes": "plan.sampling.fixed_shapes",
-}
-_LARGEST_SEED = 2**63 - 1
 # Arguments of schedulers that mean the length of the run.
 _LENGTHS = ("T_max", "total_iters", "total_steps")
 # Stored checkpoints of a run, and how many of them answer together, where the file does not say.
 _STORED, _TOGETHER = 50, 20
-
-
-def check(tables: Mapping[str, Any]) -> None:
-    """Refuse what is not known, before anything is loaded.
-
-    Args:
-        tables: the configuration.
-    """
-    data = tables.get("data", {})
-    for name, known in (("data", DATA_KEYS), ("plan", PLAN_KEYS), ("train", _TRAIN_KEYS)):
-        registry.check_keys(name, tables.get(name, {}), known)
-    if ("name" in data) == ("place" in data):
-        raise validation.fail(
-            "data.name",
-            data.get("name"),
-            "give either the name of a public data set or the place of your own",
-            'write name = "mnist", or place = "visits.csv"',
-        )
-    _check_texts("data", data, ("name", "place", "called", "target", "test"))
-    _check_texts("model", tables.get("model", {}), ("name", "factory"))
-    _check_train(tables.get("train", {}))
-    if "classes" in data and of_numbers(loss_of(tables.get("train", {}))):
-        rule = f"is for labels, and the loss {tables['train']['loss']} is for numbers"
-        raise validation.fail("data.classes", data["classes"], rule, "leave out data.classes")
-    # Here, since a rule that has no rate for a name that is none would speak of the rate.
-    for where, classes in (
-        ("optimizer", registry.optimizers()),
-        ("scheduler", registry.schedulers()),
-    ):
-        name = tables.get(where, {}).get("name")
-        if isinstance(name, str) and name not in classes:
-            raise registry.unknown(f"{where}.name", name, classes)
-    averages = tables.get("averages", {})
-    if isinstance(averages, Mapping) and "name" in averages:
-        rule = "is no key here, where each average is one by its own name"
-        raise validation.fail(
-            "averages.name", averages["name"], rule, "write EMA = { decay = 0.99 }"
-        )
-    registry.check_keys("averages", averages, registry.averages())
-    for place in PLACES:
-        if place in tables.get("plan", {}):
-            registry.place(f"plan.{place}", tables["plan"][place])
-
-
-def _check_texts(where: str, table: Mapping[str, Any], keys: Sequence[str]) -> None:
-    for key in keys:
-        if not isinstance(table.get(key, ""), str):
-            raise validation.fail(
-                f"{where}.{key}", table[key], "must be text", f'write {key} = "…"'
-            )
-
-
-def _check_train(train: Mapping[str, Any]) -> None:
-    _check_texts("train", train, ("run", "ledger", "loss", "publish"))
-    if train.get("ledger", "").startswith(RUN):
-        rule = "is seen from a run's folder, and there is no run where this comes from"
-        raise validation.fail("train.ledger", train["ledger"], rule, "write the path itself")
-    if train.get("loss", "cross_entropy") not in LOSSES:
-        raise registry.unknown("train.loss", train["loss"], LOSSES)
-    parts.isolation("train.isolation", train.get("isolation", parts.LEVELS[0]))
-    for key in _COUNTS:
-        if key in train:
-            validation.positive_integer(f"train.{key}", train[key])
-    seed = train.get("seed", 0)
-    if type(seed) is not int or not 0 <= seed <= _LARGEST_SEED:
-        rule = "must be a whole number from 0 to 2⁶³ − 1"
-        raise validation.fail("train.seed", seed, rule, "write seed = 1, or leave it out")
-    if not isinstance(train.get("progress", True), bool):
-        raise validation.fail(
-            "train.progress", train["progress"], "must be true or false", "write progress = false"
-        )
-    keep = train.get("keep", {})
-    if not isinstance(keep, Mapping):
-        raise validation.fail(
-            "train.keep", keep, "must be a table", "write keep = { last = 20 }, say"
-        )
-    registry.check_keys("train.keep", keep, _KEPT_KEYS)
 
 
 class BuiltConfig:
@@ -185,7 +92,7 @@ class BuiltConfig:
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """Further arguments of `Trainer`."""
+        """Further arguments of the trainer, by their names; `into_groups` groups them."""
         return {
             "optimizer": self.optimizer,
             "scheduler": self.scheduler,
@@ -202,13 +109,13 @@ class BuiltConfig:
             "keep": self._keep,
             "ledger": self._train.get("ledger"),
             "progress": self._train.get("progress", True),
-            **{key: self._train.get(key) for key in _COUNTS},
+            **{key: self._train.get(key) for key in COUNTS},
         }
 
     @property
     def isolation(self) -> str:
         """How it is to be known that records stand alone."""
-        return str(self._train.get("isolation", parts.LEVELS[0]))
+        return str(self._train.get("isolation", arguments.ISOLATION[0]))
 
     @validation.called(CALLED)
     def _known_plan(self) -> Plan:
@@ -219,7 +126,7 @@ class BuiltConfig:
     def _keep(self) -> Keep | None:
         if "keep" not in self._train:
             return None
-        with validation.called(registry.keys_of("train.keep", _KEPT_KEYS)):
+        with validation.called(registry.keys_of("train.keep", KEPT_KEYS)):
             return Keep(**self._train["keep"])
 
     @property
@@ -270,8 +177,8 @@ class BuiltConfig:
         """What a trainer would refuse about averages, for who only plans a run as well; and which
         of them is published, in full."""
         steps = self.known_plan.total_steps
-        every = parts.store_every(self._train.get("store_every"), steps)
-        stored = stored_steps(every, steps, parts.keep(self._keep, every))
+        saving = Saving(store_every=self._train.get("store_every"), keep=self._keep)
+        stored = stored_steps(within_plan(saving.store_every, steps), steps, saving.keep)
         kept = RunAverages(self.trained, self.averages, steps, stored, self._no_outputs)
         self._train["publish"] = publishing.find(self._train.get("publish"), kept.of_weights)
 
@@ -321,7 +228,7 @@ def _name_and_table(average: Keepable) -> tuple[str, dict[str, Any]]:
         return "PowerAverages", {"every": average.every, "gammas": list(average.gammas)}
     if isinstance(average, OutputAverage):
         return average.kind.__name__, {"k": average.k}
-    options: dict[str, Any] = average._settings()
+    options: dict[str, Any] = average.settings()
     if isinstance(average, EMA):
         options["warmup"] = bool(options["warmup"])
     return type(average).__name__, options

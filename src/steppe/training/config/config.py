@@ -30,11 +30,13 @@ from typing import Any
 from torch import nn
 
 from steppe.plan import Plan
-from steppe.training.config.build import CALLED, TABLES, BuiltConfig, check
-from steppe.training.config.data_and_model import reading
+from steppe.training.config.build import BuiltConfig
+from steppe.training.config.data import reading
+from steppe.training.config.keys import CALLED, TABLES, check
 from steppe.training.config.registry import check_keys
 from steppe.training.config.toml import read_toml, write_toml
 from steppe.training.folder import RunFolder
+from steppe.training.groups import Origin, into_groups
 from steppe.training.ledger_summary import along, way_from
 from steppe.training.outcome import Outcome
 from steppe.training.trainer import Trainer
@@ -82,7 +84,7 @@ class Config:
         return self.assemble().plan
 
     def model(self) -> nn.Module:
-        """A fresh model; `loading.trained_part` of it has the names of the run's weights."""
+        """A fresh model; `trained_part` of it has the names of the run's weights."""
         return self.assemble().model
 
     def require_augment(self, augment: Any) -> None:
@@ -100,7 +102,7 @@ class Config:
             raise validation.fail("plan.views", views, rule, remedy)
         if augment is not None and views == 1:
             rule = "must be above 1 where augment= makes views of a record"
-            remedy = "write views = 4 under [plan], say, or leave out augment="
+            remedy = "write views = 4 or another number under [plan], or leave out augment="
             raise validation.fail("plan.views", views, rule, remedy)
 
     def trainer(self, run: str | Path | None = None, **options: Any) -> Trainer:
@@ -108,36 +110,43 @@ class Config:
 
         Args:
             run: the run's folder; None for `train.run`, or a new one under `runs/`.
-            options: arguments of `Trainer` that a file cannot hold, such as `callbacks`.
+            options: arguments of `Trainer` that a file cannot hold, such as `callbacks`; those of a
+                group, such as `augment`, by their own names.
         """
         self.require_augment(options.get("augment"))
         assembly = self.assemble()
         where = run if run is not None else self.tables.get("train", {}).get("run")
-        of_python = options if run is None else {**options, "run": run}
-        keys = {name: key for name, key in CALLED.items() if name not in of_python}
+        in_python = options if run is None else {**options, "run": run}
+        keys = {name: key for name, key in CALLED.items() if name not in in_python}
         with validation.called(keys):
-            trainer = Trainer(
-                assembly.trained,
-                assembly.data,
-                assembly.plan,
-                run=where,
-                **{**assembly.options, **options},
-            )
-        train = assembly.resolved["train"]
-        train.pop("run", None)  # the folder that the file lies in, wherever that is moved to
+            folder = RunFolder(where).path
+            origin = self._origin(assembly, folder, keys, options)
+            of_file = {"data": assembly.data, "plan": assembly.plan, **assembly.options}
+            given = {**of_file, **options, "run": folder, "origin": origin}
+            return Trainer(assembly.trained, **into_groups(given))
+
+    def _origin(
+        self,
+        assembly: BuiltConfig,
+        folder: Path,
+        keys: Mapping[str, str],
+        options: Mapping[str, Any],
+    ) -> Origin:
+        """What the run in a folder keeps of this configuration."""
+        # The folder is not named: it is the one that the file lies in, wherever that is moved to.
+        train = {name: value for name, value in assembly.resolved["train"].items() if name != "run"}
         if "ledger" in train:
-            train["ledger"] = way_from(trainer.folder.path, train["ledger"])
-        trainer.toml = write_toml(assembly.resolved)
-        trainer.folder.of_python = tuple(
-            name for name, value in options.items() if value is not None and name not in _FREE
-        )
+            train["ledger"] = way_from(folder, train["ledger"])
         refused = ("adjacency", "unit", "delta", "ledger")  # an epsilon would be the ledger's own
-        trainer.keys = {"data": "data.called"} | {name: keys.get(name, name) for name in refused}
-        trainer.reasons = assembly.reasons
-        inputs = reading(assembly.resolved["data"])
-        if inputs is not None:
-            trainer.settings["inputs"] = inputs
-        return trainer
+        return Origin(
+            toml=write_toml({**assembly.resolved, "train": train}),
+            keys={"data": "data.called"} | {name: keys.get(name, name) for name in refused},
+            reasons=assembly.reasons,
+            inputs=reading(assembly.resolved["data"]),
+            python_only=tuple(
+                name for name, value in options.items() if value is not None and name not in _FREE
+            ),
+        )
 
 
 def read(path: str | Path) -> Config:
@@ -179,5 +188,5 @@ def resume(run: str | Path, **options: Any) -> Outcome:
     if lacking := [name for name in folder.needs_python if name not in options]:
         listed = ", ".join(f"{name}=" for name in lacking)
         rule = f"was given {listed} in Python, which no file can hold"
-        raise validation.fail("run", str(run), rule, f"go on with `{folder.how_to_resume}`")
+        raise validation.fail("run", str(run), rule, f"resume it with `{folder.how_to_resume}`")
     return read(folder.toml).trainer(run, **options).resume()

@@ -45,7 +45,7 @@ def settle(
         weights: number of trained weights.
         fixed_features: whether they are a linear layer on fixed features.
         columns: whether a record is a vector, such as a row of a table.
-        curvature: how much a loss of numbers bends; None for a loss of classes.
+        curvature: the curvature of a regression loss; None for classification.
         reasons: receives the reason for each choice.
     """
     if published:
@@ -83,7 +83,7 @@ def _require_rules(
     """Refuse to choose where the rules were not made for it."""
     if "epsilon" not in plan:
         listed = ", ".join("optimizer.lr" if name == "lr" else name for name in left_open)
-        rule = f"is required, since the rules choose {listed} from it"
+        rule = f"is needed to choose {listed} by rule"
         raise validation.missing("plan.epsilon", "give it, or all of these constants", rule)
     usual = optimizer.get("name", "SGD") == "SGD" and isinstance(places.get("clip", Flat()), Flat)
     if "lr" in left_open and not usual:

@@ -55,9 +55,9 @@ class _OwnRecords(Records):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def take(self, rows: Tensor) -> Any:
+    def batch(self, rows: Tensor) -> Any:
         with own_code(self._place):
-            return self._rows.take(rows)
+            return self._rows.batch(rows)
 
     def stream(self, batches: Iterable[Tensor]) -> Iterator[Any]:
         with own_code(self._place):

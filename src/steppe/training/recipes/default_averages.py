@@ -10,7 +10,7 @@ from steppe.averaging import EMA, SWA, Average, PolynomialDecay, Window
 
 PUBLISHED = EMA
 BEFOREHAND = "fixed beforehand: choosing the best by private data would cost privacy"
-FREE = "free: they cost no privacy, and noise averages out"
+FREE = "no privacy cost, and averaging reduces the noise"
 
 
 def averages(model: nn.Module, steps: int) -> tuple[Average, ...]:

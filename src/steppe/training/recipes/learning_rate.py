@@ -13,8 +13,8 @@ from steppe.training.recipes.model_kinds import Kind, has_fixed_features, kind_o
 from steppe.utils import validation
 
 MOMENTUM = 0.9
-# Of the highest rate at which errors of numbers cannot grow. At the highest itself nothing dies
-# down, and networks bend more as they learn.
+# Of the highest rate at which the errors of a regression cannot grow. At that rate itself they do
+# not shrink either, and the curvature of networks grows as they learn.
 _OF_THE_HIGHEST = 0.25
 
 
@@ -42,7 +42,7 @@ def rate_of(
         weights: number of trainable weights.
         clip: C.
         momentum: of SGD.
-        curvature: how much a loss of numbers bends; None for a loss of classes.
+        curvature: the curvature of a regression loss; None for classification.
     """
     reach = kind.reach * signal_to_noise(plan, weights) ** kind.power
     rate = reach * (1 - momentum) / clip
@@ -51,7 +51,7 @@ def rate_of(
         why = f"lr·C/(1 − momentum) = {reach:.3g}: more where there is less noise"
         return float(f"{rate:.3g}"), why
     why = (
-        "a quarter of 2(1 + momentum)/λ, above which errors of numbers may grow; the curvature "
+        "a quarter of 2(1 + momentum)/λ, above which SGD may diverge; the curvature "
         f"λ = {curvature:g} follows from the sizes of inputs and layers"
     )
     return float(f"{_OF_THE_HIGHEST * highest:.3g}"), why
@@ -65,7 +65,7 @@ def optimizer_for(
     Args:
         model: what is trained.
         plan: with its population known.
-        curvature: how much a loss of numbers bends, as for `choose`.
+        curvature: the curvature of a regression loss, as for `choose`.
 
     Returns:
         The optimizer, and it in words with the reason for its rate.
@@ -78,7 +78,7 @@ def optimizer_for(
     """
     if not isinstance(plan.clip, Flat):
         rule = f"is chosen by rule for Flat, and the plan clips by {type(plan.clip).__name__}"
-        raise validation.missing("optimizer", "pass torch.optim.SGD(…, lr=0.5), say", rule)
+        raise validation.missing("optimizer", "pass an optimizer, such as torch.optim.SGD", rule)
     weights = count(model)
     if not weights:
         rule = "has no weight that is trained"

@@ -35,7 +35,7 @@ class Kind:
     point: tuple[Point, str]
 
 
-_SMALL_CLIP = (0.1, "small, so that every record has the same say")
+_SMALL_CLIP = (0.1, "small, so that almost all gradients are clipped to the same norm")
 
 # With so large a share the noise of the run hardly depends on the number of steps. On 10,000
 # held-out records 100 and 200 steps end alike on Fashion-MNIST; on MNIST 100 are too few. The reach
@@ -48,7 +48,7 @@ HEAD = Kind(
     steps=200,
     reach=600.0,
     power=1.0,
-    point=(Here(), "the problem is convex, so there are no sharp minima to avoid"),
+    point=(Here(), "plain DP-SGD: a convex problem has no sharp minima to avoid"),
 )
 NETWORK = Kind(
     name="a model that learns from the inputs themselves",
@@ -58,7 +58,7 @@ NETWORK = Kind(
     steps=600,
     reach=13.0,
     power=0.7,
-    point=(SAT(0.03), "SAT costs no privacy; networks gain accuracy, linear models stay the same"),
+    point=(SAT(0.03), "sharpness-aware at no privacy cost; improves networks, not linear models"),
 )
 # A small clip counts a record that is nearly right as much as one that is wrong, which drives all
 # probabilities towards 0 and 1. On Adult at ε = 2, C = 1 is right as often as C = 0.1, but the loss
@@ -66,18 +66,17 @@ NETWORK = Kind(
 # `python -m benchmarks.columns`.
 COLUMNS = replace(
     NETWORK,
-    name="a model of columns",
-    clip=(1.0, "close to a typical gradient norm, which keeps probabilities calibrated"),
+    name="a model of table columns",
+    clip=(1.0, "about the norm of a per-example gradient: probabilities stay calibrated"),
 )
-# Errors of numbers do not saturate as probabilities do: what noise adds to the weights counts in
-# full, so that the reach is shorter, and too high a rate throws the errors further and further, so
-# that the curvature caps it.
+# Regression losses are unbounded. Noise in the weights counts in full, so the reach is shorter, and
+# with too high a rate the errors grow from step to step, so the curvature caps the rate.
 NUMBERS = replace(
     COLUMNS,
-    name="a model of numbers",
-    clip=(1.0, "close to a typical gradient norm, so that large errors count for more"),
+    name="a regression",
+    clip=(1.0, "about the norm of a per-example gradient: large errors count for more"),
     reach=3.0,
-    point=(Here(), "SAT was measured for classes, and does not change linear models"),
+    point=(Here(), "plain DP-SGD: SAT was measured for classification only"),
 )
 
 

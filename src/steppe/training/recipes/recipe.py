@@ -103,8 +103,8 @@ def choose(
         fixed_features: whether only a linear layer without bias on fixed features of norm 1
             learns, as in `ScatteringLinear`.
         columns: whether a record is a vector, such as a row of a table.
-        curvature: how much a loss of numbers bends, see `losses.curvature`; None for a loss of
-            classes.
+        curvature: the curvature of a regression loss, see `losses.curvature`; None for
+            classification.
         delta: δ; the power of ten below 1/population unless given.
         batch_size: expected batch.
         steps: how many.
@@ -142,7 +142,7 @@ def choose(
     values = {name: rules[name][0] if value is None else value for name, value in given.items()}
     reasons = {name: rules[name][1] if value is None else _GIVEN for name, value in given.items()}
     reasons["rate"] = _GIVEN
-    reasons["averages"] = "free; where the rate is not ideal they mend much of it"
+    reasons["averages"] = "no privacy cost; they make up for much of a poor learning rate"
     recipe = Recipe(
         epsilon=epsilon,
         population=population,
@@ -194,8 +194,8 @@ def _rules(kind: Kind, population: int) -> dict[str, tuple[Any, str]]:
             f"large, so that many records share the noise: {share}, {_SMALLEST_BATCH} to "
             f"{kind.largest}, at most half",
         ),
-        "steps": (kind.steps, f"enough for {kind.name}; more would need more noise in each"),
+        "steps": (kind.steps, f"enough for {kind.name}; more steps need more noise in each"),
         "clip": kind.clip,
-        "momentum": (MOMENTUM, "a mean over about ten steps, noise included"),
+        "momentum": (MOMENTUM, "averages the last ten steps or so, and their noise"),
         "point": kind.point,
     }

@@ -1,4 +1,4 @@
-"""What an operation was told, and whether the number of records has a part in it.
+"""The numbers that operations are given: does the number of records have a part in them?
 
 Two passes of different numbers of records must do the same to each record. Sizes grow with the
 number of records along the axes on which records lie; everything else stays.
@@ -49,8 +49,8 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Told:
-    """One operation of a pass.
+class OperationNote:
+    """One operation of a pass, and the numbers and constants that it was given.
 
     Attributes:
         operation: without its overload.
@@ -96,7 +96,7 @@ def shape_of(tensor: Tensor, owners: Tensor | None) -> tuple[Any, frozenset[int]
     return tuple(tensor.shape), record_axes(owners)
 
 
-def difference(one: Told, other: Told, records: int, others: int) -> str | None:
+def difference(one: OperationNote, other: OperationNote, records: int, others: int) -> str | None:
     """How the number of records shows in an operation; None where it does not.
 
     Args:
@@ -139,7 +139,7 @@ def _close(one: Any, other: Any) -> bool:
     return type(one) is type(other) and one == other
 
 
-def _same_constants(one: Told, other: Told, records: int, others: int) -> bool:
+def _same_constants(one: OperationNote, other: OperationNote, records: int, others: int) -> bool:
     theirs = {(constant.name, constant.number): constant for constant in other.constants}
     for mine in one.constants:
         then = theirs.pop((mine.name, mine.number), None)

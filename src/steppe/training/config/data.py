@@ -1,32 +1,26 @@
-"""The `[data]` and `[model]` tables: the records of a run and the network they train."""
+"""The `[data]` table: the records of a run."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import Subset
 
-from steppe import models
 from steppe.data import FROM_RECORDS, Dataset, MappedDataset, by_parity, load, read_off
 from steppe.data import read as read_data
-from steppe.models import ScatteringLinear
-from steppe.probing import fix
 from steppe.records import as_records, labels
 from steppe.training.config import registry
 from steppe.training.config.user_records import own_code, own_records
 from steppe.training.losses import for_classes
 from steppe.utils import validation
-from steppe.utils.user_code import made_by
 
 _OF_READ = ("classes", "target", "columns", "bounds", "categories", "missing", "test")
 DATA_KEYS = ("name", "place", "called", *_OF_READ, "bounds_from", "groups", "public")
@@ -103,7 +97,7 @@ def load_data(
     if "name" in table:
         for key in (*_OF_READ, "bounds_from"):
             if key in table:
-                rule = "is for data of your own, and these are public"
+                rule = "is for your own data, and these are public"
                 raise validation.fail(f"data.{key}", table[key], rule, "leave it out")
         found: Any = load(table["name"])
     else:
@@ -135,7 +129,7 @@ def _split_off(given: Any, place: str, test: Any) -> tuple[Any, Any]:
     if test is None or count >= len(test):
         rule = "must leave records of the test part for evaluation"
         raise validation.fail("data.public", count, rule, "give fewer, or more test records")
-    public = as_records(own_records(place, test)).take(torch.arange(count, device="cpu"))
+    public = as_records(own_records(place, test)).batch(torch.arange(count, device="cpu"))
     return as_columns(public), Subset(test, range(count, len(test)))
 
 
@@ -171,7 +165,7 @@ def _read_own(table: dict[str, Any], reasons: dict[str, str], loss: Callable[...
     if found.also_read:
         table["bounds_from"] = FROM_RECORDS
         reasons["bounds"] = (
-            "read off the records, outside the guarantee; declare data.bounds instead"
+            "read from the records, outside the guarantee; declare data.bounds instead"
         )
     table["bounds"] = found.bounds
     if found.columns:
@@ -193,106 +187,3 @@ def reading(table: Mapping[str, Any]) -> dict[str, Any] | None:
     found = {key: table[key] for key in _OF_READ if key in table and key != "test"}
     plain: dict[str, Any] = json.loads(json.dumps(found))  # lists for tuples, as files have them
     return plain
-
-
-def make_model(
-    table: dict[str, Any], data: Loaded | None, seed: int | None, reasons: dict[str, str]
-) -> nn.Module:
-    """Make what `[model]` names; batch normalisation becomes group normalisation.
-
-    Args:
-        table: the table, which receives what it leaves open.
-        data: the records, for their shape and classes; None for a table without open ends.
-        seed: for the first weights alone; noise and sampling never see it.
-        reasons: receives the reason for a choice.
-    """
-    with _seeded(seed):
-        if "factory" in table:
-            registry.check_keys("model", table, ("factory",))
-            model = made_by(table["factory"], "model.factory")
-            if not isinstance(model, nn.Module):
-                rule = "must return a torch.nn.Module"
-                raise validation.fail("model.factory", table["factory"], rule, "return the model")
-            return _fixed(model, reasons)
-        if "name" not in table and data is not None:
-            table["name"], reasons["model"] = _chosen(data)
-        name, options = registry.name_and_options("model", table)
-        if name.endswith(".py"):
-            remedy = f"write {Path(name).stem}:function, and run where `import` finds it"
-            raise validation.fail("model.name", name, "is a file and names no function", remedy)
-        with validation.called({"name": "model.name"}):
-            known = models.parameters(name)
-        for key, value in ({} if data is None else _sizes(data)).items():
-            if key in known and key not in options:
-                table[key] = options[key] = value
-        if data is not None and "classes" in known and "classes" not in options:
-            rule = f"is needed by {name}, and the data do not say it"
-            raise validation.missing("data.classes", "declare the number of labels", rule)
-        try:
-            with validation.called(registry.keys_of("model", (*known, *options))):
-                return _fixed(models.create(name, **options), reasons)
-        except (TypeError, RuntimeError) as error:  # a size that torch cannot hold
-            raise validation.fail(
-                "model", options, f"{name} cannot be made: {error}", "correct its sizes"
-            ) from error
-
-
-def _fixed(model: nn.Module, reasons: dict[str, str]) -> nn.Module:
-    count = sum(isinstance(layer, _BatchNorm) for layer in model.modules())
-    if count:
-        layers = "one layer" if count == 1 else f"{count} layers"
-        reasons["normalisation"] = (
-            f"in place of batch normalisation in {layers}, which would mix records"
-        )
-    return fix(model)
-
-
-def features(model: nn.Module, pairs: Any, progress: bool) -> Any:
-    """Inputs and targets as the trained part of a model sees them.
-
-    Features that do not learn are computed once, each record by itself, which costs no privacy.
-
-    Args:
-        model: the whole model.
-        pairs: records, or None.
-        progress: whether to show a bar.
-    """
-    if pairs is None or not isinstance(model, ScatteringLinear):
-        return pairs
-    rows = as_records(pairs)
-    inputs, targets = getattr(pairs, "tensors", None) or rows.take(torch.arange(len(rows)))
-    return model.features(inputs, progress=progress), targets
-
-
-def trained_part(model: nn.Module) -> nn.Module:
-    """What the steps train: the model, or its head on features that do not learn."""
-    return model.head if isinstance(model, ScatteringLinear) else model
-
-
-def _chosen(data: Loaded) -> tuple[str, str]:
-    shape = data.shape
-    if data.one_number:
-        return "linear", "one number for each record; name a network to learn more"
-    if len(shape) == 3 and shape[1] == shape[2] and shape[1] % 4 == 0:
-        why = "fixed features and a linear head: all of the budget goes into one small problem"
-        return "scattering-linear", why
-    return "logistic", "few weights to hide; name a network to learn more than a linear map"
-
-
-def _sizes(data: Loaded) -> dict[str, int]:
-    """What constructors of networks call the sizes of a record."""
-    shape = data.shape
-    found = {"features": math.prod(shape)}
-    if len(shape) == 3:
-        found |= {"channels": shape[0], "colours": shape[0], "side": shape[1], "size": shape[1]}
-    if data.classes is not None:
-        found["classes"] = data.classes
-    return found
-
-
-@contextlib.contextmanager
-def _seeded(seed: int | None) -> Iterator[None]:
-    with torch.random.fork_rng(enabled=seed is not None):
-        if seed is not None:
-            torch.manual_seed(seed)
-        yield

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steppe.clipping import ClippedSum, Flat
-from steppe.gradients.slots.slot import Single
+from steppe.gradients.slots.outer import Single
 
 
 class Written(nn.Module):

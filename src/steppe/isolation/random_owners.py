@@ -44,8 +44,8 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Chance:
-    """The draws of a pass, by their order.
+class RandomOwners:
+    """Whose the random numbers of a pass are, draw by draw.
 
     Attributes:
         rows: for each draw and each of its results, the axes that grow: how many rows a record has
@@ -76,11 +76,13 @@ class Chance:
         return whose.view([-1 if i == axis else 1 for i in range(axes)])
 
 
-def compared(few: Sequence[Draw], many: Sequence[Draw], records: int, others: int) -> Chance | None:
+def compare_draws(
+    few: Sequence[Draw], many: Sequence[Draw], records: int, others: int
+) -> RandomOwners | None:
     """Which draws grow, from two passes; None where the passes do not draw alike."""
     if [draw.operation for draw in few] != [draw.operation for draw in many]:
         return None
-    return Chance(
+    return RandomOwners(
         tuple(
             tuple(
                 _grown(shape, then, records, others, _joined(one, two))

@@ -1,0 +1,68 @@
+"""All trained weights as one flat vector, the form of clipped sums, noise and private gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from steppe.errors import MisuseError
+from steppe.gradients.l2 import Strengths, strengths
+
+Pulls = list[tuple[Tensor, float]]
+"""Weights with their λ, where it is not 0."""
+
+
+class FlatWeights:
+    """Where each trained weight lies in a flat vector, and the λ of the term λθ that pulls it.
+
+    Args:
+        parameters: the weights by name, in the order of the vector.
+        l2: one λ for all, or λ by name prefix; weights without a prefix are not pulled.
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor], l2: float | Strengths) -> None:
+        self.parameters = dict(parameters)
+        self.slices: dict[int, tuple[int, int]] = {}
+        start = 0
+        for parameter in self.parameters.values():
+            self.slices[id(parameter)] = (start, start + parameter.numel())
+            start += parameter.numel()
+        self.numel = start
+        self._first = next(iter(self.parameters.values()))
+        self._sizes = [parameter.numel() for parameter in self.parameters.values()]
+        self.pulls: Pulls = [
+            (self.parameters[name], strength)
+            for name, strength in strengths(l2, self.parameters).items()
+            if strength
+        ]
+        self.strength_of = {id(parameter): strength for parameter, strength in self.pulls}
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are now."""
+        return self._first.device
+
+    def split(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Every weight with its part of a flat vector."""
+        # The safe split forbids its parts some changes in place, such as `p.grad += decay * p`.
+        parts = flat.unsafe_split_with_sizes(self._sizes)
+        for parameter, part in zip(self.parameters.values(), parts, strict=True):
+            yield parameter, part.view(parameter.shape)
+
+    def require_sizes(self) -> None:
+        """Refuse weights that have more or fewer numbers than when their places were given out."""
+        for (name, weight), size in zip(self.parameters.items(), self._sizes, strict=True):
+            if weight.numel() != size:
+                raise MisuseError(
+                    f"weight {name!r}={weight.numel()} numbers: must keep the {size} that it had "
+                    "when the loop was made private; make it private after the model has its final "
+                    "weights."
+                )
+
+    def part_of(self, flat: Tensor, name: str) -> Tensor:
+        """The part of a flat vector that belongs to a weight, in its shape."""
+        parameter = self.parameters[name]
+        start, end = self.slices[id(parameter)]
+        return flat[start:end].view_as(parameter)

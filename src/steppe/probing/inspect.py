@@ -1,0 +1,37 @@
+"""The layer table of a model, without data and without a loss."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from steppe.probing.placeholder_loss import require_inputs, squared_outputs
+from steppe.probing.probe import probe
+from steppe.probing.report import Report
+from steppe.probing.unsupported_modules import require_uncompiled
+
+
+def inspect(model: nn.Module, *inputs: Tensor) -> Report:
+    """Which path every layer takes, and why; print the result to read it as a table.
+
+    Args:
+        model: any module.
+        inputs: a batch of any number of records as the model takes it; only shapes and types are
+            used.
+
+    Returns:
+        The layer table; an empty one where no weight is trained.
+
+    Examples:
+        >>> import torch
+        >>> print(inspect(nn.Linear(3, 2), torch.zeros(1, 3)))  # doctest: +ELLIPSIS
+        weights       operation  path    size  why
+        weight, bias  linear     linear  8     ...
+        memory: 0.00 MB a record
+        isolation: proven from the operations
+    """
+    require_inputs(inputs)
+    require_uncompiled(model)
+    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    if not parameters:
+        return Report([], [], (), 1)
+    return probe(model, parameters, squared_outputs(lambda batch: model(*batch)), inputs)

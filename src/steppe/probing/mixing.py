@@ -1,0 +1,85 @@
+"""Refuse a model in which replacing one record moves what belongs to another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from steppe.errors import IsolationError
+from steppe.gradients import same
+from steppe.probing.observed_pass import BEFORE, ObservedPass
+from steppe.probing.record_axis import RecordPlace
+
+
+def require_isolation(
+    base: ObservedPass, replaced: ObservedPass, which: int, culprit: Callable[[], str | None]
+) -> None:
+    """Refuse a pass in which something of one record moved when another was replaced.
+
+    Args:
+        base: the run as it is.
+        replaced: the run with record `which` replaced, on the same random numbers.
+        which: the record.
+        culprit: finds the layer to name, or None for the loss; runs the model again, so it is
+            asked only in need.
+    """
+    rest = [i for i in range(len(base.losses)) if i != which]
+    if not same(replaced.losses[rest], base.losses[rest]):
+        raise _mixing(culprit())
+    kept = [
+        name
+        for name, value in replaced.buffers.items()
+        if name not in base.buffers or not same(value, base.buffers[name])
+    ]
+    if kept:
+        raise IsolationError(
+            f"buffers={kept[:3]}: must not depend on the records, because they carry one record's "
+            "values to the next without noise; put these layers in eval mode, or replace batch "
+            "normalisation with steppe.fix(model)."
+        )
+
+
+def _mixing(layer: str | None) -> IsolationError:
+    if layer is None:
+        return IsolationError(
+            "loss=mixes records: must compare every record's output with its own target alone, and "
+            "another record's loss moved when one was replaced; give output and target one shape, "
+            "since (records, 1) beside (records,) makes all pairs of records, and take no mean or "
+            "maximum over the records."
+        )
+    remedy = (
+        "call eval() on it after model.train() to keep the statistics that it has learnt, or put "
+        "GroupNorm in its place with steppe.fix(model)"
+        if "BatchNorm" in layer.split(BEFORE)[0]
+        else "use GroupNorm or LayerNorm in place of batch statistics (steppe.fix(model)), and no "
+        "operation across the batch"
+    )
+    return IsolationError(
+        f"layer={layer!r}: must treat every record alone, and another record's output moved "
+        f"when one was replaced; {remedy}."
+    )
+
+
+def require_repeatable(base: ObservedPass, again: ObservedPass) -> None:
+    """Refuse losses that differ for the same records and seeds, as they cannot be compared."""
+    if not same(again.losses, base.losses):
+        raise IsolationError(
+            "losses=not repeatable: must be the same for the same records and seeds; keep nothing "
+            "from earlier records in the model, and take random numbers from the global generators "
+            "of torch, NumPy or Python."
+        )
+
+
+def first_mixing(base: ObservedPass, replaced: ObservedPass, which: int) -> str | None:
+    """The first module whose output has no place for the records that fits what moved.
+
+    Returns:
+        Its name, and where it is its own code that mixes them, the module in it that comes next;
+        None where the outputs of all modules keep the records apart.
+    """
+    records = len(base.losses)
+    for (name, before), (_, after) in zip(base.modules, replaced.modules, strict=False):
+        place = RecordPlace(before, records)
+        place.narrow(before, after, which)
+        if place.moved and not place.possible:
+            return name
+    return None

@@ -1,0 +1,70 @@
+"""What decides whether a model must be probed again: its state, and the form of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+from torch import Tensor, nn
+
+from steppe.gradients import HOOKS_EVERYWHERE, hooks_of
+
+
+def state_of(model: nn.Module) -> object:
+    """Everything about a model that code of its own could change between two steps, but its values.
+
+    Modules and weights themselves are in it, which keeps them: the place of one that is gone could
+    be taken by another.
+    """
+    return (*map(tuple, HOOKS_EVERYWHERE), *map(_module_state, model.modules()))
+
+
+def _module_state(module: nn.Module) -> object:
+    kind, kept = type(module), vars(module)
+    options = _OPTIONS if kind.__module__.startswith("torch.nn.") else _SWITCHES
+    return (
+        module,
+        kind.forward,
+        kept.get("forward"),
+        # Its mode among them. Of functions their code: a pass may make one anew every time.
+        *[
+            value.__code__ if type(value) is FunctionType else value
+            for value in kept.values()
+            if type(value) in options
+        ],
+        *[name for name, buffer in kept["_buffers"].items() if buffer is not None],
+        *[
+            # Its place first: tensors that are not the same one must not be asked whether they are.
+            (id(weight), weight, weight.dtype, weight.device, weight.shape)
+            for weight in kept["_parameters"].values()
+            if weight is not None and weight.requires_grad
+        ],
+        *chain(*hooks_of(module)),
+    )
+
+
+# Attributes that say what a module does. Those with numbers may be counted up in every pass, or
+# follow a schedule, and be nothing that a probe must see; the whole ones of torch's layers stay.
+_SWITCHES: frozenset[type] = frozenset((bool, str, FunctionType, MethodType, BuiltinFunctionType))
+_OPTIONS = _SWITCHES | {int}
+
+
+def form_of(batch: Any) -> object:
+    """Everything about a batch but its values and the number of its records.
+
+    Examples:
+        >>> import torch
+        >>> form_of((torch.zeros(7, 2), [3])) == form_of((torch.ones(0, 2), [4]))
+        True
+        >>> form_of(torch.zeros(7, 2)) == form_of(torch.zeros(7, 3))
+        False
+    """
+    if isinstance(batch, Tensor):
+        return batch.dtype, batch.device, tuple(batch.shape[1:])
+    if isinstance(batch, tuple | list):
+        return type(batch), *map(form_of, batch)
+    if isinstance(batch, Mapping):
+        return dict, *((key, form_of(item)) for key, item in batch.items())
+    return type(batch)

@@ -1,0 +1,105 @@
+"""The keys of a configuration file, and what is checked of it before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from steppe.training import arguments
+from steppe.training.config import registry
+from steppe.training.config.data import DATA_KEYS
+from steppe.training.config.plan import PLACES, PLAN_KEYS
+from steppe.training.ledger_summary import RUN
+from steppe.training.losses import LOSSES, loss_of, of_numbers
+from steppe.utils import validation
+
+TABLES = ("data", "model", "plan", "optimizer", "scheduler", "averages", "train")
+COUNTS = ("store_every", "checkpoint_every", "evaluate_every", "block", "physical_batch")
+_OTHERS = ("run", "keep", "publish", "ledger", "loss", "isolation", "seed", "progress")
+_TRAIN_KEYS = (*COUNTS, *_OTHERS)
+KEPT_KEYS = ("last", "every")
+# Python's arguments by the keys that they come from, for what is checked when all are together.
+CALLED = {
+    **registry.keys_of("plan", PLAN_KEYS),
+    **registry.keys_of("train", _TRAIN_KEYS),
+    **registry.keys_of("data", ("classes", "groups", "public")),
+    "fixed_shapes": "plan.sampling.fixed_shapes",
+}
+_LARGEST_SEED = 2**63 - 1
+
+
+def check(tables: Mapping[str, Any]) -> None:
+    """Refuse what is not known, before anything is loaded.
+
+    Args:
+        tables: the configuration.
+    """
+    data = tables.get("data", {})
+    for name, known in (("data", DATA_KEYS), ("plan", PLAN_KEYS), ("train", _TRAIN_KEYS)):
+        registry.check_keys(name, tables.get(name, {}), known)
+    if ("name" in data) == ("place" in data):
+        raise validation.fail(
+            "data.name",
+            data.get("name"),
+            "must be the name of a public data set, unless data.place names your own",
+            'write name = "mnist", or place = "visits.csv"',
+        )
+    _check_texts("data", data, ("name", "place", "called", "target", "test"))
+    _check_texts("model", tables.get("model", {}), ("name", "factory"))
+    _check_train(tables.get("train", {}))
+    if "classes" in data and of_numbers(loss_of(tables.get("train", {}))):
+        rule = f"is for class labels, but the loss {tables['train']['loss']} is for regression"
+        raise validation.fail("data.classes", data["classes"], rule, "leave out data.classes")
+    # Here, since a rule that has no rate for a name that is none would speak of the rate.
+    for where, classes in (
+        ("optimizer", registry.optimizers()),
+        ("scheduler", registry.schedulers()),
+    ):
+        name = tables.get(where, {}).get("name")
+        if isinstance(name, str) and name not in classes:
+            raise registry.unknown(f"{where}.name", name, classes)
+    averages = tables.get("averages", {})
+    if isinstance(averages, Mapping) and "name" in averages:
+        rule = "is not a key of this table, in which each average has its own name as key"
+        raise validation.fail(
+            "averages.name", averages["name"], rule, "write EMA = { decay = 0.99 }"
+        )
+    registry.check_keys("averages", averages, registry.averages())
+    for place in PLACES:
+        if place in tables.get("plan", {}):
+            registry.place(f"plan.{place}", tables["plan"][place])
+
+
+def _check_texts(where: str, table: Mapping[str, Any], keys: Sequence[str]) -> None:
+    for key in keys:
+        if not isinstance(table.get(key, ""), str):
+            raise validation.fail(
+                f"{where}.{key}", table[key], "must be text", f'write {key} = "…"'
+            )
+
+
+def _check_train(train: Mapping[str, Any]) -> None:
+    _check_texts("train", train, ("run", "ledger", "loss", "publish"))
+    if train.get("ledger", "").startswith(RUN):
+        rule = "is a path from a run's folder, and this file is not in one"
+        raise validation.fail("train.ledger", train["ledger"], rule, "write the path of the ledger")
+    if train.get("loss", "cross_entropy") not in LOSSES:
+        raise registry.unknown("train.loss", train["loss"], LOSSES)
+    arguments.isolation("train.isolation", train.get("isolation", arguments.ISOLATION[0]))
+    for key in COUNTS:
+        if key in train:
+            validation.positive_integer(f"train.{key}", train[key])
+    seed = train.get("seed", 0)
+    if type(seed) is not int or not 0 <= seed <= _LARGEST_SEED:
+        rule = "must be a whole number from 0 to 2⁶³ − 1"
+        raise validation.fail("train.seed", seed, rule, "write seed = 1, or leave it out")
+    if not isinstance(train.get("progress", True), bool):
+        raise validation.fail(
+            "train.progress", train["progress"], "must be true or false", "write progress = false"
+        )
+    keep = train.get("keep", {})
+    if not isinstance(keep, Mapping):
+        raise validation.fail(
+            "train.keep", keep, "must be a table", "for example, write keep = { last = 20 }"
+        )
+    registry.check_keys("train.keep", keep, KEPT_KEYS)

@@ -1,0 +1,125 @@
+"""The `[model]` table: the network that a run trains."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from steppe import models
+from steppe.models import ScatteringLinear
+from steppe.probing import fix
+from steppe.records import as_records
+from steppe.training.config import registry
+from steppe.training.config.data import Loaded
+from steppe.utils import validation
+from steppe.utils.user_code import made_by
+
+
+def make_model(
+    table: dict[str, Any], data: Loaded | None, seed: int | None, reasons: dict[str, str]
+) -> nn.Module:
+    """Make what `[model]` names; batch normalisation becomes group normalisation.
+
+    Args:
+        table: the table, which receives what it leaves open.
+        data: the records, for their shape and classes; None for a table without open ends.
+        seed: for the first weights alone; noise and sampling never see it.
+        reasons: receives the reason for a choice.
+    """
+    with _seeded(seed):
+        if "factory" in table:
+            registry.check_keys("model", table, ("factory",))
+            model = made_by(table["factory"], "model.factory")
+            if not isinstance(model, nn.Module):
+                rule = "must return a torch.nn.Module"
+                raise validation.fail("model.factory", table["factory"], rule, "return the model")
+            return _fixed(model, reasons)
+        if "name" not in table and data is not None:
+            table["name"], reasons["model"] = _chosen(data)
+        name, options = registry.name_and_options("model", table)
+        if name.endswith(".py"):
+            remedy = f"write {Path(name).stem}:function, and run where `import` finds it"
+            raise validation.fail("model.name", name, "is a file, not a function", remedy)
+        with validation.called({"name": "model.name"}):
+            known = models.parameters(name)
+        for key, value in ({} if data is None else _sizes(data)).items():
+            if key in known and key not in options:
+                table[key] = options[key] = value
+        if data is not None and "classes" in known and "classes" not in options:
+            rule = f"is needed by {name} and is not known from the data"
+            raise validation.missing("data.classes", "declare the number of labels", rule)
+        try:
+            with validation.called(registry.keys_of("model", (*known, *options))):
+                return _fixed(models.create(name, **options), reasons)
+        except (TypeError, RuntimeError) as error:  # a size that torch cannot hold
+            raise validation.fail(
+                "model", options, f"{name} cannot be made: {error}", "correct its sizes"
+            ) from error
+
+
+def _fixed(model: nn.Module, reasons: dict[str, str]) -> nn.Module:
+    count = sum(isinstance(layer, _BatchNorm) for layer in model.modules())
+    if count:
+        layers = "one layer" if count == 1 else f"{count} layers"
+        reasons["normalisation"] = (
+            f"replaces batch normalisation in {layers}, which would mix records"
+        )
+    return fix(model)
+
+
+def features(model: nn.Module, pairs: Any, progress: bool) -> Any:
+    """Inputs and targets as the trained part of a model sees them.
+
+    Features that do not learn are computed once, each record by itself, which costs no privacy.
+
+    Args:
+        model: the whole model.
+        pairs: records, or None.
+        progress: whether to show a bar.
+    """
+    if pairs is None or not isinstance(model, ScatteringLinear):
+        return pairs
+    rows = as_records(pairs)
+    inputs, targets = getattr(pairs, "tensors", None) or rows.batch(torch.arange(len(rows)))
+    return model.features(inputs, progress=progress), targets
+
+
+def trained_part(model: nn.Module) -> nn.Module:
+    """What the steps train: the model, or its head on features that do not learn."""
+    return model.head if isinstance(model, ScatteringLinear) else model
+
+
+def _chosen(data: Loaded) -> tuple[str, str]:
+    shape = data.shape
+    if data.one_number:
+        return "linear", "one number per record; name a network for a non-linear model"
+    if len(shape) == 3 and shape[1] == shape[2] and shape[1] % 4 == 0:
+        why = "fixed features and a linear head: the whole budget is spent on few weights"
+        return "scattering-linear", why
+    return "logistic", "few weights, so little noise; name a network for a non-linear model"
+
+
+def _sizes(data: Loaded) -> dict[str, int]:
+    """What constructors of networks call the sizes of a record."""
+    shape = data.shape
+    found = {"features": math.prod(shape)}
+    if len(shape) == 3:
+        found |= {"channels": shape[0], "colours": shape[0], "side": shape[1], "size": shape[1]}
+    if data.classes is not None:
+        found["classes"] = data.classes
+    return found
+
+
+@contextlib.contextmanager
+def _seeded(seed: int | None) -> Iterator[None]:
+    with torch.random.fork_rng(enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
+        yield
