@@ -64,6 +64,6 @@ def test_without_mnist_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_folder_that_is_there_already_is_left_alone(result: demo.DemoResult) -> None:
     before = sorted(path.name for path in Path(result.outcome.run).iterdir())
-    with pytest.raises(ConfigurationError, match="is there already; name a folder that is not"):
+    with pytest.raises(ConfigurationError, match="is there already; name a new folder"):
         demo.run(MADE_UP, folder=result.outcome.run, progress=False)
     assert sorted(path.name for path in Path(result.outcome.run).iterdir()) == before

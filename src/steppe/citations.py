@@ -24,7 +24,7 @@ _BY_CLASS: dict[str, tuple[str, ...]] = {
     "Automatic": ("bu2023automatic",),
     "PerLayer": ("mcmahan2018learning",),
     "GEP": ("yu2021not",),
-    "Schedule": ("yu2019differentially",),
+    "NoiseSchedule": ("yu2019differentially",),
     "DPAdam": ("tang2024dpadambc",),
     "DecoupledDecay": ("loshchilov2019decoupled",),
     "SWA": ("indri2023can", "izmailov2018averaging"),
@@ -228,7 +228,7 @@ def bibtex_of(methods: Iterable[str]) -> str:
     keys = list(_ALWAYS)
     for name in methods:
         listed = tuple(_BY_CLASS)
-        keys += _BY_CLASS[validation.one_of("methods", name, listed, "spell it as the class")]
+        keys += _BY_CLASS[validation.one_of("methods", name, listed, "use the name of the class")]
     return "\n\n".join(_ENTRIES[key] for key in dict.fromkeys(keys))
 
 

@@ -89,7 +89,7 @@ def run(
     from steppe.report import write
 
     if folder is not None and folder.exists():
-        raise fail("run", str(folder), "is there already", "name a folder that is not")
+        raise fail("run", str(folder), "is there already", "name a new folder")
     begun = time.perf_counter()
     config = Config({"data": task.data, "plan": {"epsilon": epsilon, "delta": DELTA}})
     trainer = config.trainer(folder, progress=progress)

@@ -1,14 +1,88 @@
 """What can go wrong, by name.
 
-Every message has the same four parts: the name, the value, the rule it breaks and what to do.
-Configuration errors are raised before any budget is spent.
+A message says what was found, what is allowed and what to do, in that order. Configuration errors
+are raised before any budget is spent.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any, Self
+
 
 class SteppeError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base of every error this package raises on purpose.
+
+    Attributes:
+        name: the argument, key or option at fault; empty where the message is free text.
+        value: what was given, as the message shows it; empty where nothing was.
+        rule: what is allowed, or what is wrong; without a name the whole message.
+        remedy: what to do.
+        mentions: other arguments that the message names, exactly as it spells them, so that the
+            command line can name its options instead.
+        otherwise: another sentence, on what else is possible.
+    """
+
+    def __init__(self, rule: str = "") -> None:
+        super().__init__(rule)
+        self.name = self.value = self.remedy = self.otherwise = ""
+        self.rule = rule
+        self.mentions: tuple[str, ...] = ()
+
+    @classmethod
+    def about(
+        cls, name: str, value: Any, rule: str, remedy: str = "", mentions: tuple[str, ...] = ()
+    ) -> Self:
+        """Make (not raise) the error about an argument, a key, an option or a file.
+
+        Args:
+            name: what is at fault.
+            value: what was given; paths are shown as text.
+            rule: what is allowed, or what is wrong.
+            remedy: what to do, unless the rule says it.
+            mentions: other arguments that the remedy names, exactly as it spells them.
+
+        Examples:
+            >>> print(SteppeError.about("delta", 2, "must lie in (0, 1)", "use about 1/N or less"))
+            delta=2: must lie in (0, 1); use about 1/N or less.
+        """
+        error = cls(rule)
+        error.name = name
+        error.value = repr(str(value) if isinstance(value, PathLike) else value)
+        error.remedy, error.mentions = remedy, mentions
+        return error
+
+    @classmethod
+    def missing(cls, name: str, remedy: str = "", rule: str = "is required") -> Self:
+        """Make (not raise) the error about something that was not given, or that has no value.
+
+        Examples:
+            >>> print(SteppeError.missing("delta"))
+            `delta` is required.
+        """
+        error = cls(rule)
+        error.name, error.remedy = name, remedy
+        return error
+
+    def __str__(self) -> str:
+        message = self.rule
+        if self.name:
+            subject = f"{self.name}={self.value}:" if self.value else f"`{self.name}`"
+            message = f"{subject} {self.rule}" + (f"; {self.remedy}" if self.remedy else "")
+            message += "" if message.endswith((".", "?")) else "."
+        if not self.otherwise:
+            return message
+        return message + ("" if self.otherwise.startswith("\n") else " ") + self.otherwise
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Call the argument at fault what it was called where it was given.
+
+        Args:
+            names: the new name, by the old one; others stay.
+        """
+        name, bracket, part = self.name.partition("[")
+        self.name = names.get(name, name) + bracket + part
 
 
 class ConfigurationError(SteppeError, ValueError):

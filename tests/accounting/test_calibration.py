@@ -57,7 +57,7 @@ def test_a_capped_batch() -> None:
 
     sigma = calibrate(make, 2.0, 1e-5, "zero-out")
     assert 0.999 * 2.0 <= epsilon(make(sigma), 1e-5, "zero-out") <= 2.0
-    with pytest.raises(ConfigurationError, match="a capped batch is private only"):
+    with pytest.raises(ConfigurationError, match="cannot be used with capped batches"):
         calibrate(make, 2.0, 1e-5)
 
 
@@ -83,9 +83,11 @@ def test_unreachable_targets_say_why() -> None:
     def fixed_cost(sigma: float) -> list[Segment]:
         return [Segment(0.5, 1.0, 10), Segment(0.5, sigma, 10)]
 
-    with pytest.raises(ConfigurationError, match=r"^epsilon=0\.1: is exceeded even with .*; ask"):
+    with pytest.raises(ConfigurationError, match=r"^epsilon=0\.1: is exceeded even with .*; use"):
         calibrate(fixed_cost, 0.1, 1e-5)
-    with pytest.raises(ConfigurationError, match=r"^epsilon=1e\+300: is not spent even .*; ask"):
+    with pytest.raises(
+        ConfigurationError, match=r"^epsilon=1e\+300: is more than the run costs even .*; use"
+    ):
         calibrate(constant(1), 1e300, 1e-5)
 
 

@@ -96,7 +96,9 @@ def test_a_cap_costs_nothing_six_deviations_up_and_something_at_three() -> None:
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 def test_a_cap_needs_zero_out(adjacency: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"adjacency='{adjacency}': a capped batch"):
+    with pytest.raises(
+        ConfigurationError, match=f"adjacency='{adjacency}': cannot be used with capped"
+    ):
         epsilon([Segment(0.1, 1.0, 1, cap=20, population=100)], 1e-5, adjacency)
 
 
@@ -149,7 +151,7 @@ def test_a_delta_below_the_rounding_of_the_run_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=message):
         epsilon(run, 3.6e-11)
     assert epsilon(run, 2.8e-10) < math.inf
-    with pytest.raises(ConfigurationError, match=r"^steps=1000000000: are more than the 100,000,0"):
+    with pytest.raises(ConfigurationError, match=r"^steps=1000000000: must be at most 100,000,0"):
         epsilon([Segment(1e-6, 1.0, 10**9)], 1e-5)
 
 

@@ -38,9 +38,11 @@ def test_limits() -> None:
 
 
 def test_replace_one_and_caps_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"adjacency='replace-one': the RDP accountant"):
+    with pytest.raises(
+        ConfigurationError, match=r"adjacency='replace-one': is not covered by the RDP accountant"
+    ):
         rdp_epsilon([Segment(0.1, 1.0, 1)], 1e-5, "replace-one")
-    with pytest.raises(ConfigurationError, match=r"cap=20: the RDP accountant knows no capped"):
+    with pytest.raises(ConfigurationError, match=r"cap=20: is not covered by the RDP accountant"):
         rdp_epsilon([Segment(0.1, 1.0, 1, cap=20, population=100)], 1e-5, "zero-out")
 
 

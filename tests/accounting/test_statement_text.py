@@ -104,7 +104,7 @@ def test_numbers_are_printed_in_full(statement: Statement) -> None:
     )
     text = str(exact)
     assert "σ = 1.23456789 for 10 steps, rate 0.3333333333333333;" in text
-    assert "own coin of rate 0.3333333333333333." in text
+    assert "with probability 0.3333333333333333." in text
     assert ", 1.23456e-05)" in text
     assert "at most 1.0000001." in text
 

@@ -137,7 +137,9 @@ def test_nothing_is_applied_before_anything_was_averaged(row: Row, tmp_path: Pat
     model = Tied()
     before = bits(model)
     with (
-        pytest.raises(MisuseError, match=r"updates=0: no weights have been averaged yet; call"),
+        pytest.raises(
+            MisuseError, match=r"No weights have been averaged yet, after 0 updates. Call"
+        ),
         row.make(model, tmp_path).applied(model),
     ):
         pass
@@ -171,9 +173,12 @@ def test_buffers_are_copied_unless_named_and_frozen_weights_left_alone() -> None
     ("make", "message"),
     [
         (lambda m: EMA(m, decay=1.0), r"decay=1\.0: must lie in \[0, 1\)"),
-        (lambda m: EMA(m, 0.9, warmup=100), r"warmup=100: must be True or False: the decay alone"),
+        (lambda m: EMA(m, 0.9, warmup=100), r"warmup=100: must be True or False, since its length"),
         (lambda m: EMA(m, decay=-0.1), r"decay=-0\.1: must be finite and not negative; give"),
-        (lambda m: SWA(m, warmup=0.5), r"steps=None: a fraction needs the length of the run"),
+        (
+            lambda m: SWA(m, warmup=0.5),
+            r"`steps` is required where warmup is a fraction of the run",
+        ),
         (lambda m: SWA(m, warmup=1.5), r"warmup=1\.5: must be a whole number of updates, or a"),
         (lambda m: SWA(m, warmup=9, steps=8), r"warmup=9: must not be longer than the run"),
         (lambda m: SWA(m, cycle=0), r"cycle=0: must be a whole number of at least 1"),
@@ -183,7 +188,7 @@ def test_buffers_are_copied_unless_named_and_frozen_weights_left_alone() -> None
         (lambda m: Window(m, k=2, folder="/nowhere"), r"folder='/nowhere': cannot hold a scratch"),
         (
             lambda m: SWA(m, average_buffers=["seen"]),
-            r"average_buffers='seen': has dtype torch.int64, and a mean of whole numbers means",
+            r"average_buffers='seen': has dtype torch.int64, and whole numbers cannot",
         ),
         (
             lambda m: SWA(m, average_buffers=["heard"]),

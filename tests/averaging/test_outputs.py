@@ -111,7 +111,7 @@ def test_memory_does_not_grow_with_checkpoints() -> None:
 def test_bad_input_is_refused() -> None:
     model = nn.Linear(2, 2)
     with pytest.raises(
-        ConfigurationError, match=r"checkpoints='list_iterator': can be walked thro"
+        ConfigurationError, match=r"checkpoints='list_iterator': can be iterated over only"
     ):
         OPA(model, iter([bits(model)]))
     with pytest.raises(ConfigurationError, match=r"checkpoints=\[\]: must not be empty"):

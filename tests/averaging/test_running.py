@@ -93,7 +93,7 @@ def test_an_average_of_two_groups_is_moved_by_both() -> None:
 def test_the_same_average_twice_is_refused() -> None:
     model = nn.Linear(1, 1)
     average = EMA(model, 0.9)
-    with pytest.raises(SteppeError, match="averages=1: is in the list already"):
+    with pytest.raises(SteppeError, match="averages=1: is in the list twice"):
         Averages([average, average])
 
 

@@ -36,7 +36,7 @@ def test_private_data_are_not_free(public: object) -> None:
     ):
         with pytest.raises(
             ConfigurationError,
-            match=r"public=.*: scores of private records are not free: .* or use private_choice",
+            match=r"public.* must be True, since choosing .* costs privacy; .* or private_choice",
         ):
             call()
 

@@ -155,10 +155,10 @@ def test_a_cap(shell: Shell) -> None:
     line = f"{SMALL} --steps 10 --noise-multiplier 2 --cap 120"
     assert shell.json(f"{line} --adjacency zero-out")["cap"] == 120
     assert shell.refused(line) == (
-        "steppe: error: adjacency='add-remove': a capped batch is private only if the population "
-        "is public; set adjacency='zero-out', which says so, or use Poisson().\n"
+        "steppe: error: adjacency='add-remove': cannot be used with capped batches, which need a "
+        "public population; set adjacency='zero-out', or use Poisson().\n"
     )
-    assert "argument --cap: 'x' is no whole number" in shell.refused(f"{SMALL} --cap x")
+    assert "argument --cap: 'x' is not a whole number" in shell.refused(f"{SMALL} --cap x")
     err = shell.refused(f"{SMALL} --steps 10 --noise-multiplier 2 --cap 0 --adjacency zero-out")
     assert "--cap=0: must be a whole number of at least 1; give a whole number, or leave it" in err
 
@@ -172,9 +172,9 @@ def test_words_and_tables(shell: Shell) -> None:
     out = shell.ok(f"{SMALL} --steps 10 --epsilon 2")
     assert "← the least noise that stays within the budget" in out
     words = " ".join(out.split())
-    assert "Each of the 10 steps asks about 100 of 1,000 records" in words
-    assert "at most 7.4 times" in words  # e² = 7.389, rounded up
-    assert "finds a present one with probability 7.4% at most" in words
+    assert "Each of the 10 steps uses about 100 of 1,000 records" in words
+    assert "by a factor of at most 7.4" in words  # e² = 7.389, rounded up
+    assert "has a true positive rate of at most 7.4%" in words
     rows = out.split("\n\n")[-1].splitlines()
     assert [row.split("  ")[0] for row in rows[1:3]] == ["this run", "half the steps"]
     assert len(rows) == 8
@@ -216,8 +216,8 @@ def test_a_large_delta_is_one_warning_and_no_guarantee(shell: Shell, found: str)
     [
         (
             "--epsilon 2 --delta 1e-5",
-            "missing='--noise-multiplier and --steps and --batch-size and --population': only one "
-            "constant can be found from the others; give all of them but one; 3 more needed.",
+            "--noise-multiplier, --steps, --batch-size, --population are missing, and only one "
+            "constant can be found from the others; give 3 more.",
         ),
         (
             "--population 1000 --batch-size 100 --steps 9 --epsilon -1 --delta 1e-5",
@@ -238,17 +238,17 @@ def test_a_large_delta_is_one_warning_and_no_guarantee(shell: Shell, found: str)
         ),
         (
             "--population 1000 --batch-size 100 --steps 0 --noise-multiplier 1 --delta 1e-5",
-            "--steps=0: must be a whole number of at least 1; give a whole number, 1 or more.",
+            "--steps=0: must be a whole number of at least 1.",
         ),
         (
             "--population 1000 --batch-size 100 --epsilon 0.01 --noise-multiplier 1 --delta 1e-5",
-            "--epsilon=0.01: is exceeded even with steps=1, which costs 1.685; ask for more ε, or "
-            "use more noise.",
+            "--epsilon=0.01: is exceeded even with steps=1, which costs 1.685; use a larger "
+            "epsilon, or more noise.",
         ),
         (
             "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "
             "--noise StepSchedule:drop=0.6",
-            "--noise.every=None: is needed by StepSchedule; add every = ….",
+            "`--noise.every` is needed by StepSchedule; add every = ….",
         ),
         (
             "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "
@@ -283,11 +283,11 @@ def test_bad_constants(shell: Shell, options: str, message: str) -> None:
         ("--steps 3", "the following arguments are required: --delta"),
         (
             "--steps 3.5 --delta 1e-5",
-            "argument --steps: '3.5' is no whole number; write it like 60000",
+            "argument --steps: '3.5' is not a whole number; write it like 60000",
         ),
         (
             "--epsilon two --delta 1e-5",
-            "argument --epsilon: 'two' is no number; write it like 0.5 or 1e-5",
+            "argument --epsilon: 'two' is not a number; write it like 0.5 or 1e-5",
         ),
         (
             "--steps 3 --epochs 1 --delta 1e-5",

@@ -24,7 +24,7 @@ def test_a_run(shell: Shell, tmp_path: Path) -> None:
 def test_an_unknown_method(shell: Shell) -> None:
     message = shell.refused("cite --methods SAT,Sam")
     assert message.startswith("steppe: error: --methods='Sam': must be one of 'CappedPoisson', ")
-    assert message.endswith("; spell it as the class.\n")
+    assert message.endswith("; use the name of the class.\n")
 
 
 def test_a_folder_that_is_no_run(shell: Shell, tmp_path: Path) -> None:

@@ -80,10 +80,10 @@ def test_unknown_command(shell: Shell) -> None:
 def test_options_are_not_abbreviated(shell: Shell) -> None:
     # The option that was probably meant, and the help of the command that has it.
     assert shell.refused("plan run.toml --jso") == (
-        "steppe plan: error: --jso: is not known here; did you mean --json?\n"
+        "steppe plan: error: --jso: is not a known argument; did you mean --json?\n"
         "See steppe plan --help.\n"
     )
-    assert "--quiet=1 --fast: is not known here; leave it out." in shell.refused(
+    assert "--quiet=1 --fast: is not a known argument; leave it out." in shell.refused(
         "plan run.toml --quiet=1 --fast"
     )
     assert "did you mean --version?" in shell.refused("--vresion")
@@ -96,8 +96,8 @@ def test_options_are_not_abbreviated(shell: Shell) -> None:
         (
             FileNotFoundError(2, "No such file", "a.toml"),
             2,
-            "steppe: error: file='a.toml': No such file; see that it is there and that you may use "
-            "it.\n",
+            "steppe: error: file='a.toml': No such file; check that it exists and that you "
+            "have access.\n",
         ),
         (OSError(28, "No space left on device"), 2, "steppe: error: No space left on device\n"),
         (KeyboardInterrupt(), 130, "steppe: interrupted\n"),

@@ -173,7 +173,7 @@ def test_of_the_runs_own_data_the_test_part_is_taken(shell: Shell, project: Path
     assert (kept["data"], kept["records"]) == ("own.npz", 200)
 
 
-PRIVATE = "are the private records of the run, and what they say would be shown; give other records"
+PRIVATE = "are the private records of the run, and what they say would be shown; use other records"
 
 
 def as_folder(project: Path) -> None:
@@ -250,7 +250,7 @@ def test_flatness(shell: Shell, project: Path) -> None:
             "average.name='EMAA': is not known here, only EMA, OMV, OPA, PolynomialDecay, SWA, "
             "Window; did you mean 'EMA'?",
         ),
-        ("average run EMA", "average.decay=None: is needed by EMA; add decay = …."),
+        ("average run EMA", "`average.decay` is needed by EMA; add decay = …."),
         ("average run EMA:decay=x", "EMA.decay='x': must be a number; write it like 0.01."),
         (
             "average run EMA:decy=1",
@@ -283,7 +283,7 @@ def test_flatness(shell: Shell, project: Path) -> None:
         ),
         (
             "predict run new.npy --interval 2",
-            "--interval=2.0: must lie strictly between 0 and 1; give a value between 0 and 1.",
+            "--interval=2.0: must lie strictly between 0 and 1.",
         ),
         (
             "predict run new.npy --checkpoints 1",
@@ -291,13 +291,12 @@ def test_flatness(shell: Shell, project: Path) -> None:
         ),
         (
             "predict run new.npy --public",
-            "--public=True: keeps how often the labels are right, and the data have none; give "
+            "--public=True: needs labels to measure calibration, and the data have none; give "
             "data with labels.",
         ),
         (
             "predict run new.npy --checkpoints 0",
-            "--checkpoints=0: must be a whole number of at least 1; give a whole number, 1 or "
-            "more.",
+            "--checkpoints=0: must be a whole number of at least 1.",
         ),
         (
             "predict run new.npy --out nowhere/labels.csv",
@@ -307,12 +306,11 @@ def test_flatness(shell: Shell, project: Path) -> None:
         ("predict run new.npy --out run", "--out='run': is a folder; name a file in it."),
         (
             "flatness run --eigenvalues 0",
-            "--eigenvalues=0: must be a whole number of at least 1; give a whole number, 1 or "
-            "more.",
+            "--eigenvalues=0: must be a whole number of at least 1.",
         ),
         (
             "flatness run --records 0",
-            "--records=0: must be a whole number of at least 1; give a whole number, 1 or more.",
+            "--records=0: must be a whole number of at least 1.",
         ),
     ],
 )
@@ -322,7 +320,7 @@ def test_bad_input(shell: Shell, project: Path, line: str, message: str) -> None
 
 @pytest.mark.parametrize("command", ["average run", "predict run new.npy"])
 def test_steps_are_counted_from_zero(shell: Shell, project: Path, command: str) -> None:
-    assert "argument --burn-in: '-5' is no step; count from 0" in shell.refused(
+    assert "argument --burn-in: '-5' is not a step; count from 0" in shell.refused(
         f"{command} --burn-in -5"
     )
 

@@ -56,10 +56,10 @@ def test_runs_that_share_a_ledger_print_their_sum(shell: Shell, project: Path) -
     ("ledger", "message"),
     [
         ("", "ledger='': must name a file; write \"patients.jsonl\", say."),
-        ("run", "ledger='run': is no ledger but a folder; name a file in it."),
+        ("run", "ledger='run': is a folder, not a ledger; name a file in it."),
         (
             "table.csv",
-            "ledger='table.csv': is no ledger, since line 1 is not a record; name the file that "
+            "ledger='table.csv': is not a ledger: line 1 is not a record; name the file that "
             "runs wrote or a new one, or restore it from a copy.",
         ),
     ],
@@ -200,7 +200,7 @@ def test_a_public_data_set_by_any_of_its_names(shell: Shell, project: Path, name
 def test_the_private_records_are_not_evaluated_on(shell: Shell, project: Path) -> None:
     line = "train --data table.csv --test ./table.csv --target ill --classes 2 --epsilon 2"
     err = shell.refused(line)
-    assert "are the private records, and scores on them would be shown" in err
+    assert "is the private training data, on which scores must not be shown" in err
 
 
 def test_a_run_from_data_and_budget_alone(
@@ -293,8 +293,7 @@ def test_isolation_of_a_file_and_of_the_command_line(shell: Shell, project: Path
     wrong = (project / "each.toml").read_text().replace('"each"', '"one"')
     (project / "each.toml").write_text(wrong)
     assert shell.refused("train each.toml") == (
-        "steppe: error: train.isolation='one': must be one of 'proven', 'each', 'probed'; use "
-        "'proven'.\n"
+        "steppe: error: train.isolation='one': must be one of 'proven', 'each', 'probed'.\n"
     )
 
 
@@ -357,11 +356,11 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
     [
         (
             "train",
-            "--data=None: is needed where no file is given; add it, or name a TOML file.",
+            "`--data` is required; add it, or name a TOML file.",
         ),
         (
             "train --data own.npz",
-            "--epsilon=None: is needed where no file is given; add it, or name a TOML file.",
+            "`--epsilon` is required; add it, or name a TOML file.",
         ),
         (
             "train run.toml --epsilon 2",
@@ -378,12 +377,12 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
         ),
         (
             "train --data own.npz --epsilon 2",
-            "--classes=None: must be declared; give the number of labels there can be; for a "
-            'regression, write a TOML file with a loss such as "mse_loss".',
+            "`--classes` is required; give the number of labels; for a regression, write a TOML "
+            'file with a loss such as "mse_loss", or in Python numbers=True.',
         ),
         (
             "train --data table.csv --classes 2 --epsilon 2",
-            "--target=None: must name the column of labels; add --target.",
+            "`--target` is required; name the column of labels.",
         ),
         (
             "train --data gaps.csv --target ill --classes 2 --epsilon 2",
@@ -398,16 +397,16 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
         ),
         (
             "train no-epsilon.toml",
-            "plan.epsilon=None: is needed to choose clip, point by rule; give it, or all of "
+            "`plan.epsilon` is needed to choose clip, point by rule; give it, or all of "
             "these constants.",
         ),
         (
             "train no-target.toml",
-            "data.target=None: must name the column of labels; add target=.",
+            "`data.target` is required; name the column of labels.",
         ),
         (
             "train --data own.npz --classes 2 --epsilon nan",
-            "--epsilon=nan: must not be NaN; give a finite value above 0.",
+            "--epsilon=nan: must not be NaN.",
         ),
         (
             f"{SETTINGS} --model cli_test_models:wide",
@@ -464,7 +463,7 @@ def test_a_model_with_an_unknown_name(shell: Shell, project: Path) -> None:
 
 def test_one_class_alone(shell: Shell, project: Path) -> None:
     err = shell.refused("train --data own.npz --epsilon 2 --classes yes")
-    assert "'yes' is one name alone; name at least two, like no,yes, or give their number" in err
+    assert "'yes' is only one name; name at least two, like no,yes, or give their number" in err
 
 
 def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
@@ -480,7 +479,11 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
     ("old", "new", "message"),
     [
         ("epsilon = 3.0", "epsilon = 0", "error: plan.epsilon=0: must be finite and above 0"),
-        ("epsilon = 3.0", "epsilon = 1e6", "error: plan.epsilon=1000000.0: is not spent even with"),
+        (
+            "epsilon = 3.0",
+            "epsilon = 1e6",
+            "error: plan.epsilon=1000000.0: is more than the run costs even with",
+        ),
         ("epsilon = 3.0", "epsilno = 3.0", "plan.epsilno=3.0: is not known here, only "),
         ("delta = 1e-4", "delta = 2", "error: plan.delta=2: must lie strictly between 0 and 1"),
         ('place = "own.npz"', "place = 3", "data.place=3: must be text"),
@@ -488,17 +491,17 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
         (
             'place = "own.npz"',
             'place = "table.csv"',
-            "data.target=None: must name the column of labels",
+            "`data.target` is required; name the column of labels",
         ),
         (
             'place = "own.npz"',
             'place = "table.csv"\ntarget = "il"',
-            "data.target='il': is no column of",
+            "data.target='il': is not a column of",
         ),
         (
             'place = "own.npz"',
             'place = "table.csv"\ntarget = "ill"\ncolumns = ["agge"]',
-            "data.columns='agge': is no column of",
+            "data.columns='agge': is not a column of",
         ),
         ("batch_size = 100", "batch_size = 9999", "plan.batch_size=9999.0: must not exceed the"),
         (
@@ -541,7 +544,7 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
             'steps = 12\nclip = { name = "Flat", bound = -1.0 }',
             "error: plan.clip.bound=-1.0: must be finite and above 0",
         ),
-        ("store_every = 2", 'ledger = "run"', "error: train.ledger='run': is no ledger but a"),
+        ("store_every = 2", 'ledger = "run"', "error: train.ledger='run': is a folder, not"),
         ("store_every = 2", 'publish = "SAW"', "error: train.publish='SAW': is not a model"),
         ("[plan]", "[plan", "is not TOML"),
     ],
@@ -581,7 +584,7 @@ def test_empty_text_is_not_the_current_folder(
 ) -> None:
     before = sorted(project.iterdir())
     err = shell.refused(command, "")
-    assert err.startswith(f"{said}'' names no file or folder; write it like runs/first\n")
+    assert err.startswith(f"{said}'' is not a file or folder; write it like runs/first\n")
     assert "--ledger=''" in shell.refused("train run.toml --ledger", "")
     assert sorted(project.iterdir()) == before
 

@@ -151,7 +151,10 @@ BAD: list[tuple[Callable[[], object], str]] = [
         lambda: GEP(40).begin(Case().parameters, PublicGradients(99, list)),
         r"bases=40: must not.* 39 weig",
     ),  # type: ignore[arg-type]
-    (lambda: GEP(5).begin(Case().parameters), r"public=None: GEP finds its subspace with public"),
+    (
+        lambda: GEP(5).begin(Case().parameters),
+        r"`public` is required, since GEP finds its subspace with public",
+    ),
     (
         lambda: Flat().begin({}, PublicGradients(3, list)),
         r"public='3 records': this clip learns nothing",

@@ -52,8 +52,8 @@ def test_unknown_keywords_are_refused(name: str, answer: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({}, "steps=None: give either steps or epochs"),
-        ({"steps": 5, "epochs": 1}, "steps=5: give either steps or epochs"),
+        ({}, "`steps` or `epochs` is required"),
+        ({"steps": 5, "epochs": 1}, "steps=5: cannot be given together with epochs=1"),
         ({"steps": 0}, "steps=0: must be a whole number of at least 1"),
         ({"epochs": -1}, "epochs=-1: must be a whole number of at least 1"),
         ({"steps": 5, "sample_rate": 1.5}, "sample_rate=1.5: must be at most 1"),

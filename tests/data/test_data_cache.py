@@ -80,7 +80,7 @@ def test_no_source_is_one_clear_error_that_leaves_nothing(
     with pytest.raises(DataError) as caught:
         data.load("mnist", progress=False)
     message = str(caught.value)
-    assert message.startswith("name='mnist': could be had from none of its sources")
+    assert message.startswith("name='mnist': could not be downloaded from any source")
     assert "Connection refused" in message
     assert "has the SHA-256" in message
     assert "connect to a network" in message
@@ -146,7 +146,9 @@ def test_a_connection_that_breaks_is_the_sources_fault(
         return Failing(error, length)
 
     monkeypatch.setattr(urllib.request, "urlopen", opened)
-    with pytest.raises(DataError, match=r"could be had from none of its sources .*(unreach|broke)"):
+    with pytest.raises(
+        DataError, match=r"could not be downloaded from any source .*(unreach|broke)"
+    ):
         data.fetch("mnist", progress=False)
     assert len(asked) == 2  # the second source was tried
 

@@ -65,10 +65,18 @@ def test_the_test_table_may_have_its_columns_in_another_order(tmp_path: Path) ->
         (
             TEXT,
             {"target": "sick"},
-            r"^target='sick': is no column of .*\(it has age, ill, visits\)",
+            r"^target='sick': is not a column of .*\(it has age, ill, visits\)",
         ),
-        (TEXT, {"columns": ["agee"]}, r"^columns='agee': is no column of .*did you mean 'age'\?"),
-        ("41,7\n", {"target": "41", "columns": ["x"]}, "^columns='x': is no column in the first"),
+        (
+            TEXT,
+            {"columns": ["agee"]},
+            r"^columns='agee': is not a column of .*did you mean 'age'\?",
+        ),
+        (
+            "41,7\n",
+            {"target": "41", "columns": ["x"]},
+            "^columns='x': is not a column in the first",
+        ),
         (TEXT, {"columns": ["ill"]}, "^columns='ill': is the target; leave it out of the columns"),
         (TEXT, {"bounds": {"age": (0, 9)}}, "bounds='visits': must be given for every column"),
         (TEXT, {"bounds": {**BOUNDS, "x": (0, 1)}}, "bounds='x': must be a column that is read"),
@@ -91,9 +99,9 @@ def test_the_test_table_may_have_its_columns_in_another_order(tmp_path: Path) ->
         ("age,age,ill\n1,1,1\n", {}, "a different name for each column"),
         ("age;ill\n1;1\n", {}, "must have commas between its columns"),
         ("age,ill\n", {}, "at least one record"),
-        ("", {}, "^target='ill': is no column"),
-        ("41,7,yes\n20,1,no\n", {}, r"is no column in the first line of .*; add a header line"),
-        (",age,ill\n0,41,1\n", {}, "column 1 must have a name, unless it is no input"),
+        ("", {}, "^target='ill': is not a column"),
+        ("41,7,yes\n20,1,no\n", {}, r"is not a column in the first line of .*; add a header line"),
+        (",age,ill\n0,41,1\n", {}, "column 1 has no header"),
     ],
 )
 def test_tables_that_are_refused(
@@ -105,7 +113,7 @@ def test_tables_that_are_refused(
 
 
 def test_a_table_needs_its_target_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="must name the column of labels"):
+    with pytest.raises(ConfigurationError, match="`target` is required"):
         data.read(table(tmp_path, TEXT), classes=2)
 
 
@@ -158,7 +166,7 @@ def test_text_becomes_its_declared_categories(tmp_path: Path) -> None:
         ({"categories": "sex"}, "categories='sex': must name columns"),
         ({"classes": [0, 1]}, "classes=.*: must be a number, or a list of different names"),
         ({"columns": "age"}, "columns='age': must be a list of names"),
-        ({"columns": ["age", "age"]}, "must be different columns"),
+        ({"columns": ["age", "age"]}, "must be different; name"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             data.read(path, **{**options, "missing": "middle", **wrong})
@@ -190,7 +198,7 @@ def test_the_test_file_is_another_one(tmp_path: Path) -> None:
     path = table(tmp_path, "a,y\n1,0\n2,1\n")
     (tmp_path / "linked.csv").symlink_to(path)
     for same in (path, tmp_path / "linked.csv"):
-        with pytest.raises(ConfigurationError, match="are the private records"):
+        with pytest.raises(ConfigurationError, match="is the private training data"):
             data.read(path, target="y", classes=2, test=same)
 
 

@@ -114,17 +114,19 @@ def test_refusals() -> None:
             loss_line(surface, seeded(), points=points)
     with pytest.raises(ConfigurationError, match="radius=nan: must not be NaN"):
         loss_plane(surface, seeded(), radius=float("nan"))
-    with pytest.raises(ConfigurationError, match="second='Linear': must have the trained weights"):
+    with pytest.raises(
+        ConfigurationError, match="second='Linear': must have the same trained weights"
+    ):
         interpolate(nn.Linear(2, 2), nn.Linear(2, 3), F.mse_loss, {"all": []})
     with pytest.raises(ConfigurationError, match=r"data=.*: must name at least one data set"):
         interpolate(nn.Linear(2, 2), nn.Linear(2, 2), F.mse_loss, {})
     norm = nn.BatchNorm1d(2)
     other = copy.deepcopy(norm)
     other.running_mean = torch.ones(2)
-    with pytest.raises(ConfigurationError, match="must have the buffers of `first`"):
+    with pytest.raises(ConfigurationError, match="must have the same buffers as `first`"):
         interpolate(norm, other, F.mse_loss, {"all": []})
     for one, two in ((norm, nn.GroupNorm(1, 2)), (nn.GroupNorm(1, 2), norm)):
-        with pytest.raises(ConfigurationError, match="must have the buffers of `first`"):
+        with pytest.raises(ConfigurationError, match="must have the same buffers as `first`"):
             interpolate(one, two, F.mse_loss, {"all": []})
 
 
@@ -139,5 +141,5 @@ def test_the_line_leads_through_weights_in_one_order_and_frozen_ones_alike() -> 
     three, four = (nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)) for _ in range(2))
     for model in (three, four):
         model[0].requires_grad_(False)
-    with pytest.raises(ConfigurationError, match="must have the frozen weights of `first`"):
+    with pytest.raises(ConfigurationError, match="must have the same frozen weights as `first`"):
         interpolate(three, four, F.mse_loss, {"all": []})

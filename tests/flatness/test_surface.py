@@ -119,10 +119,12 @@ def test_a_loss_must_be_one_number_for_each_record() -> None:
     data = [(torch.zeros(4, 2), torch.ones(4, 5))]
     for loss in (lambda o, t: (o - t) ** 2, lambda o, t: ((o - t) ** 2).mean()):
         surface = Surface(nn.Linear(2, 5), loss, data)
-        with pytest.raises(DataError, match=r"loss shape=.*: must be \(4,\), one loss for each"):
+        with pytest.raises(
+            DataError, match=r"The loss has shape .*; it must be \(4,\), one number for each"
+        ):
             surface.at(surface.weights)
     empty = Surface(nn.Linear(2, 5), F.mse_loss, [(torch.zeros(0, 2), torch.ones(0, 5))])
-    with pytest.raises(DataError, match="one loss for each record of a batch with records"):
+    with pytest.raises(DataError, match="one number for each record, and there must be records"):
         empty.at(empty.weights)
 
 
@@ -130,7 +132,7 @@ def test_there_is_no_curvature_where_the_loss_is_no_number() -> None:
     model = nn.Linear(2, 2)
     nn.init.constant_(model.weight, math.nan)
     surface = Surface(model, F.cross_entropy, [(torch.ones(3, 2), torch.ones(3).long())])
-    with pytest.raises(DataError, match="loss=not finite: must have slopes that are numbers"):
+    with pytest.raises(DataError, match="The curvature is not finite; the loss must have finite"):
         surface.hessian_vector(torch.ones(6))
 
 
@@ -184,13 +186,17 @@ def test_refusals() -> None:
     model = quadratic_surface(rotated([1.0, 2.0])).model
     with pytest.raises(ConfigurationError, match="batches='list_iterator': must be iterable more"):
         Surface(model, first, iter(batches()))
-    with pytest.raises(ConfigurationError, match="model='ReLU': has no trained weights; unfreeze"):
+    with pytest.raises(
+        ConfigurationError, match="model='ReLU': has no trained weights; set requires_grad"
+    ):
         Surface(nn.ReLU(), first, batches())
-    with pytest.raises(DataError, match="batches=0: there must be at least one batch"):
+    with pytest.raises(DataError, match="There are no batches; check"):
         Surface(model, first, []).at(torch.zeros(2))
-    with pytest.raises(DataError, match=r"batch=Tensor: must be \(inputs, target\)"):
+    with pytest.raises(DataError, match=r"batch='Tensor': must be \(inputs, target\)"):
         Surface(model, first, [torch.zeros(3)]).at(torch.zeros(2))
     with pytest.raises(ConfigurationError, match=r"vector=\(3,\): must have shape \(2,\)"):
         Surface(model, first, batches()).hessian_vector(torch.zeros(3))
-    with pytest.raises(DataError, match="target=not classes: accuracy needs whole-number targets"):
+    with pytest.raises(
+        DataError, match="The targets are not classes; accuracy needs whole-number targets"
+    ):
         Surface(model, first, batches()).accuracy_at(torch.zeros(2))

@@ -89,5 +89,5 @@ def test_refusals() -> None:
         random_rays(surface, seeded(), [0.0])
     with pytest.raises(ConfigurationError, match=r"distances=-1.0: must be finite and not"):
         random_rays(surface, seeded(), [-1.0])
-    with pytest.raises(DataError, match="measure the loss instead"):
+    with pytest.raises(DataError, match="Measure the loss instead"):
         robust_accuracy(quadratic_surface(rotated([1.0, 2.0])), seeded(), 0.1)

@@ -37,7 +37,7 @@ def test_a_budget_is_not_for_runs_with_known_noise(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("budget", "block", "reason", "message"),
     [
-        (0.1, 8, None, "is what this run and all before it would cost"),
+        (0.1, 8, None, "This run and all before it would cost"),
         (20.0, 0, None, "block=0"),
         (20.0, 8, "seeded", "makes epsilon infinite"),
     ],
@@ -61,7 +61,7 @@ def test_a_run_at_whose_delta_nothing_could_be_added_up_is_refused(ledger: Ledge
         account.cover(1)
         run = account.run.id
     size = ledger.path.stat().st_size
-    with pytest.raises(ConfigurationError, match=r"delta=1e-12: is below 1.1e-12, the smallest at"):
+    with pytest.raises(ConfigurationError, match=r"delta=1e-12: must be at least 1.1e-12 for this"):
         ledger.begin(replace(small, steps=1800), DATA, block=600)
     assert ledger.path.stat().st_size == size
     charge(ledger, 1200, block=1200, of=usual)
@@ -100,7 +100,7 @@ def test_the_budget_of_a_ledger_is_a_hard_limit(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.jsonl", epsilon=1.2 * one, delta=1e-5)
     charge(ledger, 20)
     size = ledger.path.stat().st_size
-    with pytest.raises(BudgetExhausted, match="is what this run and all before it would cost"):
+    with pytest.raises(BudgetExhausted, match="This run and all before it would cost"):
         ledger.begin(plan(), DATA, block=8)
     # It holds whether or not it is mentioned again, and a refusal leaves no trace.
     with pytest.raises(BudgetExhausted):
@@ -116,7 +116,7 @@ def test_a_budget_may_be_used_up_to_its_last_bit(tmp_path: Path) -> None:
     cost = measured.epsilon(1e-5)
     charge(Ledger(tmp_path / "equal.jsonl", epsilon=cost, delta=1e-5), 20)
     below = Ledger(tmp_path / "below.jsonl", epsilon=math.nextafter(cost, 0), delta=1e-5)
-    with pytest.raises(BudgetExhausted, match="is what this run and all before it would cost"):
+    with pytest.raises(BudgetExhausted, match="This run and all before it would cost"):
         below.begin(plan(), DATA, block=8)
 
 
@@ -127,10 +127,10 @@ def test_a_budget_counts_the_rest_of_a_resumed_run(tmp_path: Path) -> None:
     charge(ledger, 12, of=plan(steps=12))
     before = ledger.path.read_bytes()
     message = (
-        r"^epsilon=\d\.\d{4}: is what this run and all others, some of them since it was "
-        r"interrupted, would cost together, and the ledger allows \S+ at delta=1e-05; its steps so "
-        r"far are paid for, so that its checkpoints may be used as they are, and the rest cannot "
-        r"be taken: plan a new run with a smaller epsilon\.$"
+        r"^This run and all others, some since it was interrupted, would cost epsilon=\d\.\d{4} "
+        r"together, and the ledger allows \S+ at delta=1e-05; its steps so far are paid for, so "
+        r"its checkpoints may be used, and the rest cannot be taken: plan a new run with a "
+        r"smaller epsilon\.$"
     )
     with pytest.raises(BudgetExhausted, match=message):
         ledger.resume(first, plan(), DATA, block=8, anchor=Anchor())
@@ -166,9 +166,9 @@ def test_a_run_that_has_paid_for_all_its_steps_goes_on_whatever_others_used(tmp_
 def test_another_budget_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     charge(Ledger(path, epsilon=9.0, delta=1e-5), 1)
-    with pytest.raises(ConfigurationError, match="is not the budget that this ledger was made"):
+    with pytest.raises(ConfigurationError, match="is not the budget of the ledger"):
         Ledger(path, epsilon=10.0, delta=1e-5).begin(plan(), DATA, block=8)
-    with pytest.raises(ConfigurationError, match="goes with delta, which is None"):
+    with pytest.raises(ConfigurationError, match=r"^`delta` is required with epsilon"):
         Ledger(path, epsilon=1.0)
 
 

@@ -152,7 +152,7 @@ def test_a_torn_end_is_mended_in_one_step(path: Path) -> None:
 
 def test_one_writer_at_a_time(path: Path) -> None:
     first = Writer(path)
-    with pytest.raises(MisuseError, match="another run writes to it; wait for its end"):
+    with pytest.raises(MisuseError, match="another run writes to it; wait until it ends"):
         Writer(path)
     first.close()
     Writer(path).close()
@@ -331,11 +331,11 @@ def test_another_file_is_no_ledger_and_is_left_as_it_is(tmp_path: Path, text: st
     path = tmp_path / "notes.txt"
     path.write_text(text)
     for opened in (read, Writer):
-        with pytest.raises(DataError, match=r"is no ledger, since line 1 is not a record; name"):
+        with pytest.raises(DataError, match=r"is not a ledger: line 1 is not a record; name"):
             opened(path)
     assert path.read_text() == text
 
 
 def test_a_folder_is_no_ledger(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is no ledger but a folder; name a file in it"):
+    with pytest.raises(DataError, match="is a folder, not a ledger; name a file in it"):
         read(tmp_path)

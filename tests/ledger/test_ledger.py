@@ -21,7 +21,7 @@ from steppe.sampling import Periodic
 
 def test_a_ledger_that_is_not_there_does_not_read_as_nothing_spent(ledger: Ledger) -> None:
     assert ledger.runs() == {}
-    with pytest.raises(DataError, match=r"there is no such file, so that what was spent is not"):
+    with pytest.raises(DataError, match=r"there is no such file, so the cost of earlier runs is"):
         ledger.epsilon(1e-5)
     with ledger.begin(plan(), DATA, block=8):
         assert ledger.epsilon(1e-5) == 0.0
@@ -49,7 +49,7 @@ def test_the_charge_is_on_the_disk_before_cover_returns(ledger: Ledger) -> None:
 def test_the_plan_is_a_hard_limit(ledger: Ledger) -> None:
     with ledger.begin(plan(), DATA, block=8) as account:
         account.cover(20)
-        with pytest.raises(BudgetExhausted, match="step=21: the plan pays for 20 steps"):
+        with pytest.raises(BudgetExhausted, match="step=21: all 20 steps of the plan are charged"):
             account.cover(21)
 
 
@@ -245,7 +245,7 @@ def test_records_of_another_version_are_refused(ledger: Ledger) -> None:
     writer = Writer(ledger.path)
     writer.append({"kind": "surprise", "run": run})
     writer.close()
-    with pytest.raises(DataError, match="line 4 is not of a kind that this version writes"):
+    with pytest.raises(DataError, match="line 4 has a format that this version does not know"):
         ledger.epsilon(1e-5)
 
 
@@ -287,5 +287,5 @@ def test_a_charge_that_makes_no_sense_is_refused(
     writer = Writer(ledger.path)
     writer.append({"kind": "charge", "run": run, "cost": cost, "next": None, **changes})
     writer.close()
-    with pytest.raises(DataError, match="line 4 is not of a kind"):
+    with pytest.raises(DataError, match="line 4 has a format that"):
         ledger.epsilon(1e-5)

@@ -119,7 +119,8 @@ def test_unknown_name_suggests_the_nearest(name: str, near: str) -> None:
 
 def test_unknown_option_is_named() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"depth=3: is no option of 'logistic'; use features, classes\."
+        ConfigurationError,
+        match=r"depth=3: is not an option of 'logistic'; use features, classes\.",
     ):
         models.create("logistic", depth=3)
 

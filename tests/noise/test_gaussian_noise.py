@@ -174,9 +174,7 @@ def test_grid_is_a_bool() -> None:
     for value in ("no", 1, None, np.int64(1)):
         with pytest.raises(ConfigurationError) as caught:
             Gaussian(grid=value)  # type: ignore[arg-type]
-        assert str(caught.value) == (
-            f"grid={value!r}: must be True or False; leave it out for False."
-        )
+        assert str(caught.value) == (f"grid={value!r}: must be True or False.")
 
 
 def test_schedule_is_flat() -> None:

@@ -13,7 +13,7 @@ import torch
 from steppe.papers import Constants, Experiment, ExperimentRun, pictures
 from steppe.papers.dp_sat import cosines, flatness, measured, recipe, speed, toy
 from steppe.papers.dp_sat.accuracy import DPNAS, FASHION, MNIST, RADIUS
-from steppe.papers.dp_sat.watch import RememberingSource
+from steppe.papers.dp_sat.gradient_recorder import RememberingSource
 from steppe.papers.pictures import Pictures
 from steppe.points import SAM, SAT, Here
 

@@ -125,7 +125,7 @@ def test_the_statement_says_so() -> None:
     statement = plan().statement()
     text = str(statement)
     assert "groups that have rates of their own are of declared size" in text
-    assert "own coin of rate 0.125 at most, which changes with the step and differs between" in text
+    assert "with probability 0.125 at most, which changes with the step and differs between" in text
     assert "in the group that pays most" in text
     assert statement.epsilon == plan().epsilon_spent()
     groups = plan().segments_by_group()
@@ -145,7 +145,9 @@ def test_the_statement_says_so() -> None:
 
 
 def test_replace_one_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"adjacency='replace-one': a replaced record may"):
+    with pytest.raises(
+        ConfigurationError, match=r"adjacency='replace-one': cannot be used with groups"
+    ):
         plan(adjacency="replace-one")
 
 
@@ -187,7 +189,9 @@ def test_groups_are_asked_for_and_refused() -> None:
     with pytest.raises(ConfigurationError, match="groups=None: must be 2 arrays of row numbers"):
         private_of(run, data)
     plain = replace(run, sampling=Poisson())
-    with pytest.raises(ConfigurationError, match="groups='tuple': Poisson has one rate for all"):
+    with pytest.raises(
+        ConfigurationError, match="groups='tuple': cannot be used with Poisson, which has one"
+    ):
         private_of(plain, data, groups=halves(40))
 
 

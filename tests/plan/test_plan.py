@@ -141,42 +141,48 @@ class Short(Gaussian):
             {"noise": Levels(factors=(1.0, 1e-9)), "steps": 586},
             r"noise_multiplier=1e-09: must lie between",
         ),
-        ({"epsilon": 2.0}, r"epsilon=2\.0: give either epsilon or noise_multiplier, not both"),
-        ({"noise_multiplier": None}, r"epsilon=None: give either epsilon or noise_multiplier"),
+        (
+            {"epsilon": 2.0},
+            r"epsilon=2\.0: cannot be given together with noise_multiplier=1\.0; epsilon cal",
+        ),
+        ({"noise_multiplier": None}, r"`epsilon` or `noise_multiplier` is required; epsilon cal"),
         ({"steps": 0}, r"steps=0: must be a whole number of at least 1"),
         ({"steps": -3}, r"steps=-3: must be a whole number"),
         ({"steps": 1.5}, r"steps=1\.5: must be a whole number"),
         ({"steps": None, "epochs": 0}, r"epochs=0: must be finite and above 0"),
         ({"steps": None, "epochs": NAN}, r"epochs=nan"),
-        ({"epochs": 3}, r"steps=585: give either steps or epochs"),
-        ({"steps": None}, r"steps=None: give either steps or epochs"),
+        ({"epochs": 3}, r"steps=585: cannot be given together with epochs=3; epochs are"),
+        ({"steps": None}, r"`steps` or `epochs` is required; epochs are"),
         ({"population": 0}, r"population=0: must be a whole number of at least 1"),
         ({"population": 10**400}, r"population=10+: must be at most 2⁵³"),
         ({"steps": 10**400}, r"steps=10+: must be at most 2⁵³"),
         ({"steps": None, "epochs": 1e300}, r"steps=9223372036854775808: must be at most 2⁵³"),
-        ({"steps": 10**9}, r"steps=1000000000: are more than the 100,000,000 that can be"),
+        ({"steps": 10**9}, r"steps=1000000000: must be at most 100,000,000 with subsampling"),
         ({"steps": 10**6, "delta": 1e-10}, r"delta=1e-10: is below 4\.5e-10, .* of 1000000 steps"),
         ({"population": 1e5}, r"population=100000\.0: must be a whole number"),
         ({"batch_size": 60_001}, r"batch_size=60001\.0: must not exceed the population of 60000"),
         ({"batch_size": 0}, r"batch_size=0: must be finite and above 0"),
         ({"batch_size": NAN}, r"batch_size=nan"),
-        ({"clip": 1.0}, r"clip=1\.0: is no choice for clip; use Flat\(1\.0\)"),
-        ({"clip": Flat}, r"clip=<class .*: is no choice for clip"),
+        ({"clip": 1.0}, r"clip=1\.0: must be a Clip; use Flat\(1\.0\)"),
+        ({"clip": Flat}, r"clip=<class .*: must be a Clip"),
         ({"clip": Loose()}, r"clip=Loose\(.*: could change after .*; declare Loose with @datacl"),
         ({"clip": Tight(NAN)}, r"clip\.bound=nan: cannot be written into the plan's statement"),
         ({"clip": Tight(object())}, r"clip\.bound=<object .*: cannot be written into the plan's"),
         ({"noise": Levels(factors=[1.0])}, r"noise\.factors=\[1\.0\]: cannot be written"),
         ({"noise": Levels(factors=(1.0, 1j))}, r"noise\.factors\[1\]=1j: cannot be written"),
-        ({"noise": None}, r"noise=None: is no choice for noise; use Gaussian\(\)"),
-        ({"sampling": "shuffle"}, r"sampling='shuffle': is no choice for sampling; use Poisson"),
-        ({"point": 2}, r"point=2: is no choice for point; use Here\(\)"),
+        ({"noise": None}, r"noise=None: must be a Noise; use Gaussian\(\)"),
+        ({"sampling": "shuffle"}, r"sampling='shuffle': must be a Sampler; use Poisson"),
+        ({"point": 2}, r"point=2: must be a Point; use Here\(\)"),
         ({"point": Twice(0)}, r"point\.queries=0"),
         ({"l2": -0.1}, r"l2=-0\.1: must be finite and not negative"),
         ({"l2": 1e300}, r"l2=1e\+300: must be at most 1e\+18; a common range"),
         ({"l2": {"head": 1e19}}, r"l2.*=1e\+19: must be at most 1e\+18"),
         ({"views": 0}, r"views=0: must be a whole number"),
         ({"adjacency": "add"}, r"adjacency='add': must be one of 'add-remove', 'zero-out'"),
-        ({"sampling": CappedPoisson()}, r"adjacency='add-remove': a capped batch .*'zero-out'"),
+        (
+            {"sampling": CappedPoisson()},
+            r"adjacency='add-remove': cannot be used with capped batches, .*'zero-out'",
+        ),
         ({"unit": " "}, r"unit=' ': must be a word"),
         ({"unit": "record\n8. guarantee: none"}, r"unit='record\\n8\. guar.*: must be a word"),
         ({"population_source": "guess"}, r"population_source='guess': must be one of"),
@@ -251,7 +257,7 @@ def test_epochs_to_steps(epochs: float, population: int, batch: float, steps: in
 def test_population_from_the_data() -> None:
     unknown = plan(population=None)
     for cost in ("rate", "sigma_needed", "digest"):
-        with pytest.raises(ConfigurationError, match=r"^population=None: is needed .* for_populat"):
+        with pytest.raises(ConfigurationError, match=r"^`population` is required .* for_populat"):
             _ = {
                 "rate": lambda: unknown.rate,
                 "sigma_needed": lambda: asked(population=None, epsilon=2.0).sigma,
@@ -366,7 +372,7 @@ def test_calibrate_fixes_the_noise() -> None:
     assert 0.999 * 3.0 <= fixed.epsilon_spent() <= 3.0
     budget = asked(epsilon=3.0)
     assert budget.calibrate() == fixed
-    with pytest.raises(ConfigurationError, match=r"^epsilon=None: is not known to this plan"):
+    with pytest.raises(ConfigurationError, match=r"^`epsilon` is required: the plan has none"):
         plan().calibrate()
 
 

@@ -175,6 +175,6 @@ def test_freezing_every_weight_is_refused_before_the_charge() -> None:
     run = private()
     batch = next(iter(run))
     run.model.requires_grad_(False)
-    with pytest.raises(MisuseError, match="model=no trainable weights"):
+    with pytest.raises(MisuseError, match="`model` has no trainable weights"):
         run.step(batch)
     assert run.steps_done == 0

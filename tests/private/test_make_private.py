@@ -72,7 +72,7 @@ def test_capped_batches_need_the_true_population() -> None:
 
 def test_loss_or_objective_but_not_both() -> None:
     model, optimizer, data, plan = parts()
-    with pytest.raises(ConfigurationError, match="give either loss or objective"):
+    with pytest.raises(ConfigurationError, match="`loss` or `objective` is required"):
         steppe.make_private(model, optimizer, data, plan)
     with pytest.raises(UnsupportedModelError, match="loss=one number for the whole batch"):
         steppe.make_private(model, optimizer, data, plan, loss=lambda o, t: o.mean())

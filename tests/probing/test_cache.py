@@ -132,7 +132,9 @@ def test_a_batch_holds_tensors_alone(number: Callable[[Tensor], Any]) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     run = steppe.make_private(model, optimizer, data, plan, objective=losses)
     x, y = next(iter(run))
-    with pytest.raises(DataError, match=r"^batch=with (float|int): must hold tensors alone, each "):
+    with pytest.raises(
+        DataError, match=r"^The batch contains (float|int); it must contain only tensors "
+    ):
         run.step((x, y, number(x)))
     assert run.steps_done == 0
     run.step((x, y, torch.full((len(x),), 7.0), None))

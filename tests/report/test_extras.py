@@ -84,7 +84,9 @@ def test_measures_that_are_no_numbers_are_refused_before_a_page_fails_over_them(
     tmp_path: Path,
 ) -> None:
     folder = write_run(tmp_path / "run")
-    with pytest.raises(ConfigurationError, match=r"results='Trace': of 'last' must be finite num"):
+    with pytest.raises(
+        ConfigurationError, match=r"results='HessianTrace': of 'last' must be finite num"
+    ):
         add_flatness(
             folder, {"last": [HessianTrace((math.nan, 1.0))]}, data="test set", public=True
         )
@@ -102,7 +104,9 @@ def test_the_histogram_keeps_how_it_may_be_shown(tmp_path: Path) -> None:
 
 def test_what_the_page_cannot_draw_is_refused(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
-    with pytest.raises(ConfigurationError, match=r"must be one of Eigenvalues, Line, .*; leave it"):
+    with pytest.raises(
+        ConfigurationError, match=r"must be one of Eigenvalues, LossLine, .*; leave it"
+    ):
         add_flatness(folder, {"last": [torch.zeros(2)]}, data="x", public=True)  # type: ignore[list-item]
     assert not (folder / "figures.json").exists()
 

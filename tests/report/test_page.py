@@ -134,7 +134,7 @@ def test_the_histogram_says_why_it_may_be_shown(
     (folder / "figures.json").write_text(json.dumps(extras))
     page = page_of(folder)
     assert sentence in page
-    assert "The clip shortens" in page
+    assert "Clipping shortens" in page
 
 
 def test_what_is_missing_is_said_and_not_drawn(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_large_delta_is_a_warning_on_every_page(tmp_path: Path) -> None:
     assert "<span>at δ = 1.667e-5, too large</span>" in page
     assert '<div class="void">' in page
     assert '<div class="promise">' not in page
-    assert "which allows to publish some whole records: run.</p>" in page_of(folder, calm)
+    assert "so whole records may be published: run.</p>" in page_of(folder, calm)
     page = page_of(calm)
     assert '<div class="promise">' in page
     assert "WARNING" not in page
@@ -321,7 +321,7 @@ def test_several_runs_in_a_ledger_are_added_up(tmp_path: Path) -> None:
     result["ledger"] = {"runs": 3, "epsilon": 3.71, "delta": 1e-5}
     (folder / "result.json").write_text(json.dumps(result))
     assert "The ledger had 3 runs on the same data when this run ended." in page_of(folder)
-    assert "faces ε = 3.7100 at δ = 1e-5" in page_of(folder)
+    assert "Together, what they released has ε = 3.7100 at δ = 1e-5" in page_of(folder)
     assert 'class="warning"' not in page_of(folder)
 
 

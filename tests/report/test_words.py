@@ -51,7 +51,7 @@ def test_the_page_says_the_numbers_of_the_statement(tmp_path: Path) -> None:
     words = " ".join(plain_words(run)).replace("\u202f", " ")
     assert len(bounds(run)) == 3
     assert "at most 88.1 % of the time" in words
-    assert "a chance of at most 7.4 %" in words
+    assert "a probability of at most 7.4 %" in words
     assert "ε = 1.9996 at δ = 1e-5" in words
 
 

@@ -78,7 +78,7 @@ def test_two_processes_cannot_use_one_folder(tmp_path: Path) -> None:
     def second(moment: StepInfo) -> None:
         if moment.step == 3:
             for begin in (trainer(tmp_path / "run").fit, trainer(tmp_path / "run").resume):
-                with pytest.raises(MisuseError, match="another writer is at work here"):
+                with pytest.raises(MisuseError, match="another process writes to it"):
                     begin()
 
     assert trainer(tmp_path / "run", callbacks=[second]).fit().steps == STEPS

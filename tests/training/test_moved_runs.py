@@ -68,7 +68,7 @@ def test_a_run_that_moves_alone_asks_for_its_ledger(home: Path, tmp_path: Path) 
         resume(moved)
     assert str(refused.value) == (
         f"train.ledger={str(missing)!r}: there is no such file, and this run began in one; put it "
-        "there again, or name the place where it lies now."
+        "back, or give its new path."
     )
     assert not missing.exists()
     own = moved / "run.toml"

@@ -66,7 +66,7 @@ def test_model_data_and_plan_are_enough(tmp_path: Path, capsys: pytest.CaptureFi
         ({"optimizer": None}, "belongs to an optimizer; pass that optimizer too"),
         (
             {"optimizer": None, "scheduler": None, "plan": plan(clip=Automatic())},
-            "optimizer=None: is chosen by rule for Flat, and the plan clips by Automatic",
+            "`optimizer` is chosen by rule for Flat, and the plan clips by Automatic",
         ),
         ({"store_every": None}, r"'OPA\(k=3\)': needs stored checkpoints; set store_every"),
         ({"store_every": 0}, "store_every=0: must be a whole number"),

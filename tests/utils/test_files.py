@@ -36,7 +36,7 @@ def test_a_lock_does_not_outlive_a_killed_process_in_its_workers(tmp_path: Path)
     run.start()
     assert ready.wait(30)
     with (
-        pytest.raises(MisuseError, match="another writer is at work here"),
+        pytest.raises(MisuseError, match="another process writes to it"),
         single_writer(tmp_path),
     ):
         pass

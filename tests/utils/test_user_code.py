@@ -37,7 +37,7 @@ def test_a_module_that_fails_on_its_records_is_not_quoted(
         made_by("loud_user_module:build", "place")
     assert str(caught.value) == (
         "place='loud_user_module:build': cannot be imported: KeyError at loud_user_module.py:2; "
-        'see its words by python -c "import loud_user_module".'
+        'see the whole error with python -c "import loud_user_module".'
     )
 
 
@@ -70,6 +70,6 @@ def test_a_factory_that_fails_is_named_by_its_place_and_not_by_its_words(
     with pytest.raises(ConfigurationError) as caught:
         made_by(f"quoting_user_module:{name}", "place")
     how = f'python -c "import quoting_user_module; quoting_user_module.{name}()"'
-    expected = f"place='quoting_user_module:{name}': {rule}; see its words by {how}."
+    expected = f"place='quoting_user_module:{name}': {rule}; see the whole error with {how}."
     assert str(caught.value) == expected
     assert type(caught.value.__cause__).__name__ in rule  # with its words, for a traceback

@@ -104,7 +104,9 @@ def calibrate_worst(
 
     def rough(sigma: float) -> float:
         few = (
-            with_few_rates(with_few_levels(run, _ROUGH_LEVELS, _typical), _ROUGH_LEVELS, _mean)
+            with_few_rates(
+                with_few_levels(run, _ROUGH_LEVELS, _equivalent_noise), _ROUGH_LEVELS, _mean
+            )
             for run in runs(sigma)
         )
         return max(pld.epsilon_on_grid(run, delta, adjacency, _ROUGH_POINTS) for run in few)
@@ -151,7 +153,7 @@ def _solve(
         if too_little == 0.0 or enough == math.inf:
             # Rounding must not lead back to where we are.
             guess = max(guess, _next(sigma)) if value > target else min(guess, sigma * _LESS)
-            sigma = _round_up(_outwards(guess, too_little, enough, target))
+            sigma = _round_up(_within_range(guess, too_little, enough, target))
         else:
             tries += 1
             helps = too_little < guess < enough and tries <= _SECANT_TRIES
@@ -160,14 +162,14 @@ def _solve(
                 sigma = _next(too_little)
 
 
-def _outwards(guess: float, too_little: float, enough: float, target: float) -> float:
+def _within_range(guess: float, too_little: float, enough: float, target: float) -> float:
     """The guess within the range of σ that make sense, or why the target is out of reach."""
     if too_little >= _LARGEST:
         raise validation.fail(
             "epsilon",
             target,
             f"is exceeded even with a noise multiplier of {_LARGEST:g}",
-            "ask for more ε, fewer steps or a smaller batch",
+            "use a larger epsilon, fewer steps or a smaller batch",
         )
     if enough <= _SMALLEST:
         raise _not_spent(target, enough)
@@ -178,8 +180,8 @@ def _not_spent(target: float, sigma: float) -> ConfigurationError:
     return validation.fail(
         "epsilon",
         target,
-        f"is not spent even with a noise multiplier of {sigma:g}",
-        "ask for less ε, or use a smaller delta: it may cover that a record takes part at all",
+        f"is more than the run costs even with a noise multiplier of {sigma:g}",
+        "use a smaller epsilon or a smaller delta",
     )
 
 
@@ -199,7 +201,7 @@ def _next(sigma: float) -> float:
     return _round_up(sigma * (1 + 10.0**-_DIGITS))
 
 
-def _typical(levels: Sequence[float]) -> float:
+def _equivalent_noise(levels: Sequence[float]) -> float:
     """The noise multiplier that costs about as much as these do in turn."""
     return math.sqrt(len(levels) / sum(level**-2 for level in levels))
 

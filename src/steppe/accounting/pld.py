@@ -169,7 +169,7 @@ def check_steps(run: Segments) -> None:
         raise validation.fail(
             "steps",
             steps,
-            f"are more than the {_MOST_STEPS:,} that can be accounted where records are sampled",
+            f"must be at most {_MOST_STEPS:,} with subsampling, more cannot be accounted for",
             "take fewer and larger steps",
         )
 

@@ -44,7 +44,7 @@ def rdp_epsilon(segments: Iterable[Segment], delta: float, adjacency: str = "add
         raise validation.fail(
             "adjacency",
             adjacency,
-            "the RDP accountant does not count both the record that goes and the one that comes",
+            "is not covered by the RDP accountant",
             "use steppe.accounting.epsilon, which does",
         )
     run = within_range(merged(segments))
@@ -52,7 +52,7 @@ def rdp_epsilon(segments: Iterable[Segment], delta: float, adjacency: str = "add
         raise validation.fail(
             "cap",
             next(segment.cap for segment in run if segment.cap is not None),
-            "the RDP accountant knows no capped batches",
+            "is not covered by the RDP accountant",
             "use steppe.accounting.epsilon, which does",
         )
     return _rdp_epsilon(run, delta, adjacency)
@@ -65,12 +65,12 @@ def _rdp_epsilon(run: Segments, delta: float, adjacency: str) -> float:
     if not run:
         return 0.0
     accountant = rdp.RdpAccountant(orders=_ORDERS, neighboring_relation=relation(adjacency))
-    with _quiet():
+    with _warnings_hidden():
         return max(0.0, float(accountant.compose(event(run)).get_epsilon(delta)))
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _warnings_hidden() -> Iterator[None]:
     """Without the library's warnings about orders that it leaves out, which can only raise ε."""
     logger = logging.getLogger("absl")
     level = logger.level

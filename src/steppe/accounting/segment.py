@@ -49,7 +49,7 @@ class Segment:
     def __post_init__(self) -> None:
         if self._keep("rate", validation.non_negative, "use batch size over population") > 1:
             raise validation.fail("rate", self.rate, "must be at most 1", "use a smaller batch")
-        self._keep("noise_multiplier", validation.non_negative, "give a finite value, 0 or more")
+        self._keep("noise_multiplier", validation.non_negative, "")
         if self.steps != 0:
             self._keep("steps", validation.positive_integer, "give a whole number, 0 or more")
         if self.cap is not None:
@@ -170,8 +170,8 @@ def check_cap(segments: Segments, adjacency: str) -> None:
         raise validation.fail(
             "adjacency",
             adjacency,
-            "a capped batch is private only under 'zero-out', which makes the population public",
-            "set adjacency='zero-out' or use Poisson sampling without a cap",
+            "cannot be used with capped batches, which need a public population",
+            "set adjacency='zero-out', or use Poisson sampling without a cap",
         )
 
 

@@ -139,7 +139,10 @@ def caution(isolation: object, unit: str) -> str | None:
 
 
 def _assumptions(statement: Statement) -> str:
-    coin = f"each {statement.unit} joins each step by its own coin of rate {statement.rate!r}"
+    coin = (
+        f"each {statement.unit} is sampled independently in each step, with probability "
+        f"{statement.rate!r}"
+    )
     if statement.groups:
         coin += (
             f" at most, which changes with the step and differs between groups of {statement.unit}s"
@@ -155,7 +158,7 @@ def _assumptions(statement: Statement) -> str:
     defence = (
         "on: sum and noise are rounded to one grid before they are added"
         if statement.rounded_noise
-        else "off: the noise is taken as if it were a real number"
+        else "off: the noise is treated as a real number"
     )
     isolated = _ISOLATION[statement.isolation].format(unit=statement.unit)
     if statement.collated == "compared":
@@ -185,7 +188,7 @@ def _guarantee(statement: Statement) -> str:
     ratio = statement.delta * statement.population
     against = f"δ is {ratio:.3g} of 1 over the population"
     if ratio >= 1:
-        against += f", which allows to publish some whole {statement.unit}s: too large"
+        against += f", too large: whole {statement.unit}s may be published"
     pairs = ((statement.delta, statement.epsilon), *statement.curve)
     bounds = ", ".join(f"({rounded_up(epsilon, 4)}, {delta!r})" for delta, epsilon in pairs)
     whose = " in the group that pays most, less in the others" if statement.groups else ""

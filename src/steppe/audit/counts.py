@@ -74,7 +74,7 @@ def together_p(a: NDArray[np.bool_], b: NDArray[np.bool_], group_of: NDArray[np.
     laws, shared = [], 0
     for group in np.unique(group_of):
         left, right = a[:, group_of == group], b[:, group_of == group]
-        laws.append(_lots(left.shape[1])[left.sum(axis=1), right.sum(axis=1)])
+        laws.append(_overlap_law(left.shape[1])[left.sum(axis=1), right.sum(axis=1)])
         shared += int((left & right).sum())
     widest = max(law.shape[1] for law in laws)
     padded = [np.pad(law, ((0, 0), (0, widest - law.shape[1]))) for law in laws]
@@ -82,7 +82,7 @@ def together_p(a: NDArray[np.bool_], b: NDArray[np.bool_], group_of: NDArray[np.
 
 
 @functools.cache
-def _lots(members: int) -> NDArray[np.float64]:
+def _overlap_law(members: int) -> NDArray[np.float64]:
     """The law of what two sets of m and n of the members share, by m and n."""
     from scipy import stats
 

@@ -89,10 +89,10 @@ def sampler_law(subject: AuditedRun, steps: int = 100) -> list[Result]:
     """
     records = len(subject.first(_RECORDS))
     dense, sparse = records / 2, 1.0
-    (law, one), (_, two) = (_taken(subject, dense, steps) for _ in range(2))
+    (law, one), (_, two) = (_observed_run(subject, dense, steps) for _ in range(2))
     results = [
         _regime("sampler, half of the records", steps, law, one),
-        _regime("sampler, one record in a step", steps, *_taken(subject, sparse, steps)),
+        _regime("sampler, one record in a step", steps, *_observed_run(subject, sparse, steps)),
     ]
     shared = min(len(one), len(two))
     p = together_p(one[:shared] > 0, two[:shared] > 0, law.group_of)
@@ -100,7 +100,9 @@ def sampler_law(subject: AuditedRun, steps: int = 100) -> list[Result]:
     return [*results, Result.at_most("sampler, two runs", surprise(p), SURPRISE, text)]
 
 
-def _taken(subject: AuditedRun, batch_size: float, steps: int) -> tuple[_Law, NDArray[np.int64]]:
+def _observed_run(
+    subject: AuditedRun, batch_size: float, steps: int
+) -> tuple[_Law, NDArray[np.int64]]:
     """A run's law, and how many times each batch holds each record."""
     data = Noted(subject.first(_RECORDS))
     private = subject.private(data, population=len(data), batch_size=batch_size, steps=steps)

@@ -53,11 +53,10 @@ class AuditedRun:
 
     def __post_init__(self) -> None:
         if self.plan.population is None:
-            raise validation.fail(
+            raise validation.missing(
                 "plan.population",
-                None,
-                "must be declared, or the rate itself depends on the records",
                 "declare it in the plan",
+                "must be declared, or the rate itself depends on the records",
             )
         # Checks change the number of steps; the noise must not be searched anew each time.
         if self.plan.epsilon is not None:
@@ -90,7 +89,7 @@ class AuditedRun:
         plan = replace(self.plan, **constants)
         data = self.records if data is None else data
         private = self.build(plan, data, source or SecureSource())
-        _overhear(private)
+        _record_releases(private)
         return private
 
 
@@ -152,20 +151,20 @@ class Noted(Records):
         return self._given[id(batch)][1]
 
 
-def _overhear(private: Private) -> None:
+def _record_releases(private: Private) -> None:
     """Note what the mechanism releases, on the very path that a run takes without an audit."""
-    clipper, mechanism = _Overheard(private.engine.clipper), private._step.mechanism
+    clipper, mechanism = _RecordingClipper(private.engine.clipper), private._step.mechanism
     private.engine.clipper, hand_over = clipper, mechanism.hand_over
 
-    def heard(optimizer: Optimizer, gradient: Tensor | None) -> None:
+    def recorded(optimizer: Optimizer, gradient: Tensor | None) -> None:
         if gradient is not None and clipper.releases_gradients:  # which nobody decodes
             clipper.answer = clipper.gradient = gradient.double().clone()
         hand_over(optimizer, gradient)
 
-    mechanism.hand_over = heard  # type: ignore[method-assign]
+    mechanism.hand_over = recorded  # type: ignore[method-assign]
 
 
-class _Overheard:
+class _RecordingClipper:
     """A clip at work that notes the last vector it was given to decode, and what it made of it."""
 
     def __init__(self, clipper: Clipper) -> None:
@@ -197,23 +196,25 @@ def released(private: Private, padding: bool = True) -> Tensor:
     engine, clipper = private.engine, private.engine.clipper
     seen = {name: p.grad for name, p in engine.parameters.items() if p.grad is not None}
     # A broken step may have decoded nothing.
-    heard = clipper if isinstance(clipper, _Overheard) and len(clipper.gradient) > 0 else None
-    if heard is not None and not torch.equal(heard.answer, heard.gradient):
+    recorder = (
+        clipper if isinstance(clipper, _RecordingClipper) and len(clipper.gradient) > 0 else None
+    )
+    if recorder is not None and not torch.equal(recorder.answer, recorder.gradient):
         for name, gradient in seen.items():
-            decoded = engine.part_of(heard.gradient, name).to(gradient.dtype)
+            decoded = engine.part_of(recorder.gradient, name).to(gradient.dtype)
             # Rows that stand for padding are zero for everybody.
             if bool(((gradient != decoded) & (gradient != 0)).any()):
                 raise MisuseError(
-                    f"gradient of {name!r}=changed: the optimizer must get what was decoded from "
-                    "the released vector; take out what happens to it in between."
+                    f"The gradient of {name!r} was changed before the optimizer used it; it must "
+                    "be the one decoded from the released vector. Remove what changes it."
                 )
-        return heard.answer
+        return recorder.answer
     left_out = {} if padding else private.padding_rows
     pieces = [torch.zeros(0, dtype=torch.float64)]
     for name, gradient in seen.items():
         piece = gradient.double()
-        if heard is not None:
-            exact = engine.part_of(heard.gradient, name)
+        if recorder is not None:
+            exact = engine.part_of(recorder.gradient, name)
             piece = torch.where(exact.to(gradient.dtype) == gradient, exact, piece)
         if (row := left_out.get(name)) is not None:
             piece = torch.cat((piece[:row], piece[row + 1 :]))

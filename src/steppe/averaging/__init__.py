@@ -5,9 +5,6 @@ from steppe.averaging.average import AveragedWeights as AveragedWeights
 from steppe.averaging.averages import Averages as Averages
 from steppe.averaging.checkpoint_average import CheckpointAverage as CheckpointAverage
 from steppe.averaging.ema import EMA as EMA
-from steppe.averaging.entry import Keep as Keep
-from steppe.averaging.entry import StoreEntry as StoreEntry
-from steppe.averaging.entry import as_safetensors as as_safetensors
 from steppe.averaging.layout import write_checkpoint as write_checkpoint
 from steppe.averaging.outputs import OMV as OMV
 from steppe.averaging.outputs import OPA as OPA
@@ -21,6 +18,7 @@ from steppe.averaging.posthoc import Snapshot as Snapshot
 from steppe.averaging.posthoc import check_gammas as check_gammas
 from steppe.averaging.posthoc import reconstruct as reconstruct
 from steppe.averaging.posthoc import stored_snapshots as stored_snapshots
+from steppe.averaging.retention import Keep as Keep
 from steppe.averaging.selection import Choice as Choice
 from steppe.averaging.selection import accuracy as accuracy
 from steppe.averaging.selection import best_checkpoints as best_checkpoints
@@ -29,6 +27,7 @@ from steppe.averaging.selection import private_choice as private_choice
 from steppe.averaging.selection import tune as tune
 from steppe.averaging.store import CheckpointStore as CheckpointStore
 from steppe.averaging.store import StoredCheckpoints as StoredCheckpoints
+from steppe.averaging.store_index import StoreEntry as StoreEntry
 from steppe.averaging.swa import SWA as SWA
 from steppe.averaging.uncertainty import Prediction as Prediction
 from steppe.averaging.uncertainty import Variance as Variance

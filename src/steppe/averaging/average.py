@@ -128,8 +128,8 @@ class Average(AveragedWeights):
     def _require_started(self) -> None:
         if not self.covers:
             raise MisuseError(
-                f"updates={self.updates}: no weights have been averaged yet; call update(model) "
-                "after each training step, and wait for the end of the warm-up."
+                f"No weights have been averaged yet, after {self.updates} updates. Call "
+                "update(model) after each training step; averaging starts after the warm-up."
             )
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -37,7 +37,7 @@ class Averages:
             raise fail("averages", averages, "must not be empty", "give at least one average")
         for index, average in enumerate(self._averages):
             if any(average is earlier for earlier in self._averages[:index]):
-                rule = "is in the list already, and would count every update twice"
+                rule = "is in the list twice, so that each update would count twice"
                 raise fail("averages", index, rule, "give each average once")
             if not average.layout.fits(self._averages[0].layout):
                 rule = "was made for another model than the first"

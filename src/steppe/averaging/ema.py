@@ -53,7 +53,7 @@ class EMA(Running):
             raise fail(
                 "warmup",
                 warmup,
-                "must be True or False: the decay alone says how long it lasts",
+                "must be True or False, since its length follows from the decay",
                 "use True",
             )
         self.warmup = bool(warmup)
@@ -79,6 +79,6 @@ def check_decay(decay: Any) -> float:
     """A weight of the past, in [0, 1)."""
     number = non_negative("decay", decay, "give a value in [0, 1)")
     if number >= 1:
-        rule = "must lie in [0, 1): it is the weight of the past, and 1 never learns"
+        rule = "must lie in [0, 1)"
         raise fail("decay", decay, rule, "use a value like 0.99")
     return number

@@ -135,7 +135,7 @@ class ModelTensors:
 
     def now(self, model: nn.Module) -> Now:
         """A model's tensors in this layout, converted only where dtype or device differ."""
-        own = _own(model)
+        own = _weights_and_buffers(model)
         tensors = self._find(own)
         for name, tensor in own.items():
             if tensor.requires_grad and name not in tensors:
@@ -149,7 +149,7 @@ class ModelTensors:
     @torch.no_grad()
     def write(self, averaged: Iterable[Tensor], copied: Iterable[Tensor], model: nn.Module) -> None:
         """Copy values into a model, rounded to the model's dtype."""
-        tensors = self._find(_own(model))
+        tensors = self._find(_weights_and_buffers(model))
         for name, value in zip([*self.averaged, *self.copied], [*averaged, *copied], strict=True):
             tensors[name].copy_(value)
 
@@ -163,7 +163,7 @@ class ModelTensors:
     @contextmanager
     def restored(self, model: nn.Module) -> Iterator[None]:
         """Put every tensor of the layout back, bit for bit, at the end of the block."""
-        tensors = self._find(_own(model))
+        tensors = self._find(_weights_and_buffers(model))
         kept = {name: tensor.detach().clone() for name, tensor in tensors.items()}
         try:
             yield
@@ -185,7 +185,7 @@ class ModelTensors:
         return found
 
 
-def _own(model: nn.Module) -> dict[str, Tensor]:
+def _weights_and_buffers(model: nn.Module) -> dict[str, Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
@@ -262,7 +262,7 @@ def _check_buffer(name: str, buffers: dict[str, Tensor]) -> None:
         rule = "is no buffer that the model stores"
         raise fail("average_buffers", name, rule, f"use one of: {listed}")
     if not buffers[name].is_floating_point():
-        rule = f"has dtype {buffers[name].dtype}, and a mean of whole numbers means nothing"
+        rule = f"has dtype {buffers[name].dtype}, and whole numbers cannot be averaged"
         raise fail("average_buffers", name, rule, "leave it out: it is copied from the last update")
 
 

@@ -80,7 +80,7 @@ class Ensemble(ABC):
         together: int = 1,
     ) -> None:
         if isinstance(checkpoints, Iterator):
-            rule = "can be walked through once only"
+            rule = "can be iterated over only once"
             raise fail("checkpoints", type(checkpoints).__name__, rule, "give a list or store.last")
         self.model = model
         self.checkpoints = checkpoints
@@ -101,7 +101,7 @@ class Ensemble(ABC):
         found: Outputs | None = None
         with evaluating(self.model):
             for group in self._groups(inputs.device):
-                parts = [self._ask(group, part) for part in inputs.split(self.batch_size)]
+                parts = [self._probabilities(group, part) for part in inputs.split(self.batch_size)]
                 for probabilities in torch.cat(parts, dim=1):
                     found = _add(found, probabilities)
         if found is None:
@@ -136,7 +136,7 @@ class Ensemble(ABC):
                 require_of(self.model, checkpoint)
             yield [{name: t.to(device) for name, t in one.items()} for one in group]
 
-    def _ask(self, group: list[dict[str, Tensor]], inputs: Tensor) -> Tensor:
+    def _probabilities(self, group: list[dict[str, Tensor]], inputs: Tensor) -> Tensor:
         """Probabilities in float64: checkpoints × inputs × classes."""
         if len(group) == 1:
             logits = functional_call(self.model, group[0], (inputs,)).unsqueeze(0)

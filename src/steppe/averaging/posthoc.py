@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from steppe.averaging.layout import ModelTensors
 from steppe.averaging.polynomial import PolynomialDecay
 from steppe.averaging.profiles import ema_profile, power_profile
 from steppe.averaging.store import CheckpointStore
-from steppe.utils.validation import fail, non_negative, positive_integer
+from steppe.utils.validation import exactly_one, fail, non_negative, positive_integer
 
 # Half of the weight in the last 21 % and 3.8 % of the run. Karras et al. use 6.94 and 16.97; a
 # wider pair fits long averages better, which win under noise.
@@ -208,12 +208,11 @@ def reconstruct(
         raise fail(
             "at", at, f"is later than the newest snapshot, {newest}", "choose an earlier step"
         )
-    if gamma is not None and decay is None:
+    exactly_one("", gamma=gamma, decay=decay)
+    if gamma is not None:
         target = power_profile(gamma, at)
-    elif decay is not None and gamma is None:
-        target = ema_profile(decay, at, warmup)
     else:
-        raise fail("gamma", gamma, f"exactly one of gamma and decay={decay!r}", "give one of them")
+        target = ema_profile(cast(float, decay), at, warmup)
     coefficients, residual = fit(snapshots, target, newest)
     return Reconstruction(model, snapshots, coefficients, residual)
 

@@ -90,6 +90,4 @@ def _mapped(numel: int, dtype: torch.dtype, folder: Path) -> Tensor:
             os.unlink(name)
     except OSError as error:
         rule = f"cannot hold a scratch file of {size / 1e9:.3g} GB ({error.strerror})"
-        raise fail(
-            "folder", str(folder), rule, "give a folder with room, or a larger block"
-        ) from None
+        raise fail("folder", folder, rule, "give a folder with room, or a larger block") from None

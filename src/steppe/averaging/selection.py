@@ -193,8 +193,8 @@ def private_choice(
 
 def _require_public(public: bool, way: str) -> None:
     if public is not True:
-        rule = "scores of private records are not free: choosing by them reveals something"
-        raise fail("public", public, rule, f"give public=True if it is so, or use {way}")
+        rule = "must be True, since choosing by scores of private records costs privacy"
+        raise fail("public", public, rule, f"use public records, or {way}")
 
 
 def _finite(name: object, score: Any) -> float:

@@ -10,19 +10,21 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from steppe.averaging.entry import Keep, StoreEntry, as_safetensors
 from steppe.averaging.layout import named_tensors, write_checkpoint
+from steppe.averaging.retention import Keep
 from steppe.averaging.store_index import (
     FILE,
     Index,
     Shapes,
+    StoreEntry,
     checkpoint_files,
     file_name,
     read_index,
 )
 from steppe.errors import DataError
 from steppe.utils.files import single_writer, sync_folder, write_atomically, writing
-from steppe.utils.validation import fail, non_negative, one_of, positive_integer
+from steppe.utils.validation import fail, missing, non_negative, one_of, positive_integer
+from steppe.utils.weight_files import as_safetensors
 
 MODEL = "model"
 
@@ -107,7 +109,8 @@ class CheckpointStore:
         with single_writer(self.folder):
             index = self._read_index()
             if self.plan != index.plan and index.entries:
-                raise fail("plan", self.plan, "the store has a plan", "open it with that plan")
+                rule = f"is required, since the store belongs to the plan {index.plan}"
+                raise missing("plan", "open it with that plan", rule)
             shapes = _shapes(tensors)
             _same_model(kind, shapes, index.shapes.get(kind))
             newest = max((e.step for e in index.entries if e.kind == kind), default=0)
@@ -270,4 +273,4 @@ def _same_model(kind: str, own: Shapes, stored: Shapes | None) -> None:
 
 def _damage(path: Path, rule: str) -> DataError:
     remedy = "the other checkpoints stay readable (damaged='skip' leaves this one out)"
-    return DataError(f"file={path.name!r}: {rule}; {remedy}.")
+    return DataError.about("file", path.name, rule, remedy)

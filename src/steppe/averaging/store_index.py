@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from steppe.averaging.entry import StoreEntry
 from steppe.errors import DataError
 
 FORMAT = 1
@@ -26,6 +25,27 @@ Shapes = dict[str, list[Any]]
 
 _CHECKPOINT = re.compile(r"\d{9,}-[0-9a-f]{16}\.safetensors")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class StoreEntry:
+    """One checkpoint: what the index says about it.
+
+    Args:
+        step: how many private steps had been taken.
+        epsilon: ε spent until then, at most, or None where it was not given or nothing is promised.
+        kind: "model", or the name of something derived from it.
+        file: its name in the folder.
+        sha256: of the whole file.
+        size: of the whole file, in bytes.
+    """
+
+    step: int
+    epsilon: float | None
+    kind: str
+    file: str
+    sha256: str
+    size: int
 
 
 @dataclass(frozen=True)
@@ -67,15 +87,14 @@ def read_index(folder: Path) -> Index | None:
     except FileNotFoundError:
         # One is what a writer leaves that was killed before it could write its first index.
         if len(checkpoint_files(folder)) > 1:
-            raise damaged("is gone, and checkpoints are here") from None
+            raise damaged("is missing, although there are checkpoints") from None
         return None
     except (ValueError, RecursionError, OSError):
         raise damaged("cannot be read as an index") from None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise damaged(f"is not an index of format {FORMAT}")
     del found["format"]
-    # An index from before there were reasons in it promises what its entries say.
-    return _index({"not_private_reason": None, **found})
+    return _index(found)
 
 
 def file_name(step: int, sha256: str) -> str:
@@ -91,7 +110,7 @@ def checkpoint_files(folder: Path) -> list[str]:
 def damaged(rule: str) -> DataError:
     """The error about an index."""
     remedy = "restore it from a copy, or begin a store in another folder"
-    return DataError(f"file={FILE!r}: {rule}; {remedy}.")
+    return DataError.about("file", FILE, rule, remedy)
 
 
 def _index(found: dict[str, Any]) -> Index:
@@ -114,15 +133,15 @@ def _entry(found: Any) -> StoreEntry:
     except TypeError:
         raise damaged("has an entry with other fields than those of a checkpoint") from None
     well_formed = (
-        _whole(entry.step, least=1)
-        and _whole(entry.size, least=0)
-        and (entry.epsilon is None or _amount(entry.epsilon))
+        _is_whole(entry.step, least=1)
+        and _is_whole(entry.size, least=0)
+        and (entry.epsilon is None or _is_amount(entry.epsilon))
         and isinstance(entry.kind, str)
         and isinstance(entry.sha256, str)
         and _SHA256.fullmatch(entry.sha256) is not None
     )
     if not well_formed:
-        raise damaged(f"has an entry that makes no sense, that of step {entry.step!r}")
+        raise damaged(f"has an invalid entry, that of step {entry.step!r}")
     if entry.file != file_name(entry.step, entry.sha256):
         raise damaged(f"names the file {entry.file!r}, as no store does")
     return entry
@@ -136,10 +155,10 @@ def _shapes(found: Any) -> dict[str, Shapes]:
     return dict(found)
 
 
-def _whole(value: Any, least: int) -> bool:
+def _is_whole(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def _amount(value: Any) -> bool:
+def _is_amount(value: Any) -> bool:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and 0 <= value < math.inf

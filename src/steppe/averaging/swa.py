@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from steppe.averaging.running import Running
-from steppe.utils.validation import fail, positive_integer
+from steppe.utils.validation import fail, missing, positive_integer
 
 
 class SWA(Running):
@@ -72,6 +72,6 @@ def _warmup_updates(warmup: Any, steps: int | None) -> int:
         rule = "must be a whole number of updates, or a fraction in [0, 1)"
         raise fail("warmup", warmup, rule, "give 600 for updates or 0.6 for a fraction")
     if steps is None:
-        rule = "a fraction needs the length of the run"
-        raise fail("steps", steps, rule, "give steps, or the warm-up as a number of updates")
+        rule = "is required where warmup is a fraction of the run"
+        raise missing("steps", "or give the warm-up as a number of updates", rule)
     return round(warmup * positive_integer("steps", steps))

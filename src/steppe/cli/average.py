@@ -17,8 +17,8 @@ _DETAILS = """
 Each average goes over the stored checkpoints, oldest first: SWA, EMA:decay=…, Window:k=…,
 PolynomialDecay:gamma=…, and of outputs OPA:k=…, OMV:k=…. Where the run stored power averages
 (PowerAverages in [averages]), EMA and PolynomialDecay of any horizon are rebuilt from them over all
-steps, and the residual says how closely. Averages cost no privacy, and neither does trying many
-where the test data are public; where they are people's own, the scores are as private as the data.
+steps, and the residual says how closely. Averages cost no privacy. Comparing many of them on public
+test data costs none either; on private test data the scores themselves are private.
 Averages of weights are written into the run's folder.
 """
 _DEFAULT = ("SWA", "EMA:decay=0.9", "PolynomialDecay:gamma=2", "OPA", "OMV")

@@ -7,7 +7,7 @@ from typing import Any
 
 from steppe.cli import parsing, places
 from steppe.cli.printing import print_json
-from steppe.utils import validation
+from steppe.errors import ConfigurationError
 
 _EXAMPLES = """
 steppe budget --population 60000 --batch-size 2048 --steps 585 --noise-multiplier 1.0 --delta 1e-5
@@ -18,7 +18,7 @@ steppe budget --population 60000 --batch-size 2048 --epochs 20 --epsilon 2 --del
 """
 _DETAILS = """
 Leave out one of --epsilon, --noise-multiplier, --steps (or --epochs), --batch-size and
---population, and it is found: the ε that a run costs, the noise that a budget needs, the most
+--population, and it is computed: the ε that a run costs, the noise that a budget needs, the most
 steps, the largest batch or the smallest population that stay within it. Give all five to check
 them against each other; the exit code is 1 if the run costs more than --epsilon.
 """
@@ -38,19 +38,29 @@ def add(commands: Any) -> None:
     number, whole = parsing.real_number, parsing.whole_number
     new.add_argument("--epsilon", type=number, metavar="ε", help="the budget")
     new.add_argument(
-        "--noise-multiplier", type=number, metavar="σ", help="noise on a step's sum over the clip"
+        "--noise-multiplier",
+        type=number,
+        metavar="σ",
+        help="standard deviation of the noise over the clipping bound",
     )
     length = new.add_mutually_exclusive_group()
     length.add_argument("--steps", type=whole, metavar="T", help="number of steps")
-    length.add_argument("--epochs", type=number, metavar="E", help="passes over the data instead")
-    new.add_argument("--batch-size", type=number, metavar="B", help="expected records in a step")
+    length.add_argument(
+        "--epochs", type=number, metavar="E", help="passes over the data, instead of --steps"
+    )
+    new.add_argument(
+        "--batch-size", type=number, metavar="B", help="expected number of records in a step"
+    )
     new.add_argument("--population", type=whole, metavar="N", help="number of records")
     new.add_argument(
         "--delta", type=number, metavar="δ", required=True, help="well below 1/population"
     )
     places.add_options(new)
     new.add_argument(
-        "--figure", type=parsing.path, metavar="FILE", help="draw ε as .png, .svg or .pdf"
+        "--figure",
+        type=parsing.path,
+        metavar="FILE",
+        help="save a plot of ε by step: .png, .svg or .pdf",
     )
     parsing.add_json(new)
 
@@ -97,11 +107,9 @@ def _missing(known: dict[str, Any]) -> str | None:
         if name not in known and not (name == "steps" and "epochs" in known)
     ]
     if len(absent) > 1:
-        options = " and ".join(f"--{name.replace('_', '-')}" for name in absent)
-        raise validation.fail(
-            "missing",
-            options,
-            "only one constant can be found from the others",
-            f"give all of them but one; {len(absent) - 1} more needed",
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in absent)
+        raise ConfigurationError(
+            f"{options} are missing, and only one constant can be found from the others; give "
+            f"{len(absent) - 1} more."
         )
     return absent[0] if absent else None

@@ -72,20 +72,20 @@ class Answer:
         """The numbers in plain words."""
         plan, spent = self.plan, self.spent
         parts = plan.total_steps * plan.rate
-        asks = "" if plan.queries == 1 else f" {plan.queries} times"
+        queried = "" if plan.queries == 1 else f" and queried {plan.queries} times"
         drawn = (
-            f"Each of the {plan.total_steps:,} steps asks{asks} about {plan.batch_size:,g} of "
-            f"{plan.population:,} records, each of which joins by its own coin (rate "
-            f"{plan.rate:.3g}), so that a record takes part in {parts:,.1f} steps on average."
+            f"Each of the {plan.total_steps:,} steps uses about {plan.batch_size:,g} of "
+            f"{plan.population:,} records, each sampled independently with probability "
+            f"{plan.rate:.3g}{queried}, so a record takes part in {parts:,.1f} steps on average."
         )
         if math.isinf(spent):
             return f"{drawn} ε is infinite: nothing is promised."
         return (
-            f"{drawn} Whoever sees all weights and knows all other records can raise the odds that "
-            f"a given record was used at most {_factor(spent)} times, but for a chance of "
-            f"δ = {plan.delta:g}. A test that is wrong about {_FALSE_ALARMS:.0%} of absent records "
-            f"finds a present one with probability {_power(spent, plan.delta):.1%} at most. This "
-            f"is {self._tier}."
+            f"{drawn} An attacker who sees all weights and knows all other records can raise the "
+            f"odds that a given record was used by a factor of at most {_factor(spent)}, except "
+            f"with probability δ = {plan.delta:g}. A membership test with a false positive rate of "
+            f"{_FALSE_ALARMS:.0%} has a true positive rate of at most "
+            f"{_power(spent, plan.delta):.1%}. This is {self._tier}."
         )
 
     @property

@@ -59,8 +59,8 @@ def _of_run(folder: Path) -> str:
         return str(json.loads(path.read_text())["citation"])
     except OSError as error:
         rule = f"its result.json cannot be read ({error.strerror})"
-        raise validation.fail("run", str(folder), rule, "name a run that has ended") from None
+        raise validation.fail("run", folder, rule, "name a run that has ended") from None
     except (ValueError, KeyError, TypeError):
         raise validation.fail(
-            "run", str(folder), "its result.json holds no citation", "name a run that has ended"
+            "run", folder, "its result.json holds no citation", "name a run that has ended"
         ) from None

@@ -44,7 +44,9 @@ def add(commands: Any) -> None:
         examples="steppe data verify mnist",
     )
     for command in (fetch, verify):
-        command.add_argument("names", nargs="+", metavar="NAME", help="as `steppe data list` says")
+        command.add_argument(
+            "names", nargs="+", metavar="NAME", help="a name from `steppe data list`"
+        )
     for command in (listing, fetch, verify):
         parsing.add_json(command)
 

@@ -47,7 +47,7 @@ def add(commands: Any) -> None:
     new.add_argument(
         "--public",
         action="store_true",
-        help="the held-out data may be published about: show the numbers in the report",
+        help="allow results on the held-out data to be shown in the report",
     )
     parsing.add_json(new)
 

@@ -24,9 +24,9 @@ steppe inspect my_project.models:build --input-shape 3,32,32 --isolation each
 _DETAILS = """
 The model is one of `steppe.models.names()`, or your own as module:factory, where the factory
 takes no arguments and returns an nn.Module; the current folder is searched for the module. The
-checks of a private run are made: records that influence each other, buffers that are written and
-weights out of sight are errors that name the layer. The last line says how it is known that records
-stay apart.
+model goes through the checks of a private run: if records influence each other, or buffers are
+written, or weights are used in a way that cannot be followed, the error names the layer. The last
+line says how the isolation of records was established.
 """
 
 
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     shape = ",".join(map(str, arguments.input_shape))
     remedy = "give the shape of one record without the batch, and its --dtype"
     with misfits("--input-shape", shape, remedy):
-        report = _looked_at(network, example, arguments.isolation or "proven")
+        report = _report(network, example, arguments.isolation or "proven")
     weights = sum(p.numel() for p in network.parameters() if p.requires_grad)
     if arguments.json:
         print_json(_result(arguments.model, weights, report))
@@ -98,7 +98,7 @@ def _model(name: str) -> nn.Module:
     return made
 
 
-def _looked_at(network: nn.Module, example: Tensor, isolation: str) -> Report:
+def _report(network: nn.Module, example: Tensor, isolation: str) -> Report:
     from steppe.gradients import EachRecord
     from steppe.probing import inspect, probe, require_uncompiled, squared_outputs
 

@@ -103,7 +103,7 @@ def main(words: Sequence[str] | None = None) -> int:
         said = error.strerror or str(error)
         if error.filename is None:
             return _complain(said)
-        remedy = "see that it is there and that you may use it"
+        remedy = "check that it exists and that you have access"
         return _complain(f"file={str(error.filename)!r}: {said}; {remedy}.")
     except KeyboardInterrupt as stop:
         print(f"steppe: {str(stop) or 'interrupted'}", file=sys.stderr)

@@ -41,7 +41,7 @@ def add(commands: Any) -> None:
         own,
         "run",
         run_run,
-        purpose="Run what is missing of an experiment, then show it.",
+        purpose="Do the missing runs of an experiment, then show it.",
         details="Each run is stored as it ends; started again, the command goes on where it was. "
         "The exit\ncode is 1 if --minutes were used up before everything was run.",
         examples="steppe papers run dp-sat-toy --seeds 0,1 --minutes 10",
@@ -54,7 +54,7 @@ def add(commands: Any) -> None:
         examples="steppe papers show dp-sat-toy",
     )
     for command in (running, showing):
-        command.add_argument("name", metavar="NAME", help="as `steppe papers list` says")
+        command.add_argument("name", metavar="NAME", help="a name from `steppe papers list`")
     running.add_argument(
         "--seeds",
         type=parsing.several(parsing.whole_number),
@@ -65,7 +65,7 @@ def add(commands: Any) -> None:
         "--settings", action="append", metavar="NAME", help="once for each; default: all"
     )
     running.add_argument(
-        "--minutes", type=parsing.real_number, metavar="N", help="begin no run that ends later"
+        "--minutes", type=parsing.real_number, metavar="N", help="start no run that would end later"
     )
     for command in (listing, running, showing):
         command.add_argument(
@@ -107,14 +107,14 @@ def run_run(arguments: argparse.Namespace) -> int:
 
     results = _results(arguments)
     choice = runner.RunFilter(arguments.seeds, arguments.settings, arguments.minutes)
-    left = runner.run(results, choice, _typed(arguments), _say)
-    _show(results, arguments.json)
+    left = runner.run(results, choice, _typed(arguments), _print_progress)
+    _print_results(results, arguments.json)
     return 1 if left else 0
 
 
 def run_show(arguments: argparse.Namespace) -> int:
     """Print what is stored."""
-    _show(_results(arguments), arguments.json)
+    _print_results(_results(arguments), arguments.json)
     return 0
 
 
@@ -124,7 +124,7 @@ def _results(arguments: argparse.Namespace) -> Results:
     return Results(catalogue.find(arguments.name), arguments.results)
 
 
-def _show(results: Results, as_json: bool) -> None:
+def _print_results(results: Results, as_json: bool) -> None:
     from steppe.papers import shown
 
     text = shown(results)  # draws the figure too
@@ -153,6 +153,6 @@ def _typed(arguments: argparse.Namespace) -> str:
     return shlex.join(words)
 
 
-def _say(text: str) -> None:
+def _print_progress(text: str) -> None:
     """Progress goes beside the result, which may be JSON."""
     print(text, file=sys.stderr, flush=True)

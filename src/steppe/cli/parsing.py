@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
         known = [text for action in self._actions for text in action.option_strings]
         near = difflib.get_close_matches(words[0].partition("=")[0], known, n=1)
         hint = f"did you mean {near[0]}?" if near else "leave it out."
-        self.error(f"{' '.join(words)}: is not known here; {hint}")
+        self.error(f"{' '.join(words)}: is not a known argument; {hint}")
 
 
 def typed(arguments: argparse.Namespace) -> dict[str, str]:
@@ -131,9 +131,9 @@ def add_isolation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--isolation",
         choices=("proven", "each", "probed"),
-        help="how it is known that a record's gradient depends on that record alone: proven from "
-        "the operations (the default); each, records go through the model one at a time; probed, "
-        "only tried on made-up values",
+        help="how to ensure that a record's gradient depends on that record alone: proven from "
+        "the operations (default); each record in a pass of its own; or only probed with made-up "
+        "values",
     )
 
 
@@ -144,17 +144,17 @@ def add_burn_in(parser: argparse.ArgumentParser) -> None:
         type=step_number,
         default=0,
         metavar="STEP",
-        help="leave out checkpoints up to this step",
+        help="ignore checkpoints up to this step",
     )
 
 
 def require_writable(name: str, file: Path) -> None:
     """Refuse a file that cannot be made, before anything is computed for it."""
     if file.is_dir():
-        raise validation.fail(name, str(file), "is a folder", "name a file in it")
+        raise validation.fail(name, file, "is a folder", "name a file in it")
     if not file.parent.is_dir():
         rule = f"there is no folder {str(file.parent)!r}"
-        raise validation.fail(name, str(file), rule, "make it first, or choose another")
+        raise validation.fail(name, file, rule, "make it first, or choose another")
 
 
 def path(text: str) -> Path:
@@ -164,7 +164,7 @@ def path(text: str) -> Path:
     'first'
     """
     if not text:  # Path("") is the current folder
-        raise argparse.ArgumentTypeError("'' names no file or folder; write it like runs/first")
+        raise argparse.ArgumentTypeError("'' is not a file or folder; write it like runs/first")
     return Path(text)
 
 
@@ -178,7 +178,7 @@ def whole_number(text: str) -> int:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no whole number; write it like 60000"
+            f"{text!r} is not a whole number; write it like 60000"
         ) from None
 
 
@@ -190,7 +190,7 @@ def step_number(text: str) -> int:
     """
     step = whole_number(text)
     if step < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no step; count from 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a step; count from 0")
     return step
 
 
@@ -204,7 +204,7 @@ def real_number(text: str) -> float:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no number; write it like 0.5 or 1e-5"
+            f"{text!r} is not a number; write it like 0.5 or 1e-5"
         ) from None
 
 
@@ -233,7 +233,7 @@ def count_or_names(text: str) -> int | list[str]:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is one name alone; name at least two, like no,yes, or give their number"
+            f"{text!r} is only one name; name at least two, like no,yes, or give their number"
         ) from None
 
 
@@ -245,7 +245,7 @@ def column_and_texts(text: str) -> tuple[str, list[str]]:
     """
     column, equals, texts = text.partition("=")
     if not (column and equals and texts):
-        raise argparse.ArgumentTypeError(f"{text!r} names no texts; write it like sex=f,m")
+        raise argparse.ArgumentTypeError(f"{text!r} has no texts; write it like sex=f,m")
     return column, texts.split(",")
 
 
@@ -261,7 +261,7 @@ def column_and_range(text: str) -> tuple[str, tuple[float, float]]:
     values = several(real_number)(ends)
     if len(values) != 2:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no pair of numbers; write it like age=0,120, or 0,1 for all columns"
+            f"{text!r} is not a pair of numbers; write it like age=0,120, or 0,1 for all columns"
         )
     return column, values
 

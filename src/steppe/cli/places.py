@@ -20,29 +20,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--point",
         choices=_POINTS,
         default="Here",
-        help="where the gradient is taken; SAM asks each batch twice (default: Here)",
+        help="where the gradient is taken; SAM queries each batch twice (default: Here)",
     )
     parser.add_argument(
         "--noise",
         metavar="NAME:KEY=VALUE,…",
-        help="noise that falls during the run, such as StepSchedule:drop=0.6,every=290",
+        help="a noise schedule, such as StepSchedule:drop=0.6,every=290",
     )
     parser.add_argument(
         "--clip",
         metavar="NAME:KEY=VALUE,…",
-        help="how a record is bounded, such as Quantile:count_share=0.01",
+        help="how gradients are clipped, such as Quantile:count_share=0.01",
     )
     parser.add_argument(
         "--cap",
         type=parsing.whole_number,
         metavar="B",
-        help="the most records in a step; needs --adjacency zero-out",
+        help="the largest batch size; needs --adjacency zero-out",
     )
     parser.add_argument(
         "--adjacency",
         choices=_ADJACENCIES,
         default=_ADJACENCIES[0],
-        help="which data sets are neighbours (default: add-remove)",
+        help="the neighbouring relation (default: add-remove)",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from steppe.cli import parsing
 from steppe.cli.printing import print_json
-from steppe.cli.typed_names import with_ways_on
+from steppe.cli.typed_names import name_other_ways
 from steppe.utils import validation
 
 
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     plan = assembly.known_plan
     loaded = assembly.loaded
     public = 0 if loaded.public is None else count(loaded.public)
-    with validation.reworded(with_ways_on), validation.called(CALLED):
+    with validation.reworded(name_other_ways), validation.called(CALLED):
         needs = forecast(assembly, plan)
         statement = replace(
             plan.statement(),

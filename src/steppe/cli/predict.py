@@ -29,16 +29,17 @@ steppe predict runs/first mnist --checkpoints 10 --public
 steppe predict runs/first new.npy --by checkpoints
 """
 _DETAILS = """
-Labels are those of the published model, which was fixed before training. The newest stored
-checkpoints say how sure they are: the mean probability of the label, an interval that estimates
-from below how much the noise of the training moves it (checkpoints of one run resemble each other),
-and the share of checkpoints that agree. With --by checkpoints they answer together and give the
-labels too, as they do for runs that published no model. The data are inputs alone (a .npy file, or
-a CSV file without the column of labels), data with labels in the form that the run was trained on,
-or the test part of a public data set; they are scaled as the run's own were. Of the run's own data
-the test part is taken, and private records are refused. With labels the accuracy is printed too;
-with --public the calibration of the checkpoints is kept for the run's report. A run without
-classes, such as a regression, answers with outputs and intervals of the same kind around them.
+The published model, which was fixed before training, gives the labels. The newest stored
+checkpoints say how certain they are: the mean probability of the label, an interval around it, and
+the share of checkpoints that agree. The interval is a lower estimate of how much the noise of the
+training moves the probability, since checkpoints of one run are alike. With --by checkpoints, and
+for runs without a published model, the mean of the checkpoints gives the labels too.
+
+The data are inputs alone (a .npy file, or a CSV file without the column of labels), data with
+labels in the form that the run was trained on, or the test part of a public data set. They are
+scaled like the run's own. Of the run's own data the test part is used; its private records are
+refused. With labels the accuracy is printed; with --public the calibration of the checkpoints is
+kept for the report. For a regression the outputs are printed, with such intervals around them.
 """
 _PUBLISHED, _CHECKPOINTS = "published", "checkpoints"
 _SHOWN = 10
@@ -81,7 +82,7 @@ def add(commands: Any) -> None:
     new.add_argument(
         "--public",
         action="store_true",
-        help="the data may be published about: keep calibration and widths for the report",
+        help="allow calibration and interval widths on these data to be shown in the report",
     )
     parsing.add_json(new)
 
@@ -98,19 +99,19 @@ def run(arguments: argparse.Namespace) -> int:
         parsing.require_writable("out", arguments.out)
     stored = StoredRun(arguments.folder)
     if arguments.public and not stored.has_classes:
-        rule = "keeps how often the labels are right, and the run has no classes"
+        rule = "needs labels to measure calibration, and the run has no classes"
         raise validation.fail("public", True, rule, "leave it out")
     with misfits("data", arguments.data, _FIT):
         inputs, targets = stored.other(arguments.data)
     if arguments.public and targets is None:
-        rule = "keeps how often the labels are right, and the data have none"
+        rule = "needs labels to measure calibration, and the data have none"
         raise validation.fail("public", True, rule, "give data with labels")
     available = len(stored.entries(arguments.burn_in))
     k = min(20, available) if arguments.checkpoints is None else arguments.checkpoints
     with validation.called({"k": "--checkpoints"}):
         checkpoints = stored.store.last(k, arguments.burn_in)
     together = f"OPA(k={k})" if stored.has_classes else f"mean of {k} checkpoints"
-    model, weights = _answering(arguments.by, stored) or (together, None)
+    model, weights = _single_model(arguments.by, stored) or (together, None)
     if not stored.has_classes:
         return _outputs(arguments, stored, checkpoints, inputs, targets, model, weights)
     ensemble = OPA(stored.trained, checkpoints)
@@ -130,11 +131,11 @@ def run(arguments: argparse.Namespace) -> int:
     }
     said = "" if accuracy is None else f", accuracy {accuracy:.2%}"
     said += _part(stored, arguments.data)
-    _show(arguments, _rows(found, stored.classes), _label_cells, facts, said)
+    _print_rows(arguments, _rows(found, stored.classes), _label_cells, facts, said)
     return 0
 
 
-def _answering(by: str, stored: StoredRun) -> tuple[str, dict[str, Tensor]] | None:
+def _single_model(by: str, stored: StoredRun) -> tuple[str, dict[str, Tensor]] | None:
     """The one model that answers; None where the checkpoints do so together."""
     if by != _PUBLISHED:
         return None
@@ -169,7 +170,7 @@ def _outputs(
     facts = {"model": model, "checkpoints": count, "interval": arguments.interval, "loss": loss}
     said = "" if loss is None else f", loss {loss:.4f}"
     said += _part(stored, arguments.data)
-    _show(arguments, regressed.rows(found, half), _output_cells, facts, said)
+    _print_rows(arguments, regressed.rows(found, half), _output_cells, facts, said)
     return 0
 
 
@@ -228,7 +229,7 @@ def _output_cells(row: dict[str, Any], interval: float) -> dict[str, str]:
     return {name: str(value) if name == "record" else f"{value:.4g}" for name, value in row.items()}
 
 
-def _show(
+def _print_rows(
     arguments: argparse.Namespace,
     rows: list[dict[str, Any]],
     cells: Callable[[dict[str, Any], float], dict[str, str]],

@@ -23,8 +23,7 @@ def add(commands: Any) -> None:
         run,
         purpose="One HTML page for a run, or for a comparison of several.",
         details="The page needs no network: open it in any browser. It shows scores on the data "
-        "given for\nevaluation, which ε does not cover: whether they may be published is yours to "
-        "know.",
+        "given for\nevaluation, which ε does not cover. You decide whether they may be published.",
         examples=_EXAMPLES,
     )
     new.add_argument("runs", nargs="+", type=parsing.path, metavar="RUN", help="folders of runs")

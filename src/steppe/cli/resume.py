@@ -14,10 +14,10 @@ def add(commands: Any) -> None:
         commands,
         "resume",
         run,
-        purpose="Go on with a run that was stopped.",
-        details="From its last checkpoint, with fresh randomness. Steps that were charged after "
-        "it are\nlost, since their cost cannot be taken back. Another configuration or other data "
-        "are refused.",
+        purpose="Continue a run that was stopped.",
+        details="Training continues from the last checkpoint, with fresh randomness. Steps that "
+        "were charged\nafter it are lost, since their cost cannot be taken back. Configuration and "
+        "data must be the same.",
         examples="steppe resume runs/first",
     )
     new.add_argument("folder", type=parsing.path, metavar="RUN", help="folder of the run")

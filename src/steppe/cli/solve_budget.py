@@ -71,13 +71,13 @@ def _largest(cost: Callable[[int], float], budget: float, name: str, most: int) 
     affordable = partial(_affordable, cost, budget)
     bad, good = _accountable(cost, most)
     if bad and not affordable(good):  # what lies between them may cost less
-        good = _between(partial(_affordable, cost, math.inf), good, bad)
+        good = _last_that_does(partial(_affordable, cost, math.inf), good, bad)
     if (least := cost(good)) > budget:
         raise _exceeded(budget, name, good, least)
     while good < most:
         ahead = min(good * _STRIDE, most)
         if not affordable(ahead):
-            return _between(affordable, good, ahead)
+            return _last_that_does(affordable, good, ahead)
         good = ahead
     return good
 
@@ -108,12 +108,12 @@ def _smallest(cost: Callable[[int], float], budget: float, name: str, least: int
     while bad < most:
         ahead = min(bad * _STRIDE, most)
         if affordable(ahead):
-            return _between(affordable, ahead, bad)
+            return _last_that_does(affordable, ahead, bad)
         bad = ahead
     raise _exceeded(budget, name, most, cost(most))
 
 
-def _between(does: Callable[[int], bool], good: int, bad: int) -> int:
+def _last_that_does(does: Callable[[int], bool], good: int, bad: int) -> int:
     """The last number that will do, on the way from one that does to one that does not."""
     while abs(good - bad) > 1 and max(good / bad, bad / good) > _CLOSE:
         middle = math.isqrt(good * bad)
@@ -131,7 +131,7 @@ def _exceeded(budget: float, name: str, value: int, least: float) -> Configurati
         "epsilon",
         budget,
         f"is exceeded even with {name}={value}, which costs {least:.4g}",
-        "ask for more ε, or use more noise",
+        "use a larger epsilon, or more noise",
     )
 
 

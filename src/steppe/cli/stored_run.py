@@ -54,7 +54,7 @@ class StoredRun:
         if not self.folder.toml.exists():
             raise validation.fail(
                 "run",
-                str(path),
+                path,
                 "was not made from a configuration, so that its model and data are not known",
                 "load its weights in Python",
             )
@@ -66,9 +66,11 @@ class StoredRun:
     def _require_same_scale(self) -> None:
         """Refuse the run of an earlier version, whose inputs were scaled in another way."""
         if reading(self.tables["data"]) != self._inputs:
-            raise DataError(
-                f"run={str(self.folder.path)!r}: was not trained on inputs as run.toml and this "
-                "version scale them; restore that file, or train again."
+            raise DataError.about(
+                "run",
+                self.folder.path,
+                "was not trained on inputs as run.toml and this version scale them",
+                "restore that file, or train again",
             )
 
     @cached_property
@@ -121,9 +123,11 @@ class StoredRun:
     def held_out(self, most: int | None = None) -> Pairs:
         """Held-out inputs and targets, as `pairs` gives them."""
         if self.loaded.evaluate is None:
-            raise DataError(
-                f"data={self.loaded.name!r}: have no held-out part to measure on; put x_test and "
-                "y_test beside x_train and y_train, or name a test file."
+            raise DataError.about(
+                "data",
+                self.loaded.name,
+                "have no held-out part to measure on",
+                "put x_test and y_test beside x_train and y_train, or name a test file",
             )
         return self.pairs(self.loaded.evaluate, most)
 
@@ -138,7 +142,7 @@ class StoredRun:
         if one_array or self.loaded.evaluate is None:
             rule = "are the private records of the run, and what they say would be shown"
             arrays = "" if one_array else ", or put a test part beside them"
-            raise validation.fail("data", place, rule, f"give other records{arrays}")
+            raise validation.fail("data", place, rule, f"use other records{arrays}")
         return self.held_out()
 
     @validation.called({"place": "data"})
@@ -205,9 +209,11 @@ class StoredRun:
     def store(self) -> CheckpointStore:
         """The stored checkpoints."""
         if not self.folder.store.is_dir():
-            raise DataError(
-                f"run={str(self.folder.path)!r}: has stored no checkpoints; train with "
-                "train.store_every set."
+            raise DataError.about(
+                "run",
+                self.folder.path,
+                "has stored no checkpoints",
+                "train with train.store_every set",
             )
         return CheckpointStore(self.folder.store, self.plan_digest)
 
@@ -238,9 +244,7 @@ class StoredRun:
         for path in [self.folder.model, *sorted(self.folder.averages.glob("*.safetensors"))]:
             if not path.exists():
                 rule = "has published no weights yet"
-                raise validation.fail(
-                    "run", str(self.folder.path), rule, "name a run that has ended"
-                )
+                raise validation.fail("run", self.folder.path, rule, "name a run that has ended")
             name, weights = _weights(path)
             with torch.no_grad():
                 write_checkpoint(self.trained, weights)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from steppe.cli import parsing
-from steppe.cli.typed_names import as_typed, with_ways_on
+from steppe.cli.typed_names import name_options, name_other_ways
+from steppe.errors import SteppeError
 from steppe.utils import validation
 
 if TYPE_CHECKING:
@@ -23,10 +24,9 @@ steppe train --data visits.csv --target ill --classes no,yes --columns age,visit
              --epsilon 2 --model my_project.models:build
 """
 _DETAILS = """
-Everything that is left open is chosen by rule, and printed with its reason. The run's folder holds
-the configuration with every choice made, the privacy statement, the ledger of what was spent,
-checkpoints, the log, the weights and their averages. Ctrl-C stops after the step; `steppe resume`
-goes on.
+What you leave out is chosen by rule, and printed with the reason. The run's folder contains the
+complete configuration, the privacy statement, the ledger of the budget spent, checkpoints, the log,
+the weights and their averages. Ctrl-C stops after the current step; `steppe resume` continues.
 """
 _OF_DATA = ("classes", "target", "test", "columns", "bounds", "categories", "missing")
 
@@ -43,11 +43,14 @@ def add(commands: Any) -> None:
     )
     new.add_argument("config", nargs="?", type=parsing.path, metavar="CONFIG", help="a TOML file")
     new.add_argument(
-        "--data", help="instead of a file: a public data set, a file or folder, or module:factory"
+        "--data",
+        help="instead of a TOML file: a public data set, a file or folder, or module:factory",
     )
-    new.add_argument("--epsilon", type=parsing.real_number, metavar="ε", help="the budget")
-    new.add_argument("--delta", type=parsing.real_number, metavar="δ", help="by rule unless given")
-    new.add_argument("--model", help="a name, or module:factory; by rule unless given")
+    new.add_argument("--epsilon", type=parsing.real_number, metavar="ε", help="the privacy budget")
+    new.add_argument(
+        "--delta", type=parsing.real_number, metavar="δ", help="chosen by rule by default"
+    )
+    new.add_argument("--model", help="a name, or module:factory; chosen by rule by default")
     parsing.add_run_folder(new)
     new.add_argument(
         "--ledger",
@@ -64,7 +67,7 @@ def _add_own_data(group: Any) -> None:
         "--classes",
         type=parsing.count_or_names,
         metavar="N",
-        help="how many labels there can be, or their names with commas",
+        help="the number of classes, or their names separated by commas",
     )
     group.add_argument("--target", metavar="COLUMN", help="the column of labels of a CSV file")
     group.add_argument("--test", metavar="FILE", help="another CSV file, to evaluate on")
@@ -79,20 +82,21 @@ def _add_own_data(group: Any) -> None:
         type=parsing.column_and_range,
         action="append",
         metavar="COLUMN=LOW,HIGH",
-        help="the lowest and highest value of a column, once for each, or LOW,HIGH for all values "
-        "(default: read off the records, outside the guarantee)",
+        help="the lowest and highest value of a column, once for each column, or "
+        "LOW,HIGH for all values (default: read off the records, outside the guarantee)",
     )
     group.add_argument(
         "--categories",
         type=parsing.column_and_texts,
         action="append",
         metavar="COLUMN=A,B,…",
-        help="the texts that a column can hold, each an input of 0 or 1; once for each column",
+        help="the categories of a column of text, each of which becomes an input of 0 or 1; once "
+        "for each column",
     )
     group.add_argument(
         "--missing",
         choices=("middle",),
-        help="values may be missing: they count as the middle of the column's bounds",
+        help="replace missing values by the middle of the column's bounds",
     )
 
 
@@ -101,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     from steppe.cli.outcomes import chosen_for, chosen_text, print_outcome, watched
     from steppe.training import RunFolder
 
-    as_given = as_typed if arguments.config is None else _as_in_file(arguments)
+    as_given = name_options if arguments.config is None else _as_in_file(arguments)
     with validation.reworded(as_given):
         config = in_train(_config(arguments), "ledger", arguments.ledger)
         config = in_train(config, "isolation", arguments.isolation)
@@ -124,8 +128,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _as_in_file(arguments: argparse.Namespace) -> Callable[[str], str]:
-    """Messages that name keys of the file, and options where they took their place."""
+def _as_in_file(arguments: argparse.Namespace) -> Callable[[SteppeError], None]:
+    """Errors that name keys of the file, and options where they took their place."""
     names = {}
     given_here = {
         "run": arguments.folder,
@@ -135,7 +139,12 @@ def _as_in_file(arguments: argparse.Namespace) -> Callable[[str], str]:
     for name, given in given_here.items():
         key = f"train.{name}"
         names[name] = names[key] = key if given is None else f"--{name}"
-    return lambda message: with_ways_on(validation.renamed(names, message))
+
+    def name_keys(error: SteppeError) -> None:
+        error.rename(names)
+        name_other_ways(error)
+
+    return name_keys
 
 
 def _config(arguments: argparse.Namespace) -> Config:
@@ -155,9 +164,7 @@ def _config(arguments: argparse.Namespace) -> Config:
         return read(arguments.config)
     for name in ("data", "epsilon"):
         if name not in given:
-            raise validation.fail(
-                f"--{name}", None, "is needed where no file is given", "add it, or name a TOML file"
-            )
+            raise validation.missing(f"--{name}", "add it, or name a TOML file")
     public = known(given["data"])
     data: dict[str, Any] = {"place": given["data"]} if public is None else {"name": public.name}
     data |= {name: given[name] for name in _OF_DATA if name in given}
@@ -193,6 +200,6 @@ def _bounds(given: list[tuple[str, tuple[float, float]]]) -> Any:
     if "" not in by_column:
         return by_column
     if len(given) > 1:
-        rule = "LOW,HIGH without a column is for all of them"
+        rule = "LOW,HIGH without a column is for all columns"
         raise validation.fail("--bounds", by_column[""], rule, "write it once, or name each column")
     return by_column[""]

@@ -1,10 +1,8 @@
-"""Messages about options, by the names that were typed."""
+"""Errors about options, by the names that were typed."""
 
 from __future__ import annotations
 
-import re
-
-from steppe.utils.validation import renamed
+from steppe.errors import SteppeError
 
 # Arguments and keys that an option of another name stands for; the rest are called as it is.
 _OTHER_NAMES = {
@@ -28,42 +26,30 @@ _NAMES = {
     **{f"{table}.{name}": name for table, names in _SAME_NAME.items() for name in names if table},
 }
 _OPTIONS = {name: f"--{option}" for name, option in _NAMES.items()}
-# What only Python can say.
-_NO_OPTION = "numbers=True, or in a TOML file"
-_NAME = "|".join(re.escape(name) for name in sorted(_OPTIONS, key=len, reverse=True))
-_OTHERWISE = " Otherwise: "
-_WAYS_ON = re.compile(r'\bisolation="(\w+)"')
-_IN_A_REMEDY = re.compile(rf"""(?<![\w.-])({_NAME})=(?:["'](\w+)["'])?""")
 
 
-def as_typed(message: str) -> str:
-    """A message `name=value: rule; remedy.` with options in place of Python's arguments.
-
-    Only the name and the remedy change: the value may be a path with any text in it.
+def name_options(error: SteppeError) -> None:
+    """Name options in an error, in place of Python's arguments and a file's keys.
 
     Examples:
-        >>> as_typed("target=None: must name the column of labels; add target=.")
-        '--target=None: must name the column of labels; add --target.'
-        >>> as_typed('path="a; target=.csv": has no value; fill it in, or set missing="middle".')
-        'path="a; target=.csv": has no value; fill it in, or set --missing middle.'
+        >>> way = 'missing="middle"'
+        >>> error = SteppeError.about("test", "a.csv", "has gaps", f"set {way}", (way,))
+        >>> name_options(error)
+        >>> print(error)
+        --test='a.csv': has gaps; set --missing middle.
     """
-    message, otherwise, ways = with_ways_on(message).partition(_OTHERWISE)
-    rule, semicolon, remedy = renamed(_OPTIONS, message).rpartition("; ")
-    remedy = remedy.replace(_NO_OPTION, "write a TOML file with")
-    return rule + semicolon + _IN_A_REMEDY.sub(_with_value, remedy) + otherwise + ways
+    error.rename(_OPTIONS)
+    error.remedy = _with_options(error.remedy, error.mentions)
+    name_other_ways(error)
 
 
-def with_ways_on(message: str) -> str:
-    """A message with `--isolation` in place of Python's argument, where it ends with other ways.
-
-    Examples:
-        >>> with_ways_on('layer=1: mixes. Otherwise: isolation="each" takes records one by one.')
-        'layer=1: mixes. Otherwise: --isolation each takes records one by one.'
-    """
-    refused, otherwise, ways = message.partition(_OTHERWISE)
-    return refused + otherwise + _WAYS_ON.sub(r"--isolation \1", ways)
+def name_other_ways(error: SteppeError) -> None:
+    """Name options where an error ends with other ways, such as `--isolation each`."""
+    error.otherwise = _with_options(error.otherwise, error.mentions)
 
 
-def _with_value(found: re.Match[str]) -> str:
-    option = _OPTIONS[found[1]]
-    return option if found[2] is None else f"{option} {found[2]}"
+def _with_options(text: str, mentions: tuple[str, ...]) -> str:
+    for mention in mentions:
+        name, _, value = mention.replace('"', "").partition("=")
+        text = text.replace(mention, f"{_OPTIONS[name]} {value}".rstrip())
+    return text

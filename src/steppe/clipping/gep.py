@@ -96,11 +96,10 @@ class GEP:
     ) -> GEPClipper:
         """Start a run; it remembers the subspace while that is in use."""
         if public is None:
-            raise validation.fail(
+            raise validation.missing(
                 "public",
-                None,
-                "GEP finds its subspace with public records",
                 "pass make_private(..., public=batch), or use another clip",
+                "is required, since GEP finds its subspace with public records",
             )
         sizes = chunks(count_weights(parameters), self.groups, self.bases)
         most = max(bases for _, bases in sizes)

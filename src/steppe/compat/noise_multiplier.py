@@ -54,10 +54,7 @@ def get_noise_multiplier(
     """
     refuse_unknown(get_noise_multiplier, unknown)
     method = method_of(accountant)
-    if (epochs is None) == (steps is None):
-        raise validation.fail(
-            "steps", steps, "give either steps or epochs, not both and not neither", "choose one"
-        )
+    validation.exactly_one("", steps=steps, epochs=epochs)
     if validation.positive("sample_rate", sample_rate) > 1:
         raise validation.fail("sample_rate", sample_rate, "must be at most 1", "use B / N")
     if epochs is not None:

@@ -82,9 +82,9 @@ def padded(
     if pad_to is None and pad_value is None:
         return data_loader
     if pad_to is None or pad_value is None:
-        missing = "pad_to" if pad_to is None else "pad_value"
-        raise validation.fail(
-            missing, None, "is needed beside the other", "give both pad_to= and pad_value="
+        absent = "pad_to" if pad_to is None else "pad_value"
+        raise validation.missing(
+            absent, "give both pad_to= and pad_value=", "is required with the other"
         )
     for length in pad_to.values() if isinstance(pad_to, Mapping) else (pad_to,):
         validation.positive_integer("pad_to", length)

@@ -15,6 +15,7 @@ from steppe.data.scaling import (
     column_bounds,
     common_bounds,
     from_records,
+    no_middle,
     pair,
     scaled_columns,
     scaled_values,
@@ -55,9 +56,11 @@ def read_array(path: Path) -> NDArray[Any]:
             raise ValueError("it is an archive of several")
         return found
     except Exception as reason:  # on a broken file, numpy and zipfile raise all sorts of errors
-        raise DataError(
-            f"place={str(path)!r}: must be one plain array ({_said(reason)}); save it with "
-            "numpy.save."
+        raise DataError.about(
+            "place",
+            path,
+            f"must be one plain array ({_numpy_reason(reason)})",
+            "save it with numpy.save",
         ) from None
 
 
@@ -83,11 +86,16 @@ def arranged(
     test_targets = _targets(place, x_test, y_test, classes)
     if targets.shape[1:] != test_targets.shape[1:]:
         rule = f"y_test of shape {y_test.shape} must have rows as y_train of shape {y.shape} has"
-        raise DataError(f"place={place!r}: {rule}; reshape one of them.")
+        raise DataError.about("place", place, rule, "reshape one of them")
     if x_test.shape[1:] != x.shape[1:] or (x_test.dtype == np.uint8) != (x.dtype == np.uint8):
-        raise DataError(
-            f"place={place!r}: test records of {x_test.dtype} {x_test.shape[1:]} must be like "
-            f"training records of {x.dtype} {x.shape[1:]}; store both in the same way."
+        raise DataError.about(
+            "place",
+            place,
+            (
+                f"test records of {x_test.dtype} {x_test.shape[1:]} must be like training "
+                f"records of {x.dtype} {x.shape[1:]}"
+            ),
+            "store both in the same way",
         )
     test = Split(scale(place, x_test, settled, missing)[0], test_targets)
     return Arrays(train, test, settled)
@@ -112,14 +120,14 @@ def scale(
     """
     if x.ndim < 2 or not (np.issubdtype(x.dtype, np.floating) or x.dtype.kind in "biu"):
         rule = f"x of type {x.dtype} and shape {x.shape} must be numbers, a row a record"
-        raise DataError(f"place={place!r}: {rule}; encode and reshape it.")
+        raise DataError.about("place", place, rule, "encode and reshape it")
     if x.dtype == np.uint8 and x.ndim > 2:
         if not (bounds is None or from_records(bounds)):
             rule = "uint8 stands for pictures, whose bounds are 0 and 255"
             raise validation.fail("bounds", bounds, rule, "leave it out, or store other numbers")
         if x.ndim == 4 and x.shape[1] <= _COLOURS < x.shape[3]:
             rule = f"pictures of shape {x.shape[1:]} must have their colours on the last axis"
-            raise DataError(f"place={place!r}: {rule}; transpose them.")
+            raise DataError.about("place", place, rule, "transpose them")
         return x, None
     # float32 has no room for large whole numbers, such as times, before they are scaled.
     exact = x.dtype == np.float64 or (x.dtype.kind in "iu" and x.dtype.itemsize > 2)
@@ -127,8 +135,7 @@ def scale(
     _require_finite(place, values, missing)
     if bounds is None:
         if missing:
-            rule = "needs bounds, since the middle lies between them"
-            raise validation.fail("missing", "middle", rule, 'declare them, or bounds="records"')
+            raise no_middle()
         return values.astype(np.float32), None
     if values.ndim > 2:
         common = common_bounds(values) if from_records(bounds) else pair("all values", bounds)
@@ -143,7 +150,7 @@ def _declared(place: str, values: NDArray[Any], bounds: Any) -> list[Bounds]:
         return [pair("all columns", bounds)] * count
     if len(bounds) != count:
         rule = f"has {count} columns, and there are bounds for {len(bounds)}"
-        raise DataError(f"place={place!r}: {rule}; give as many of one as of the other.")
+        raise DataError.about("place", place, rule, "give as many of one as of the other")
     return [pair(f"column {number}", one) for number, one in enumerate(bounds)]
 
 
@@ -153,9 +160,12 @@ def _require_finite(place: str, values: NDArray[Any], missing: bool) -> None:
         bad |= np.isnan(values)
     if bad.any():
         record = int(np.argmax(bad.reshape(len(bad), -1).any(axis=1)))
-        raise DataError(
-            f"place={place!r}: record {record} has a value that is not finite in float32; fill in "
-            'what is missing, or set missing="middle".'
+        raise DataError.about(
+            "place",
+            place,
+            f"record {record} has a value that is not finite in float32",
+            'fill in what is missing, or set missing="middle"',
+            mentions=('missing="middle"',),
         )
 
 
@@ -166,9 +176,14 @@ def _targets(
     whole = y.ndim == 1 or (classes is None and y.ndim > 1 and y.size > 0)
     if x.ndim < 2 or not whole or len(x) != len(y) or x.size == 0:
         one = "target" if classes is None else "label"
-        raise DataError(
-            f"place={place!r}: x of shape {x.shape} and y of shape {y.shape} must have one row "
-            f"for each record and one {one}; reshape them to (records, ...) and (records,)."
+        raise DataError.about(
+            "place",
+            place,
+            (
+                f"x of shape {x.shape} and y of shape {y.shape} must have one row for each "
+                f"record and one {one}"
+            ),
+            "reshape them to (records, ...) and (records,)",
         )
     return _numbers(place, y) if classes is None else _labels(place, y, classes)
 
@@ -176,25 +191,29 @@ def _targets(
 def _numbers(place: str, y: NDArray[Any]) -> NDArray[np.float32]:
     if y.dtype.kind not in "biuf":
         rule = f"targets of type {y.dtype} must be numbers"
-        raise DataError(f"place={place!r}: {rule}; store floating-point numbers.")
+        raise DataError.about("place", place, rule, "store floating-point numbers")
     bad = ~(np.abs(y.astype(np.float64)) <= LARGEST)  # NaN compares as false
     if bad.any():
         record = int(np.argmax(bad.reshape(len(bad), -1).any(axis=1)))
         rule = f"record {record} has a target that is not finite in float32"
-        raise DataError(f"place={place!r}: {rule}; leave out records without a target.")
+        raise DataError.about("place", place, rule, "leave out records without a target")
     return y.astype(np.float32)
 
 
 def _labels(place: str, y: NDArray[Any], classes: int) -> NDArray[np.int64]:
     if y.dtype.kind not in "biu":
-        raise DataError(
-            f"place={place!r}: labels of type {y.dtype} must be whole numbers; recode them as "
-            f"0 to {classes - 1}."
+        raise DataError.about(
+            "place",
+            place,
+            f"labels of type {y.dtype} must be whole numbers",
+            f"recode them as 0 to {classes - 1}",
         )
     if int(y.min()) < 0 or int(y.max()) >= classes:
-        raise DataError(
-            f"place={place!r}: labels must lie from 0 to {classes - 1}; recode them, or declare "
-            "the right number of classes."
+        raise DataError.about(
+            "place",
+            place,
+            f"labels must lie from 0 to {classes - 1}",
+            "recode them, or declare the right number of classes",
         )
     return y.astype(np.int64)
 
@@ -205,38 +224,50 @@ def _npz(path: Path) -> dict[str, NDArray[Any]]:
             file = np.load(opened, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise ValueError("it is one array alone")
-            return {name: file[name] for name in _wanted(str(path), list(file.files))}
+            return {name: file[name] for name in _array_names(str(path), list(file.files))}
     except DataError:
         raise
     except Exception as reason:  # as in `read_array`
-        raise DataError(
-            f"place={str(path)!r}: must be an .npz file of plain arrays ({_said(reason)}); save it "
-            "with numpy.savez(file, x_train=..., y_train=...)."
+        raise DataError.about(
+            "place",
+            path,
+            f"must be an .npz file of plain arrays ({_numpy_reason(reason)})",
+            "save it with numpy.savez(file, x_train=..., y_train=...)",
         ) from None
 
 
 def _folder(path: Path) -> dict[str, NDArray[Any]]:
     present = sorted(file.stem for file in path.glob("*.npy"))
     if not present:
-        raise DataError(
-            f"place={str(path)!r}: is a folder without .npy files; name an .npz file itself, save "
-            "x_train.npy and y_train.npy, or read other files, such as pictures, by module:factory."
+        raise DataError.about(
+            "place",
+            path,
+            "is a folder without .npy files",
+            (
+                "name an .npz file itself, save x_train.npy and y_train.npy, or read other "
+                "files, such as pictures, by module:factory"
+            ),
         )
-    return {name: read_array(path / f"{name}.npy") for name in _wanted(str(path), present)}
+    return {name: read_array(path / f"{name}.npy") for name in _array_names(str(path), present)}
 
 
-def _wanted(place: str, present: list[str]) -> list[str]:
+def _array_names(place: str, present: list[str]) -> list[str]:
     names = [name for name in NAMES if name in present] or [n for n in ("x", "y") if n in present]
     if len(names) not in (2, 4) or names[0] == "x_test":
         listed = ", ".join(present) or "nothing"
-        raise DataError(
-            f"place={place!r}: must hold x_train and y_train, and x_test with y_test or neither, "
-            f"but holds {listed}; rename the arrays."
+        raise DataError.about(
+            "place",
+            place,
+            (
+                "must hold x_train and y_train, and x_test with y_test or neither, but holds "
+                f"{listed}"
+            ),
+            "rename the arrays",
         )
     return names
 
 
-def _said(reason: Exception) -> str:
+def _numpy_reason(reason: Exception) -> str:
     """Why numpy refuses, without its advice to unpickle what it cannot read."""
     text = str(reason)
     return "it holds objects, or is no file of numpy" if "pickle" in text else text

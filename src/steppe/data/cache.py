@@ -74,9 +74,11 @@ def fetch(name: str, *, root: str | Path | None = None, progress: bool | None = 
         arrays, source = _from_sources(entry, path, show)
         write_atomically(path, _packed(arrays, source))
     except OSError as reason:
-        raise DataError(
-            f"root={str(path.parent)!r}: the cache must be a folder that can be written "
-            f"({reason.strerror or reason}); free some space or set STEPPE_DATA to another folder."
+        raise DataError.about(
+            "root",
+            path.parent,
+            f"the cache must be a folder that can be written ({reason.strerror or reason})",
+            "free some space or set STEPPE_DATA to another folder",
         ) from None
     return path
 
@@ -94,7 +96,7 @@ def verify(name: str, *, root: str | Path | None = None) -> str:
     entry = find(name)
     path = cache_folder(root) / f"{entry.name}.npz"
     if not path.exists():
-        raise DataError(f"name={entry.name!r}: is not in {path.parent}; run fetch first.")
+        raise DataError.about("name", entry.name, f"is not in {path.parent}", "run fetch first")
     return _read(entry, path)[2]
 
 
@@ -113,10 +115,14 @@ def _from_sources(entry: DatasetEntry, path: Path, progress: bool) -> tuple[Spli
             continue
         return arrays, source.label
     tried = " | ".join(reasons)
-    raise DataError(
-        f"name={entry.name!r}: could be had from none of its sources ({tried}); connect to a "
-        f"network that reaches one of them, or copy {path.name} from another machine's cache to "
-        f"{path.parent}."
+    raise DataError.about(
+        "name",
+        entry.name,
+        f"could not be downloaded from any source ({tried})",
+        (
+            f"connect to a network that reaches one of them, or copy {path.name} from "
+            f"another machine's cache to {path.parent}"
+        ),
     )
 
 
@@ -134,13 +140,18 @@ def _read(entry: DatasetEntry, path: Path) -> tuple[SplitArrays, str, str]:
             arrays = SplitArrays(*(file[field] for field in SplitArrays._fields))
             source, recorded = str(file["source"]), str(file["sha256"])
     except Exception as reason:  # on a broken file, numpy and zipfile raise all sorts of errors
-        raise DataError(
-            f"path={str(path)!r}: must be a cached data set ({reason}); {remedy}."
+        raise DataError.about(
+            "path", path, f"must be a cached data set ({reason})", remedy
         ) from None
     found = digest(arrays)
     if found != (entry.sha256 or recorded):
-        raise DataError(
-            f"path={str(path)!r}: must hold the arrays with the SHA-256 "
-            f"{(entry.sha256 or recorded)[:16]}..., not {found[:16]}...; {remedy}."
+        raise DataError.about(
+            "path",
+            path,
+            (
+                f"must hold the arrays with the SHA-256 {(entry.sha256 or recorded)[:16]}..., "
+                f"not {found[:16]}..."
+            ),
+            remedy,
         )
     return arrays, source, found

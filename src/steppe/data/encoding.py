@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from steppe.data.cells import number
-from steppe.data.scaling import Bounds, from_records, pair
+from steppe.data.scaling import Bounds, from_records, no_middle, pair
 from steppe.errors import DataError
 from steppe.utils import validation
 
@@ -59,13 +59,15 @@ def settled(path: Path, header: list[str], target: str | None, encoding: Encodin
             raise _no_column(path, "columns", name, header)
     if columns is None:
         if "" in header:
-            rule = f"column {header.index('') + 1} must have a name, unless it is no input"
-            raise wrong(path, rule, "name it, save without line numbers, or give columns")
+            rule = f"column {header.index('') + 1} has no header"
+            raise wrong(
+                path, rule, "save the file without its index, or choose columns=", "columns="
+            )
         columns = tuple(name for name in header if name != target)
     if len(set(columns)) != len(columns):
-        raise validation.fail("columns", columns, "must be different columns", "name each once")
+        raise validation.fail("columns", columns, "must be different", "name each column once")
     if target is not None and target in columns:
-        raise DataError(f"columns={target!r}: is the target; leave it out of the columns.")
+        raise DataError.about("columns", target, "is the target", "leave it out of the columns")
     if not columns:
         raise wrong(path, "must have a column beside the label", "add one")
     for name in categories:
@@ -77,10 +79,7 @@ def settled(path: Path, header: list[str], target: str | None, encoding: Encodin
     numbers = [name for name in columns if name not in categories]
     bounds = encoding.bounds
     if bounds is None and encoding.missing is not None and numbers:
-        rule = f"needs bounds, since {MIDDLE!r} is the middle between them"
-        raise validation.fail(
-            "missing", encoding.missing, rule, 'declare them, or bounds="records"'
-        )
+        raise no_middle()
     if bounds is not None and not from_records(bounds):
         bounds = _declared(bounds, numbers)
     return replace(encoding, columns=columns, bounds=bounds, categories=categories)
@@ -120,8 +119,8 @@ def _declared(bounds: Any, numbers: list[str]) -> dict[str, Bounds]:
     for name in numbers:
         if name not in bounds:
             rule = "must be given for every column or for none"
-            raise DataError(
-                f"bounds={name!r}: {rule}; add the lowest and highest value it can have."
+            raise DataError.about(
+                "bounds", name, rule, "add the lowest and highest value it can have"
             )
     return {name: pair(repr(name), bounds[name]) for name in numbers}
 
@@ -134,19 +133,18 @@ def _no_column(path: Path, option: str, name: str, header: list[str]) -> DataErr
     below = [value for cell in record if (value := number(cell.strip())) is not None]
     header_like = not any(number(word) is not None for word in header)
     if not header_like or all(map(math.isnan, below)):  # an empty cell may stand below anything
-        rule = f"is no column in the first line of {str(path)!r}"
-        return DataError(f"{option}={name!r}: {rule}; add a header line, or correct the name.")
+        rule = f"is not a column in the first line of {str(path)!r}"
+        return DataError.about(option, name, rule, "add a header line, or correct the name")
     near = difflib.get_close_matches(name, header, n=1, cutoff=0.0)
-    rule = f"is no column of {str(path)!r} (it has {', '.join(header)})"
-    return DataError(f"{option}={name!r}: {rule}; did you mean {near[0]!r}?")
+    rule = f"is not a column of {str(path)!r} (it has {', '.join(header)})"
+    return DataError.about(option, name, rule, f"did you mean {near[0]!r}?")
 
 
 def _unread(option: str, name: str, columns: Sequence[str]) -> DataError:
     rule = "must be a column that is read" + (" as numbers" if option == "bounds" else "")
-    return DataError(f"{option}={name!r}: {rule}; use one of {', '.join(columns)}.")
+    return DataError.about(option, name, rule, f"use one of {', '.join(columns)}")
 
 
-def wrong(path: Path, rule: str, remedy: str) -> DataError:
+def wrong(path: Path, rule: str, remedy: str, *mentions: str) -> DataError:
     """The error about a file that is not as it must be."""
-    end = "" if remedy.endswith("?") else "."
-    return DataError(f"path={str(path)!r}: {rule}; {remedy}{end}")
+    return DataError.about("path", path, rule, remedy, mentions)

@@ -31,7 +31,7 @@ def by_parity(labels: ArrayLike | Tensor) -> tuple[Tensor, Tensor]:
         raise validation.fail(
             "labels", str(values.dtype), "must be whole numbers", "give the class of each record"
         )
-    return _two(values % 2 == 0)
+    return _inside_and_outside(values % 2 == 0)
 
 
 def by_attribute(
@@ -57,10 +57,12 @@ def by_attribute(
     """
     found = _flat("values", values)
     if isinstance(members, str):
-        rule = "is one text, in which every part of it would be found"
+        rule = "must be a list or a set, not one string"
         raise validation.fail("members", members, rule, f"write {{{members!r}}}")
     inside = members if callable(members) else members.__contains__
-    return _two(np.array([bool(inside(value)) for value in found.tolist()], dtype=np.bool_))
+    return _inside_and_outside(
+        np.array([bool(inside(value)) for value in found.tolist()], dtype=np.bool_)
+    )
 
 
 def _flat(name: str, values: ArrayLike | Tensor) -> NDArray[Any]:
@@ -70,5 +72,5 @@ def _flat(name: str, values: ArrayLike | Tensor) -> NDArray[Any]:
     return found
 
 
-def _two(inside: NDArray[np.bool_]) -> tuple[Tensor, Tensor]:
+def _inside_and_outside(inside: NDArray[np.bool_]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(np.flatnonzero(inside)), torch.from_numpy(np.flatnonzero(~inside))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steppe.errors import DataError
+from steppe.errors import ConfigurationError, DataError
 
 Bounds = tuple[float, float]
 # Instead of bounds: read them off the records.
@@ -38,12 +38,18 @@ def pair(name: str, given: Any) -> Bounds:
         if low < high and math.isfinite(high - low):
             return low, high
     rule = f"the bounds of {name} must be two finite numbers, ascending"
-    raise DataError(f"bounds={given!r}: {rule}; give (lowest, highest).")
+    raise DataError.about("bounds", given, rule, "give (lowest, highest)")
 
 
 def from_records(bounds: Any) -> bool:
     """Whether bounds are to be read off the records."""
     return isinstance(bounds, str) and bounds == FROM_RECORDS
+
+
+def no_middle() -> ConfigurationError:
+    """The error where missing values are to be filled in without bounds."""
+    rule = "needs bounds, because missing values become the middle between them"
+    return ConfigurationError.about("missing", "middle", rule, 'set bounds, or bounds="records"')
 
 
 def column_bounds(x: NDArray[np.floating[Any]]) -> list[Bounds]:

@@ -57,14 +57,14 @@ class Web:
         return self.base
 
     def download(self, folder: Path, progress: bool) -> tuple[Path, ...]:
-        return tuple(self._one(name, sha, folder, progress) for name, sha in self.files)
+        return tuple(self._downloaded(name, sha, folder, progress) for name, sha in self.files)
 
-    def _one(self, name: str, sha256: str, folder: Path, progress: bool) -> Path:
+    def _downloaded(self, name: str, sha256: str, folder: Path, progress: bool) -> Path:
         from tqdm import tqdm
 
         path = folder / name.rpartition("/")[2]
         sha = hashlib.sha256()
-        with _blamed_on(name):
+        with _errors_name_file(name):
             # The addresses are constants of the catalogue, and the digest decides what is used.
             answer = urllib.request.urlopen(self.base + name, timeout=_SILENCE)  # noqa: S310
         length = answer.headers.get("Content-Length") or ""
@@ -90,7 +90,7 @@ class Web:
 def _chunks(name: str, answer: Any) -> Iterator[bytes]:
     """What an address sends, part by part."""
     while True:
-        with _blamed_on(name):
+        with _errors_name_file(name):
             chunk = answer.read(_CHUNK)
         if not chunk:
             return
@@ -98,7 +98,7 @@ def _chunks(name: str, answer: Any) -> Iterator[bytes]:
 
 
 @contextmanager
-def _blamed_on(name: str) -> Iterator[None]:
+def _errors_name_file(name: str) -> Iterator[None]:
     """Whatever the network says inside the block is said of this file."""
     try:
         yield

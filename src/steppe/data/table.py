@@ -148,7 +148,7 @@ def _wrong_target(path: Path, where: str, classes: int | Sequence[str] | None) -
     else:
         wanted = "one of the declared classes " + ", ".join(map(repr, classes))
     remedy = "recode the labels, or declare their number or names as classes="
-    return wrong(path, f"{where}: must be {wanted}", remedy)
+    return wrong(path, f"{where}: must be {wanted}", remedy, "classes=")
 
 
 def _refused(path: Path, line: int, name: str, text: bool) -> DataError:
@@ -157,9 +157,10 @@ def _refused(path: Path, line: int, name: str, text: bool) -> DataError:
         return wrong(path, f"{where}: must be one of its categories", "declare all of them")
     rule = f"{where}: must be a finite number"
     remedy = "declare the texts of a column by categories=, or leave it out by columns="
-    return wrong(path, rule, remedy)
+    return wrong(path, rule, remedy, "categories=", "columns=")
 
 
 def _absent(path: Path, line: int, name: str) -> DataError:
     rule = f"line {line}, column {name!r}: has no value"
-    return wrong(path, rule, f'fill it in, or set missing="{MIDDLE}"')
+    way = f'missing="{MIDDLE}"'
+    return wrong(path, rule, f"fill it in, or set {way}", way)

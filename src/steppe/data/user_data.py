@@ -101,10 +101,10 @@ def read(
         encoding = _encoding(columns, bounds, categories, missing)
         return _table(path, classes, numbers, target, encoding, test)
     if path.is_file() and path.suffix.lower() != ".npz":
-        raise DataError(f"place={text!r}: is of no kind that is read here; {_KINDS}.")
+        raise DataError.about("place", text, "has an unknown format", _KINDS)
     _refuse(for_tables, "is for CSV files", "leave it out; arrays have x_test and y_test")
     count = _count(classes, numbers)
-    return _dataset(text, read_arrays(path), count, bounds, _may_miss(missing))
+    return _dataset(text, read_arrays(path), count, bounds, _fills_missing(missing))
 
 
 def read_inputs(
@@ -131,7 +131,7 @@ def read_inputs(
         encoding = _encoding(columns, bounds, categories, missing)
         with validation.called({"path": "place"}):
             return read_table(path, None, 1, encoding).x
-    return scale(str(place), read_array(path), bounds, _may_miss(missing))[0]
+    return scale(str(place), read_array(path), bounds, _fills_missing(missing))[0]
 
 
 def has_column(place: str | Path, name: str) -> bool:
@@ -162,8 +162,10 @@ def _table(
 ) -> Dataset:
     count = _count(classes, numbers)
     known = different_texts("classes", classes, _NAMES) if _are_names(classes) else count
+    if target is None:
+        raise validation.missing("target", "name the column of labels")
     if not isinstance(target, str):
-        raise validation.fail("target", target, "must name the column of labels", "add target=")
+        raise validation.fail("target", target, "must name the column of labels")
     with validation.called({"path": "place"}):
         x, y, settled = read_table(path, target, known, encoding)
     train = Split(x, _targets(y))
@@ -184,10 +186,10 @@ def _targets(y: Targets | None) -> Targets:
 def _other(place: str | Path, train: Path) -> Path:
     path = Path(place).expanduser()
     if not path.is_file():
-        raise DataError(f"test={str(place)!r}: there is no such file; give a .csv file.")
+        raise DataError.about("test", place, "there is no such file", "give a .csv file")
     if path.samefile(train):
-        rule = "are the private records, and scores on them would be shown"
-        raise validation.fail("test", str(place), rule, "give other records")
+        rule = "is the private training data, on which scores must not be shown"
+        raise validation.fail("test", place, rule, "use other records")
     return path
 
 
@@ -196,7 +198,7 @@ def _absent(place: str) -> DataError:
     meant = nearest(Path(place).name)
     if meant is not None:
         remedy = f"did you mean the public data set {meant!r}? If not, {remedy}"
-    return DataError(f"place={place!r}: there is no such file or folder; {remedy}.")
+    return DataError.about("place", place, "there is no such file or folder", remedy)
 
 
 def _refuse(options: Mapping[str, Any], rule: str, remedy: str) -> None:
@@ -205,7 +207,7 @@ def _refuse(options: Mapping[str, Any], rule: str, remedy: str) -> None:
             raise validation.fail(name, value, rule, remedy)
 
 
-def _may_miss(missing: str | None) -> bool:
+def _fills_missing(missing: str | None) -> bool:
     if missing is not None:
         validation.one_of("missing", missing, (MIDDLE,))
     return missing is not None
@@ -233,16 +235,21 @@ def _made(
         test = parts[1] if len(parts) == 2 else None
         _require_apart(place, parts[0], test)
         return MappedDataset(place, parts[0], test, count)
-    raise DataError(
-        f"place={place!r}: gave a {type(made).__name__}, which is no data set; return (x, y), "
-        "(x_train, y_train, x_test, y_test), or data sets with __len__ and __getitem__."
+    raise DataError.about(
+        "place",
+        place,
+        f"gave a {type(made).__name__}, which is no data set",
+        (
+            "return (x, y), (x_train, y_train, x_test, y_test), or data sets with "
+            "__len__ and __getitem__"
+        ),
     )
 
 
 def _require_apart(place: str, train: Any, test: Any) -> None:
     if share_records(train, test):
-        rule = "gives private records for the test part too, and scores on them would be shown"
-        raise validation.fail("place", place, rule, "give other records")
+        rule = "returns the private records as test data, on which scores must not be shown"
+        raise validation.fail("place", place, rule, "use other records")
 
 
 def _is_array(part: Any) -> bool:
@@ -255,12 +262,10 @@ def _count(classes: int | Sequence[str] | None, numbers: bool) -> int | None:
     if numbers:
         return None
     if classes is None:
-        raise validation.fail(
+        raise validation.missing(
             "classes",
-            None,
-            "must be declared",
-            "give the number of labels there can be; for a regression, numbers=True, or in a TOML "
-            'file a loss such as "mse_loss"',
+            "give the number of labels; for a regression, write a TOML file with a loss such as "
+            '"mse_loss", or in Python numbers=True',
         )
     if _are_names(classes):
         return len(different_texts("classes", classes, _NAMES))

@@ -81,7 +81,7 @@ def _require_same_shape(first: nn.Module, second: nn.Module) -> None:
         raise fail(
             "second",
             type(second).__name__,
-            "must have the trained weights of `first`: names, shapes and order",
+            "must have the same trained weights as `first`: names, shapes and order",
             "use one architecture",
         )
     trained = {name for name, _ in shapes[0]}
@@ -90,14 +90,14 @@ def _require_same_shape(first: nn.Module, second: nn.Module) -> None:
         raise fail(
             "second",
             type(second).__name__,
-            "must have the frozen weights of `first`, which stay as they are on the line",
+            "must have the same frozen weights as `first`, which stay fixed on the line",
             "unfreeze what differs",
         )
     if not _all_equal(*(dict(model.named_buffers()) for model in models)):
         raise fail(
             "second",
             type(second).__name__,
-            "must have the buffers of `first`: statistics cannot be interpolated",
+            "must have the same buffers as `first`, since statistics cannot be interpolated",
             "replace BatchNorm, for instance with steppe.fix",
         )
 

@@ -75,7 +75,9 @@ class Surface:
         self._batches = batches
         self._own = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if not self._own:
-            raise fail("model", type(model).__name__, "has no trained weights", "unfreeze some")
+            raise fail(
+                "model", type(model).__name__, "has no trained weights", "set requires_grad on some"
+            )
 
     @property
     def dimension(self) -> int:
@@ -105,14 +107,15 @@ class Surface:
         empty = True
         for batch in self._batches:
             if not isinstance(batch, tuple | list) or len(batch) < 2:
-                raise DataError(
-                    f"batch={type(batch).__name__}: must be (inputs, target); check the data set."
+                kind = type(batch).__name__
+                raise DataError.about(
+                    "batch", kind, "must be (inputs, target)", "check the data set"
                 )
             *inputs, target = each(lambda tensor: tensor.to(device), tuple(batch))
             empty = False
             yield tuple(inputs), target
         if empty:
-            raise DataError("batches=0: there must be at least one batch; check the data set.")
+            raise DataError("There are no batches; check the data set.")
 
     def loss(self, output: Any, target: Tensor) -> Tensor:
         """One loss for each record."""
@@ -120,8 +123,8 @@ class Surface:
         shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
         if shape != tuple(target.shape[:1]) or not len(target):
             raise DataError(
-                f"loss shape={shape}: must be ({len(target)},), one loss for each record of a "
-                "batch with records; average over everything but the records."
+                f"The loss has shape {shape}; it must be ({len(target)},), one number for each "
+                "record, and there must be records. Average over everything but the records."
             )
         return losses
 
@@ -140,7 +143,7 @@ class Surface:
                 losses = self.loss(output, target)
                 records += len(losses)
                 loss += losses.double().sum().item()
-                hits = _hits(output, target, self._classes_second)
+                hits = _correct_count(output, target, self._classes_second)
                 classes = classes and hits is not None
                 right += 0.0 if hits is None else hits
         return MeanScores(loss / records, right / records if classes else None)
@@ -150,8 +153,8 @@ class Surface:
         accuracy = self.at(weights).accuracy
         if accuracy is None:
             raise DataError(
-                "target=not classes: accuracy needs whole-number targets and one logit a class; "
-                "measure the loss instead."
+                "The targets are not classes; accuracy needs whole-number targets and one logit "
+                "for each class. Measure the loss instead."
             )
         return accuracy
 
@@ -183,8 +186,8 @@ class Surface:
                     total += torch.cat([part.flatten().double() for part in second])
         if not bool(torch.isfinite(total).all()):
             raise DataError(
-                "loss=not finite: must have slopes that are numbers at the model's weights, or "
-                "there is no curvature to measure; look at the weights and at the data."
+                "The curvature is not finite; the loss must have finite derivatives at the "
+                "model's weights. Check the weights and the data."
             )
         return total / records
 
@@ -214,7 +217,7 @@ def _gradients(
     )
 
 
-def _hits(output: Any, target: Tensor, classes_second: bool) -> float | None:
+def _correct_count(output: Any, target: Tensor, classes_second: bool) -> float | None:
     """How many records are right, counting the share of right positions where there are several."""
     if not isinstance(output, Tensor) or target.is_floating_point():
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 from steppe.errors import BudgetExhausted, SteppeError
@@ -49,8 +48,8 @@ class Account:
         while step > self.charged:
             if self.run.announced is None:
                 raise BudgetExhausted(
-                    f"step={step}: the plan pays for {self.run.steps} steps and all of them are "
-                    "charged; publish the model, or plan a new run."
+                    f"step={step}: all {self.run.steps} steps of the plan are charged; publish the "
+                    "model, or plan a new run."
                 )
             charge = self.run.announced
             following = announcement(self.plan, charge["last"], self.block)
@@ -74,12 +73,7 @@ class Account:
     def __enter__(self) -> Account:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _write(self, record: Record) -> None:
@@ -90,7 +84,7 @@ def enter(writer: Writer, books: Books, record: Record) -> None:
     """Write a record and go on by it; one that makes no sense does not get into the file."""
     books.check(record)
     writer.append(record)
-    books.take(record)
+    books.apply(record)
 
 
 def cost(plan: Plan, steps: int) -> Cost:

@@ -20,8 +20,8 @@ _REMEDIES = {
 # Who shares a budget that is used up, and what to do: for a new run, and for one that goes on.
 _NEW = ("all before it", "plan a run with a smaller epsilon")
 _RESUMED = (
-    "all others, some of them since it was interrupted,",
-    "its steps so far are paid for, so that its checkpoints may be used as they are, and the rest "
+    "all others, some since it was interrupted,",
+    "its steps so far are paid for, so its checkpoints may be used, and the rest "
     "cannot be taken: plan a new run with a smaller epsilon",
 )
 
@@ -67,9 +67,7 @@ def require_addable(path: Path, books: Books, plan: Plan, data: Mapping[str, Any
     """
     shared = books.header or {}
     if shared.get("format") != _FORMAT:
-        raise validation.fail(
-            "ledger", str(path), f"is not of format {_FORMAT}", "use another file"
-        )
+        raise validation.fail("ledger", path, f"is not of format {_FORMAT}", "use another file")
     for name, own in (
         ("data", data.get("name")),
         ("adjacency", plan.adjacency),
@@ -80,7 +78,7 @@ def require_addable(path: Path, books: Books, plan: Plan, data: Mapping[str, Any
                 name,
                 own,
                 f"must be that of the ledger, {shared[name]!r}, for runs to add up",
-                _REMEDIES.get(name, "give this run a ledger of its own"),
+                _REMEDIES.get(name, "use another ledger for this run"),
             )
 
 
@@ -107,8 +105,8 @@ def require_room(
         raise validation.fail(
             "epsilon",
             declared["epsilon"],
-            f"is not the budget that this ledger was made with, {budget}",
-            "leave it out: the ledger's own holds",
+            f"is not the budget of the ledger, {budget}",
+            "leave it out, since the ledger keeps its own budget",
         )
     if budget is not None:
         if not_private_reason is not None:  # one step of it would use up any budget for good
@@ -122,9 +120,8 @@ def require_room(
         if together > budget["epsilon"]:
             others, remedy = _RESUMED if resumed else _NEW
             raise BudgetExhausted(
-                f"epsilon={together:.4f}: is what this run and {others} would cost "
-                f"together, and the ledger allows {budget['epsilon']:g} at "
-                f"delta={budget['delta']:g}; {remedy}."
+                f"This run and {others} would cost epsilon={together:.4f} together, and the "
+                f"ledger allows {budget['epsilon']:g} at delta={budget['delta']:g}; {remedy}."
             )
 
 
@@ -135,6 +132,6 @@ def require_accountable(books: Books, plan: Plan, whole: Cost) -> None:
         raise validation.fail(
             "delta",
             plan.delta,
-            f"is below {limit:g}, the smallest at which this run and all before it can be added up",
-            "plan with that delta, or give this run a ledger of its own",
+            f"must be at least {limit:g} for this run and those before it to be added up",
+            "use that delta, or another ledger",
         )

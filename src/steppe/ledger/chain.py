@@ -82,13 +82,15 @@ def read(path: Path) -> Reading:
     except FileNotFoundError:
         data = b""
     except IsADirectoryError:
-        raise DataError(
-            f"ledger={str(path)!r}: is no ledger but a folder; name a file in it."
+        raise DataError.about(
+            "ledger", path, "is a folder, not a ledger", "name a file in it"
         ) from None
     except OSError as error:
-        raise DataError(
-            f"ledger={str(path)!r}: cannot be read ({error.strerror}); name a "
-            "file that can be, or a new one."
+        raise DataError.about(
+            "ledger",
+            path,
+            f"cannot be read ({error.strerror})",
+            "name a file that can be, or a new one",
         ) from None
     *lines, torn = data.split(b"\n")
     if lines and not torn and b"\0" in lines[-1]:
@@ -181,7 +183,7 @@ class Writer:
     def _opened(self) -> int:
         """The open file, after a check that nobody else touched it."""
         if self._lock is None or not self._lock.held:
-            raise MisuseError(f"ledger={str(self.path)!r}: was closed; open the run again.")
+            raise MisuseError.about("ledger", self.path, "was closed", "open the run again")
         if self._file is None:
             try:
                 self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -190,23 +192,32 @@ class Writer:
                 raise storage_error(self.path, error) from error
         ours = os.fstat(self._file)
         if not (self.path.exists() and os.path.samestat(ours, os.stat(self.path))):
-            raise MisuseError(
-                f"ledger={str(self.path)!r}: was moved or replaced while a run writes to it; "
-                "put the file back and resume the run."
+            raise MisuseError.about(
+                "ledger",
+                self.path,
+                "was moved or replaced while a run writes to it",
+                "put the file back and resume the run",
             )
         if ours.st_size != self._size:
-            raise MisuseError(
-                f"ledger={str(self.path)!r}: was changed by something else while a run writes to "
-                "it; restore it and resume the run."
+            raise MisuseError.about(
+                "ledger",
+                self.path,
+                "was changed by something else while a run writes to it",
+                "restore it and resume the run",
             )
         return self._file
 
 
 def storage_error(path: Path, error: OSError) -> StorageError:
     """The error for a file that could not be written."""
-    return StorageError(
-        f"file={str(path)!r}: could not be written ({error.strerror}); everything written before "
-        "is whole: make room, or make the folder writable, and resume the run."
+    return StorageError.about(
+        "file",
+        path,
+        f"could not be written ({error.strerror})",
+        (
+            "everything written before is whole: make room, or make the folder writable, "
+            "and resume the run"
+        ),
     )
 
 
@@ -235,16 +246,20 @@ def _require_first_record(path: Path, line: bytes) -> None:
     """Refuse another file, which must not be taken for a torn ledger and mended."""
     begins = line[: len(_FIRST)] == _FIRST[: len(line)]
     if not begins and b"\0" not in line:  # zeros are what a loss of power leaves
-        raise DataError(
-            f"ledger={str(path)!r}: is no ledger, since line 1 is not a record; name the "
-            "file that runs wrote or a new one, or restore it from a copy."
+        raise DataError.about(
+            "ledger",
+            path,
+            "is not a ledger: line 1 is not a record",
+            "name the file that runs wrote or a new one, or restore it from a copy",
         )
 
 
 def _damage(path: Path, number: int, rule: str) -> DataError:
-    return DataError(
-        f"ledger={str(path)!r}: line {number} {rule}; the account can no longer be believed, "
-        "restore the file from a copy."
+    return DataError.about(
+        "ledger",
+        path,
+        f"line {number} {rule}",
+        "the account cannot be trusted, restore the file from a copy",
     )
 
 
@@ -253,7 +268,9 @@ def _locked(lock: Path, path: Path) -> Lock:
         try:
             return Lock(lock)
         except BlockingIOError:
-            raise MisuseError(
-                f"ledger={str(path)!r}: another run writes to it; wait for its end, since two "
-                "writers could both spend what is left."
+            raise MisuseError.about(
+                "ledger",
+                path,
+                "another run writes to it",
+                "wait until it ends, since two writers could both spend what is left",
             ) from None

@@ -70,9 +70,8 @@ class Ledger:
         if path == "":
             raise validation.fail("ledger", path, "must name a file", remedy)
         if (epsilon is None) != (delta is None):
-            raise validation.fail(
-                "epsilon", epsilon, f"goes with delta, which is {delta}", "give both or neither"
-            )
+            absent, other = ("epsilon", "delta") if epsilon is None else ("delta", "epsilon")
+            raise validation.missing(absent, rule=f"is required with {other}")
         self._budget: dict[str, float] | None = None
         if epsilon is not None and delta is not None:
             check_delta(delta)
@@ -87,9 +86,11 @@ class Ledger:
             a run with seeded noise has taken a step.
         """
         if not self.path.exists():  # a file by another name must not read as nothing spent
-            raise DataError(
-                f"ledger={str(self.path)!r}: there is no such file, so that what was spent is not "
-                "known; give the file that runs wrote, or begin one."
+            raise DataError.about(
+                "ledger",
+                self.path,
+                "there is no such file, so the cost of earlier runs is unknown",
+                "give the file that runs wrote, or begin one",
             )
         books, _ = self._books(read(self.path))
         return books.epsilon(delta)
@@ -174,22 +175,30 @@ class Ledger:
             The account; `account.charged` steps are gone, taken or not.
         """
         if not self.path.exists():
-            raise DataError(
-                f"ledger={str(self.path)!r}: there is no such file, and this run began in one; put "
-                "it there again, or name the place where it lies now."
+            raise DataError.about(
+                "ledger",
+                self.path,
+                "there is no such file, and this run began in one",
+                "put it back, or give its new path",
             )
         with self._writing() as (writer, books):
             if not writer.reading.contains(anchor):
-                raise DataError(
-                    f"ledger={str(self.path)!r}: must contain record {anchor.length} as the "
-                    "checkpoint remembers it, and does not: it was cut or exchanged; restore it "
-                    "from a copy."
+                raise DataError.about(
+                    "ledger",
+                    self.path,
+                    (
+                        f"must contain record {anchor.length} as the checkpoint remembers it, and "
+                        "does not: it was cut or exchanged"
+                    ),
+                    "restore it from a copy",
                 )
             found = books.runs.get(run)
             if found is None:
-                raise DataError(
-                    f"run={run!r}: is not in the ledger {str(self.path)!r}; use the ledger that "
-                    "it began with."
+                raise DataError.about(
+                    "run",
+                    run,
+                    f"is not in the ledger {str(self.path)!r}",
+                    "use the ledger that it began with",
                 )
             require_same_run(found, plan, data)
             rest = minus(cost(plan, plan.total_steps), cost(plan, found.charged))
@@ -206,7 +215,7 @@ class Ledger:
         """The lock and the state to go on from; an error inside the block gives the lock back."""
         writer = Writer(self.path)
         try:
-            yield writer, self._mended(writer)
+            yield writer, self._repaired(writer)
         except BaseException:
             writer.close()
             raise
@@ -216,19 +225,21 @@ class Ledger:
         books = Books()
         for number, record in enumerate(reading.records, 1):
             try:
-                books.take(record)
+                books.apply(record)
             except (KeyError, TypeError, ValueError):
-                raise DataError(
-                    f"ledger={str(self.path)!r}: line {number} is not of a kind that this version "
-                    "writes; read it with the version that wrote it."
+                raise DataError.about(
+                    "ledger",
+                    self.path,
+                    f"line {number} has a format that this version does not know",
+                    "use the version of steppe that wrote it",
                 ) from None
         if not reading.torn:
             return books, None
         repair = books.repair()
-        books.take(repair)
+        books.apply(repair)
         return books, repair
 
-    def _mended(self, writer: Writer) -> Books:
+    def _repaired(self, writer: Writer) -> Books:
         """The state to go on from, with a torn end made whole on the disk."""
         books, repair = self._books(writer.reading)
         if repair is not None:

@@ -55,7 +55,7 @@ class Books:
     runs: dict[str, LedgerRun] = field(default_factory=dict)
     _open: str | None = None
 
-    def take(self, record: Record) -> None:
+    def apply(self, record: Record) -> None:
         """Go on by one record."""
         kind = record["kind"]
         if kind not in _KINDS:
@@ -76,7 +76,7 @@ class Books:
             )
         run = self.runs[record["run"]]
         if kind == "resume":  # noise that was known once does not become unknown later
-            run.not_private_reason = run.not_private_reason or record.get("not_private_reason")
+            run.not_private_reason = run.not_private_reason or record["not_private_reason"]
         if kind in ("charge", "repair"):
             last, cost = record["last"], from_json(record["cost"])
             if type(last) is not int or not run.charged < last <= run.steps or not cost:
@@ -93,7 +93,7 @@ class Books:
     def check(self, record: Record) -> None:
         """Refuse a record that `take` would stumble over, before it is in the file for ever."""
         runs = {name: replace(run) for name, run in self.runs.items()}
-        Books(self.header, runs, self._open).take(record)
+        Books(self.header, runs, self._open).apply(record)
 
     def repair(self) -> Record:
         """The record that stands for a torn last line.
@@ -134,7 +134,7 @@ class Books:
         for cost in [*(run.cost for run in self.runs.values()), further]:
             groups = {merged(group) for group in cost} or {()}
             if len(together) * len(groups) > _COMBINATIONS:
-                groups = {merged(_all(groups))}
+                groups = {merged(_flattened(groups))}
             together = {merged((*before, *group)) for before in together for group in groups}
         return together
 
@@ -179,5 +179,5 @@ def from_json(cost: Sequence[Sequence[dict[str, Any]]]) -> Cost:
     return tuple(tuple(Segment(**segment) for segment in group) for group in cost)
 
 
-def _all(groups: Iterable[Segments]) -> list[Segment]:
+def _flattened(groups: Iterable[Segments]) -> list[Segment]:
     return [segment for group in groups for segment in group]

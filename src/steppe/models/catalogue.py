@@ -66,7 +66,7 @@ def create(name: str, **options: Any) -> nn.Module:
     for option, value in options.items():
         if option not in known:
             listed = ", ".join(known)
-            raise validation.fail(option, value, f"is no option of {name!r}", f"use {listed}")
+            raise validation.fail(option, value, f"is not an option of {name!r}", f"use {listed}")
     return constructor(**options)
 
 

@@ -57,7 +57,7 @@ class Gaussian:
 
     def __post_init__(self) -> None:
         if not isinstance(self.grid, (bool, np.bool_)):
-            raise fail("grid", self.grid, "must be True or False", "leave it out for False")
+            raise fail("grid", self.grid, "must be True or False")
         object.__setattr__(self, "grid", bool(self.grid))
 
     def relative(self, steps: int) -> tuple[tuple[int, float], ...]:

@@ -72,7 +72,7 @@ class NoiseSchedule(Gaussian, ABC):
                     self,
                     f"falls to {factor:.2g} of its start in step {level * self.every + 1} of "
                     f"{steps}, and without noise nothing is private",
-                    "let it fall more slowly, or in larger levels",
+                    "use a slower decay, or more steps per level",
                 )
             count = min(self.every, steps - level * self.every)
             if schedule and schedule[-1][1] == factor:

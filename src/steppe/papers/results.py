@@ -39,9 +39,11 @@ class Results:
             rows = json.loads(self.path.read_text(encoding="utf-8"))["runs"]
             runs = [ExperimentRun(**row) for row in rows]
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                f"results={str(self.path)!r}: must be a file that the runner wrote ({error}); "
-                "restore it, or move it away to start again."
+            raise DataError.about(
+                "results",
+                self.path,
+                f"must be a file that the runner wrote ({error})",
+                "restore it, or move it away to start again",
             ) from error
         place = {pair: i for i, pair in enumerate(self.experiment.pairs())}
         return sorted(runs, key=lambda run: place.get((run.setting, run.seed), len(place)))
@@ -58,10 +60,11 @@ class Results:
                     for key in {*asked, *run.constants}
                     if asked.get(key) != run.constants.get(key)
                 )
-                raise DataError(
-                    f"setting={run.setting!r}: was run with other constants ({', '.join(changed)}) "
-                    f"in {self.path.name}; give the changed setting a new name, or take the old "
-                    "rows out of the file."
+                raise DataError.about(
+                    "setting",
+                    run.setting,
+                    f"was run with other constants ({', '.join(changed)}) in {self.path.name}",
+                    "give the changed setting a new name, or take the old rows out of the file",
                 )
         return runs
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from steppe.accounting import ADJACENCIES, LARGEST_NOISE, SMALLEST_NOISE, check_delta, check_steps
-from steppe.errors import ConfigurationError, PrivacyWarning
+from steppe.errors import PrivacyWarning
 from steppe.gradients import strength
 from steppe.plan.places import PLACES, check_place
 from steppe.sampling import CappedPoisson
@@ -70,34 +70,13 @@ def _levels(plan: Plan, sigma: float) -> list[float]:
     return [noise_multiplier("noise_multiplier", sigma * factor) for _, factor in plan.schedule]
 
 
-def noise_error(epsilon: float | None) -> ConfigurationError:
-    """Why a plan needs exactly one of budget and noise."""
-    return validation.fail(
-        "epsilon",
-        epsilon,
-        "give either epsilon or noise_multiplier, not both and not neither",
-        "epsilon calibrates the noise, noise_multiplier fixes it",
-    )
-
-
-def length_error(steps: float | None) -> ConfigurationError:
-    """Why a plan needs exactly one of steps and epochs."""
-    return validation.fail(
-        "steps",
-        steps,
-        "give either steps or epochs, not both and not neither",
-        "epochs are turned into floor(epochs * population / batch_size) steps",
-    )
-
-
 def known_population(population: int | None) -> int:
     """The population, where something depends on it."""
     if population is None:
-        raise validation.fail(
+        raise validation.missing(
             "population",
-            None,
-            "is needed for the sampling rate",
             "declare it, or call for_population(len(data))",
+            "is required for the sampling rate",
         )
     return population
 
@@ -106,7 +85,7 @@ def count(name: str, value: Any) -> int:
     """A whole number above zero that floats can hold."""
     number = validation.positive_integer(name, value)
     if number > _LARGEST_COUNT:
-        raise validation.fail(name, value, "must be at most 2⁵³", "give a smaller number")
+        raise validation.fail(name, value, "must be at most 2⁵³")
     return number
 
 
@@ -132,8 +111,11 @@ def _store(plan: Plan, name: str, value: Any) -> None:
 
 
 def _settle_noise(plan: Plan) -> None:
-    if (plan.epsilon is None) == (plan.noise_multiplier is None):
-        raise noise_error(plan.epsilon)
+    validation.exactly_one(
+        "epsilon calibrates the noise, noise_multiplier fixes it",
+        epsilon=plan.epsilon,
+        noise_multiplier=plan.noise_multiplier,
+    )
     if plan.epsilon is not None:
         hint = "a common range is 0.5 to 8"
         _store(plan, "epsilon", validation.positive("epsilon", plan.epsilon, hint))
@@ -143,8 +125,11 @@ def _settle_noise(plan: Plan) -> None:
 
 
 def _settle_length(plan: Plan) -> None:
-    if (plan.steps is None) == (plan.epochs is None):
-        raise length_error(plan.steps)
+    validation.exactly_one(
+        "epochs are turned into floor(epochs * population / batch_size) steps",
+        steps=plan.steps,
+        epochs=plan.epochs,
+    )
     if plan.steps is not None:
         _store(plan, "steps", count("steps", plan.steps))
     if plan.epochs is not None:
@@ -157,14 +142,14 @@ def _check_adjacency(plan: Plan) -> None:
         raise validation.fail(
             "adjacency",
             plan.adjacency,
-            "a capped batch is private only if the population is public",
-            "set adjacency='zero-out', which says so, or use Poisson()",
+            "cannot be used with capped batches, which need a public population",
+            "set adjacency='zero-out', or use Poisson()",
         )
     if plan.sampling.groups > 1 and plan.adjacency == "replace-one":
         raise validation.fail(
             "adjacency",
             plan.adjacency,
-            "a replaced record may change its group and with it its rates, which has no account",
+            "cannot be used with groups: the new record may be in another group, with other rates",
             "use 'add-remove' or 'zero-out', or sample by Poisson()",
         )
 
@@ -186,8 +171,8 @@ def _settle_population(plan: Plan, population: int) -> None:
         check_noise(plan, plan.noise_multiplier)
     if plan.delta * population >= 1:
         warnings.warn(
-            f"delta={plan.delta!r}: is not below 1/population={1 / population:.3g}, so it "
-            f"allows to publish some {plan.unit}s as they are; use a smaller delta.",
+            f"delta={plan.delta!r}: is not below 1/population={1 / population:.3g}, so "
+            f"whole {plan.unit}s may be published as they are; use a smaller delta.",
             PrivacyWarning,
             stacklevel=5,
         )

@@ -33,7 +33,9 @@ def check_place(name: str, value: Any, kind: type, example: str) -> None:
         example: a choice that is valid.
     """
     if isinstance(value, type) or not isinstance(value, kind) or not is_dataclass(value):
-        raise validation.fail(name, value, f"is no choice for {name}", f"use {example}")
+        raise validation.fail(
+            name, value, f"must be a {kind.__name__}", f"use {example}, for example"
+        )
     kept: Any = type(value)
     if not kept.__dataclass_params__.frozen:
         raise validation.fail(

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 from steppe import accounting
 from steppe.accounting import Segments, Statement
@@ -132,10 +132,9 @@ class Plan:
         """The number of steps the plan pays for."""
         if self.steps is not None:
             return self.steps
-        if self.epochs is None:
-            raise checks.length_error(self.epochs)
+        epochs = cast(float, self.epochs)  # the plan has one of the two
         # The small factor keeps products that are whole numbers on paper from falling below them.
-        rounds = self.epochs * self._known_population / self.batch_size * (1 + 1e-12)
+        rounds = epochs * self._known_population / self.batch_size * (1 + 1e-12)
         if rounds < 1:
             return 1
         return checks.count("steps", math.floor(min(rounds, 2.0**63)))
@@ -145,11 +144,8 @@ class Plan:
         """The noise multiplier in use: the given one, or the one the budget needs."""
         if self.noise_multiplier is not None:
             return self.noise_multiplier
-        if self.epsilon is None:
-            raise checks.noise_error(self.epsilon)
-        sigma = accounting.calibrate_worst(
-            self.segments_at, self.epsilon, self.delta, self.adjacency
-        )
+        epsilon = cast(float, self.epsilon)  # the plan has one of the two
+        sigma = accounting.calibrate_worst(self.segments_at, epsilon, self.delta, self.adjacency)
         checks.check_noise(self, sigma)
         return sigma
 
@@ -222,7 +218,7 @@ class Plan:
         """
         target = self.epsilon if epsilon is None else epsilon
         if target is None:
-            raise validation.fail("epsilon", None, "is not known to this plan", "give a budget")
+            raise validation.missing("epsilon", rule="is required: the plan has none")
         asked = replace(self, epsilon=target, noise_multiplier=None)
         return replace(asked, epsilon=None, noise_multiplier=asked.sigma)
 

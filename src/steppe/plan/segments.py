@@ -28,7 +28,7 @@ def schedule_of(plan: Plan) -> tuple[tuple[int, float], ...]:
             "noise",
             plan.noise,
             f"its schedule does not cover the {plan.total_steps} steps of the plan",
-            "give a schedule of that length",
+            "use a schedule of that length",
         )
     return levels
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from steppe.points.point import Forgetful, MovableWeights, climb_radius
 
-_REMEDY = "a common range is 0.005 to 0.1; use Here() for no climb"
+_REMEDY = "a common range is 0.005 to 0.1; use Here() for plain DP-SGD"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from steppe.points.point import MovableWeights, climb_radius
 
-_REMEDY = "a common range is 0.05 to 0.5; use Here() for no climb"
+_REMEDY = "a common range is 0.05 to 0.5; use Here() for plain DP-SGD"
 
 
 @dataclass(frozen=True)

@@ -83,9 +83,8 @@ def trained_parameters(model: nn.Module, optimizer: Optimizer) -> dict[str, Tens
         name: p for name, p in model.named_parameters() if p.requires_grad
     }
     if not parameters:
-        raise ConfigurationError(
-            "model=no trainable weights: must have some; set requires_grad on what to train."
-        )
+        remedy = "set requires_grad on what to train"
+        raise validation.missing("model", remedy, "has no trainable weights")
     _require_real(parameters)
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     missing = [name for name, p in parameters.items() if id(p) not in held]
@@ -219,10 +218,7 @@ def losses_of(
     augment: Callable[[Tensor], Tensor] | None,
 ) -> Callable[[Any], Tensor]:
     """One loss for each record of a batch, from the `loss` or the `objective` that was given."""
-    if (loss is None) == (objective is None):
-        raise validation.fail(
-            "loss", loss, "give either loss or objective", "loss=F.cross_entropy is the usual one"
-        )
+    validation.exactly_one("loss=F.cross_entropy is the usual one", loss=loss, objective=objective)
     for name, function in (("loss", loss), ("objective", objective)):
         if isinstance(function, type):
             raise validation.fail(

@@ -15,6 +15,8 @@ from steppe.probing.synthetic import synthetic
 from steppe.randomness import global_generators_kept
 from steppe.utils.formatting import first_line
 
+# What the sentence names, as it spells it.
+OTHER_KINDS = ('isolation="each"', 'isolation="probed"')
 _RECORDS, _TIMES = 8, 5
 
 

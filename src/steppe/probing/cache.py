@@ -12,7 +12,7 @@ from torch import nn
 
 from steppe.clipping import CEILING, ClippedSum
 from steppe.errors import IsolationError, MisuseError
-from steppe.probing.alternatives import other_isolation
+from steppe.probing.alternatives import OTHER_KINDS, other_isolation
 from steppe.probing.model_state import form_of, state_of
 from steppe.probing.observed_pass import ProbedModel
 from steppe.probing.probe import probe
@@ -141,10 +141,8 @@ class ProbeCache:
     def _probe(self, batch: Any) -> Report:
         trained = {n: p for n, p in self._engine.parameters.items() if p.requires_grad}
         if not trained:
-            raise MisuseError(
-                "model=no trainable weights: must have some in every step; set requires_grad on "
-                "what to train."
-            )
+            rule = "has no trainable weights, and needs some in every step"
+            raise MisuseError.missing("model", "set requires_grad on what to train", rule)
         try:
             return probe(
                 self._model,
@@ -160,7 +158,8 @@ class ProbeCache:
             if self._isolation != "proven" or not self._alternatives:
                 raise
             probed = ProbedModel(self._model, trained, self._engine.objective)
-            raise IsolationError(f"{error} {other_isolation(probed, batch)}") from error
+            error.otherwise, error.mentions = other_isolation(probed, batch), OTHER_KINDS
+            raise
 
     def expect(self, parts: Sequence[Any]) -> Report:
         """Make the engine ready for a batch in parts; the report on the first."""

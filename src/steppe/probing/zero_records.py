@@ -27,8 +27,11 @@ def require_zeros_taken(objective: Callable[[Any], Tensor], example: Any) -> Non
     except SteppeError:
         raise
     except Exception as error:  # whatever the model or the loss says
-        raise UnsupportedModelError(
-            "fixed_shapes=True: model and loss must take records of zeros, with which batches are "
-            "filled up; let them take these, whatever comes out, or leave fixed_shapes out.\n"
-            + as_said(error)
-        ) from error
+        refused = UnsupportedModelError.about(
+            "fixed_shapes",
+            True,
+            "model and loss must take records of zeros, with which batches are filled up",
+            "let them take these, whatever comes out, or leave fixed_shapes out",
+        )
+        refused.otherwise = "\n" + as_said(error)
+        raise refused from error

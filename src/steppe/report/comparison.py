@@ -25,11 +25,11 @@ def comparison_sections(runs: Sequence[ReportedRun]) -> list[Section]:
     """Every part of the page of several runs."""
     return [
         Section("runs", "The runs", (_warnings(runs), _run_table(runs))),
-        Section("accuracy-epsilon", "Accuracy against ε", _or_missing(across_runs(runs))),
-        Section("curves", "While training", _or_missing(curves(runs))),
-        Section("differences", "What was set differently", _differences(runs)),
-        Section("privacy", "What is promised", [_folded(run, statement(run)) for run in runs]),
-        Section("cite", "Citation", [_folded(run, citation(run)) for run in runs]),
+        Section("accuracy-epsilon", "Accuracy against ε", _html_or_note(across_runs(runs))),
+        Section("curves", "While training", _html_or_note(curves(runs))),
+        Section("differences", "Settings that differ", _differences(runs)),
+        Section("privacy", "What is promised", [_collapsible(run, statement(run)) for run in runs]),
+        Section("cite", "Citation", [_collapsible(run, citation(run)) for run in runs]),
     ]
 
 
@@ -59,9 +59,8 @@ def across_runs(runs: Sequence[ReportedRun]) -> Chart | None:
             labels = names if name == "best average" else ()
             layers.append(Dots(name, tone, places, hollow=not tone, labels=labels))
     words = (
-        "Each run at the ε it spent. An average costs no privacy: what it adds to the last iterate "
-        "is free. The best average was chosen on the data for evaluation; the published model was "
-        "fixed before training."
+        "Each run at the ε it spent. Averages cost no privacy. The best average was chosen on the "
+        "data for evaluation; the published model was fixed before training."
     )
     x = Axis.around("ε", [0.0, *(point.x for point in points)])
     x = Axis(x.title, 0.0, x.high)
@@ -101,14 +100,14 @@ def _warnings(runs: Sequence[ReportedRun]) -> Child:
     sentences = []
     for key, words in (
         ("delta", "The runs have different δ, so their ε cannot be compared directly."),
-        ("adjacency", "The runs use different neighbouring relations: their ε mean other things."),
-        ("unit", "The runs protect different units: their ε mean other things."),
+        ("adjacency", "The runs use different neighbouring relations: their ε cannot be compared."),
+        ("unit", "The runs protect different units: their ε cannot be compared."),
     ):
         if len({str(run.statement.get(key)) for run in runs if run.statement}) > 1:
             sentences.append(words)
     large = [run.name for run in runs if run.epsilon is not None and delta_too_large(run)]
     if large:
-        rule = "δ is not below 1 over the population, which allows to publish some whole records"
+        rule = "δ is not below 1 over the population, so whole records may be published"
         sentences.append(f"No meaningful guarantee, since {rule}: {', '.join(large)}.")
     probed = [run.name for run in runs if run.caution is not None]
     if probed:
@@ -163,12 +162,12 @@ def _differences(runs: Sequence[ReportedRun]) -> Child:
     return table(["setting", *(run.name for run in runs)], rows)
 
 
-def _folded(run: ReportedRun, body: Child) -> Markup:
+def _collapsible(run: ReportedRun, body: Child) -> Markup:
     return tag("details", tag("summary", run.name), body)
 
 
-def _or_missing(chart: Chart | None) -> Child:
-    return chart.html() if chart else missing("No run has what this figure needs.")
+def _html_or_note(chart: Chart | None) -> Child:
+    return chart.html() if chart else missing("No run has the data for this figure.")
 
 
 def _end(run: ReportedRun, row: Mapping[str, Any] | None) -> Mark | None:

@@ -88,7 +88,7 @@ def _by_step(run: ReportedRun, measure: str, key: str) -> Chart | None:
     if len(drawn) > 1:
         words += " Averages are computed from the released weights alone and cost no privacy."
     if cut:
-        words += " The first steps lie outside the frame; the table has them."
+        words += " The first steps are outside the plot; the table lists them."
     steps = [point.x for line in drawn for point in line.points]
     x = Axis.around("step", [0.0, *steps], tight=True)
     return Chart(key, f"{measure.capitalize()} while training", words, x, y, drawn, "step")
@@ -99,9 +99,9 @@ def _by_epsilon(run: ReportedRun) -> Chart | None:
     if not drawn or run.epsilon is None:
         return None
     shown, cut = _without_far_start(drawn)
-    words = "What each part of the privacy budget bought: accuracy by the ε spent so far."
+    words = "Accuracy by the ε spent so far."
     if cut:
-        words += " The first steps lie outside the frame; the table has them."
+        words += " The first steps are outside the plot; the table lists them."
     spent = [point.x for line in drawn for point in line.points]
     x = Axis.around("ε spent", [0.0, *spent], tight=True)
     y = share_axis("accuracy", shown)

@@ -72,8 +72,8 @@ def _rays(models: Mapping[str, dict[str, Any]], tones: Mapping[str, int]) -> Cha
     heights = [y for line in layers for _, low, high in line.band for y in (low, high)]
     across = [point.x for line in layers for point in line.points]
     words = (
-        "Accuracy on the way out along random directions: the mean, and the range over rays. "
-        "The slower it falls, the flatter the ground."
+        "Accuracy along random directions from the solution: the mean, and the range over rays. "
+        "The slower it falls, the flatter the minimum."
     )
     x = Axis.around("distance from the solution", across, tight=True)
     y = share_axis("accuracy", heights)
@@ -126,7 +126,7 @@ def _spectrum(models: Mapping[str, dict[str, Any]], tones: Mapping[str, int]) ->
             for x, y in zip(places, heights, strict=True)
         ]
         layers.append(Line(title(name), tones[name], points))
-    words = "Where the eigenvalues of the Hessian lie. Far to the right is sharp ground."
+    words = "Where the eigenvalues of the Hessian lie. Large eigenvalues mean a sharp minimum."
     x = Axis("eigenvalue", places[0], places[-1])
     y = Axis.around(
         "density, powers of ten",

@@ -256,12 +256,12 @@ def _dots(series: Line | Dots, frame: Frame, radius: float) -> list[Markup]:
             class_="mark",
             tabindex="-1",
         )
-        for point in _some(series.points)
+        for point in _evenly_chosen(series.points)
         if frame.x.holds(point.x) and frame.y.holds(point.y)
     ]
 
 
-def _some(points: Sequence[Mark]) -> Sequence[Mark]:
+def _evenly_chosen(points: Sequence[Mark]) -> Sequence[Mark]:
     """Evenly chosen points, the last one among them."""
     stride = -(-len(points) // _MOST_MARKS) or 1
     return points[::-1][::stride][::-1]

@@ -34,14 +34,14 @@ def norm_chart(part: Mapping[str, Any]) -> Chart:
     top = max(counts) * 1.06 or 1.0
     if edges[0] <= clip <= edges[-1]:
         layers.append(Rule(f"clip C = {short(clip)}", (clip, 0.0), (clip, top)))
-    words = f"The clip shortens {percent(share)} of the records' gradients to C = {short(clip)}."
+    words = f"Clipping shortens {percent(share)} of the records' gradients to C = {short(clip)}."
     for key, text in (("beyond", "lie beyond the last bar"), ("not_finite", "are not finite")):
         count = number(part, key)
         if count:
             words += f" {short(count)} {text}."
     x = Axis("gradient norm of a record", edges[0], edges[-1])
     y = Axis("records", 0.0, top)
-    title = "How long the records' gradients are"
+    title = "Norms of the records' gradients"
     return Chart("norms", title, f"{words} {origin(part)}", x, y, layers, "norm")
 
 
@@ -57,11 +57,11 @@ def calibration_chart(part: Mapping[str, Any]) -> Chart:
     if not points:
         raise malformed("intervals", "needs at least one bin with records")
     words = (
-        f"Of predictions made with some confidence, how many are right? Expected calibration "
+        f"The share of correct predictions by confidence. Expected calibration "
         f"error {percent(needed(facts, 'error'), 2)}. {origin(part)}"
     )
     layers: list[Layer] = [
-        Rule("as right as it says", (0.0, 0.0), (1.0, 1.0)),
+        Rule("perfect calibration", (0.0, 0.0), (1.0, 1.0)),
         Line(str(part.get("model", "ensemble")), 1, points),
     ]
     x, y = (Axis(title, 0.0, 1.0, _whole_percent) for title in ("confidence", "share right"))
@@ -81,9 +81,9 @@ def width_chart(part: Mapping[str, Any]) -> Chart:
     words = (
         f"Intervals of {percent(needed(part, 'interval'), 0)} around the probability of the "
         f"predicted class, from {short(needed(part, 'count'))} checkpoints; half of them are "
-        f"narrower than {percent(needed(part, 'median_width'))}. They estimate from below how much "
-        f"the noise of private training moves a prediction: checkpoints of one run resemble each "
-        f"other. {origin(part)}"
+        f"narrower than {percent(needed(part, 'median_width'))}. They are a lower estimate of how "
+        f"much the noise of private training moves a prediction, since checkpoints of one run are "
+        f"alike. {origin(part)}"
     )
     x = share_axis("width of the interval", edges, tight=True)
     y = Axis("records", 0.0, max(counts) * 1.06 or 1.0)

@@ -43,19 +43,19 @@ def write(runs: Sequence[Path], out: Path) -> Path:
     folders = [Path(run).resolve() for run in runs]
     if len(set(folders)) != len(folders):
         raise fail("runs", [str(run) for run in runs], "must be different", "give each once")
-    read = _told_apart([read_run(folder) for folder in folders], folders)
+    read = _with_unique_names([read_run(folder) for folder in folders], folders)
     path = Path(out)
     if path.is_dir():
         path = path / "report.html"
     if not path.parent.is_dir():
         rule = "lies in a folder that does not exist"
-        raise fail("out", str(out), rule, "make the folder first, or choose another")
+        raise fail("out", out, rule, "make the folder first, or choose another")
     with writing("out", path):
         write_atomically(path, render(read).encode())
     return path
 
 
-def _told_apart(runs: list[ReportedRun], folders: Sequence[Path]) -> list[ReportedRun]:
+def _with_unique_names(runs: list[ReportedRun], folders: Sequence[Path]) -> list[ReportedRun]:
     """Runs whose folders have one name get that of the folder around it too, or a number."""
     seen = Counter(run.name for run in runs)
     longer = [

@@ -49,4 +49,4 @@ def mapping(part: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def malformed(part: str, rule: str) -> DataError:
     """The error for a part that is not as it was written, to be raised."""
-    return DataError(f"figures.json, {part}: {rule}; measure again.")
+    return DataError(f"The part {part!r} of figures.json {rule}; measure again.")

@@ -65,10 +65,10 @@ def picture(results: Path, out: Path, baseline: str | None = None) -> Path:
     try:
         found = json.loads(Path(results).read_bytes())
     except (OSError, ValueError):
-        raise _broken(results, "cannot be read as JSON") from None
+        raise _damaged(results, "cannot be read as JSON") from None
     runs = found.get("runs") if isinstance(found, dict) else None
     if not isinstance(runs, list) or not runs:
-        raise _broken(results, "must have a list of runs, not empty")
+        raise _damaged(results, "must have a list of runs, not empty")
     write_atomically(Path(out), draw([_measured(results, run) for run in runs], baseline).encode())
     return Path(out)
 
@@ -147,7 +147,7 @@ def _measured(path: Path, run: Any) -> AccuracyDot:
     epsilon, accuracy = number(constants, "epsilon"), number(measured, "accuracy")
     seed = number(facts, "seed")
     if epsilon is None or seed is None or accuracy is None:
-        raise _broken(path, f"run {run!r} must have epsilon, seed and accuracy")
+        raise _damaged(path, f"run {run!r} must have epsilon, seed and accuracy")
     data, recipe = (str(constants.get(key, "")) for key in ("data", "recipe"))
     return AccuracyDot(data, recipe, epsilon, int(seed), accuracy)
 
@@ -156,5 +156,5 @@ def _words(accuracy: float) -> str:
     return percent(accuracy, 2)
 
 
-def _broken(path: Path, rule: str) -> DataError:
-    return DataError(f"file={str(path)!r}: {rule}; run the benchmark that writes it.")
+def _damaged(path: Path, rule: str) -> DataError:
+    return DataError.about("file", path, rule, "run the benchmark that writes it")

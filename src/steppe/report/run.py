@@ -161,7 +161,7 @@ def read_run(folder: Path) -> ReportedRun:
     statement, plan = _object(folder / "statement.json"), _object(folder / "plan.json")
     _check_statement(folder / "statement.json", statement)
     if statement and plan and statement.get("digest") != plan.get("digest"):
-        raise _broken(folder / "statement.json", "is the statement of another plan")
+        raise _damaged(folder / "statement.json", "is the statement of another plan")
     result = _object(folder / "result.json")
     _check_table(folder / "result.json", result)
     lines, torn = _log(folder / "log.jsonl")
@@ -193,7 +193,7 @@ def _without_budget(plan: dict[str, Any] | None) -> dict[str, Any] | None:
 def require_run(folder: Path) -> None:
     """Refuse a folder that training has not written to."""
     if not any((folder / name).is_file() for name in _ANY_OF):
-        raise fail("run", str(folder), "has no run in it", "give the folder that training wrote")
+        raise fail("run", folder, "has no run in it", "give the folder that training wrote")
 
 
 def read_extras(folder: Path) -> dict[str, Any]:
@@ -219,9 +219,9 @@ def _object(path: Path) -> dict[str, Any] | None:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        raise _broken(path, "is not JSON") from None
+        raise _damaged(path, "is not JSON") from None
     if not isinstance(found, dict):
-        raise _broken(path, "must hold a JSON object")
+        raise _damaged(path, "must hold a JSON object")
     return found
 
 
@@ -262,9 +262,9 @@ def _check_statement(path: Path, statement: dict[str, Any] | None) -> None:
         return
     items = statement.get("items")
     if not isinstance(items, dict) or not all(isinstance(text, str) for text in items.values()):
-        raise _broken(path, "must have its items in words")
+        raise _damaged(path, "must have its items in words")
     if not isinstance(statement.get("private"), bool):
-        raise _broken(path, "must say whether the run is private")
+        raise _damaged(path, "must say whether the run is private")
 
 
 def _check_table(path: Path, result: dict[str, Any] | None) -> None:
@@ -273,21 +273,21 @@ def _check_table(path: Path, result: dict[str, Any] | None) -> None:
         isinstance(row, dict) and isinstance(row.get("model"), str) for row in table
     )
     if not well_formed:
-        raise _broken(path, "must have a table of rows that name their model")
+        raise _damaged(path, "must have a table of rows that name their model")
 
 
 def _text(path: Path) -> str | None:
     try:
         if path.stat().st_size > _LARGEST:
-            raise _broken(path, f"is larger than {_LARGEST >> 20} MB")
+            raise _damaged(path, f"is larger than {_LARGEST >> 20} MB")
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
     except UnicodeDecodeError:
-        raise _broken(path, "is not text in UTF-8") from None
+        raise _damaged(path, "is not text in UTF-8") from None
     except OSError as error:
-        raise _broken(path, f"cannot be read: {error.strerror}") from None
+        raise _damaged(path, f"cannot be read: {error.strerror}") from None
 
 
-def _broken(path: Path, rule: str) -> DataError:
-    return DataError(f"file={str(path)!r}: {rule}; restore it, or remove it to do without.")
+def _damaged(path: Path, rule: str) -> DataError:
+    return DataError.about("file", path, rule, "restore it, or remove it to do without")

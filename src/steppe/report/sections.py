@@ -56,9 +56,9 @@ class Section:
 def run_sections(run: ReportedRun) -> list[Section]:
     """Every part of one run's page; parts that the run does not have share one at the end."""
     parts = {
-        ("confidence", "How sure it is"): _measured(run, "intervals", _confidence),
-        ("flatness", "How flat the ground is"): _measured(run, "flatness", _flatness),
-        ("gradients", "What the clip does"): _measured(run, "gradient_norms", _norms),
+        ("confidence", "Calibration and intervals"): _measured(run, "intervals", _confidence),
+        ("flatness", "Flatness"): _measured(run, "flatness", _flatness),
+        ("gradients", "Clipping"): _measured(run, "gradient_norms", _norms),
         ("layers", "Layers"): layers(run),
         ("settings", "Settings"): settings(run),
         ("cite", "Citation"): citation(run),
@@ -72,7 +72,7 @@ def run_sections(run: ReportedRun) -> list[Section]:
             for (key, heading), body in parts.items()
             if not isinstance(body, Missing)
         ),
-        *([Section("absent", "What is not here", absent)] if absent else ()),
+        *([Section("absent", "Not in this report", absent)] if absent else ()),
     ]
 
 
@@ -170,7 +170,7 @@ def results(run: ReportedRun) -> Child:
     if run.published is not None and len(run.rows) > 1:
         words += " Which model is published was fixed before training."
     if run.best is not None:
-        words += " The best average was picked on that data, so its score is a little flattered."
+        words += " The best average was picked on that data, so its score is slightly optimistic."
     rows = [
         [
             (title(row["model"]), " ", _badges(run, row)),
@@ -263,8 +263,10 @@ def _measured(
     except SteppeError:
         raise
     except (ArithmeticError, KeyError, TypeError, ValueError) as error:
-        rule = f"{part} is not as it was written ({error})"
-        raise DataError(f"figures.json of {run.name!r}: {rule}; measure again.") from None
+        raise DataError(
+            f"The part {part!r} of figures.json of {run.name!r} was changed ({error}); "
+            "measure again."
+        ) from None
 
 
 def _confidence(run: ReportedRun, part: Mapping[str, Any]) -> Child:

@@ -87,12 +87,12 @@ def plain_words(run: ReportedRun) -> list[str]:
     return [
         *_warning(run, unit, delta),
         *([f"{WARNING} {run.caution}"] if run.caution is not None else []),
-        f"The released weights hide {question}. Take someone who holds them, who knows the "
-        f"{unit}, and who knows all the other {unit}s: guessing by a coin, they are right half the "
-        f"time; with the weights, at most {_up(guess)} of the time. If they want to raise only one "
-        f"false alarm in a hundred, they recognise a {unit} that was used with a chance of at most "
-        f"{_up(found)}, where {percent(_FALSE_ALARMS, 0)} is blind luck.",
-        f"In the language of differential privacy: ε = {bound(epsilon, 4)} at δ = {short(delta)}. "
+        f"The released weights hide {question}. Consider an attacker who has the weights and knows "
+        f"the {unit} and all the other {unit}s. A random guess is right half of the time; with the "
+        f"weights the attacker is right at most {_at_most(guess)} of the time. With a false "
+        f"positive rate of {percent(_FALSE_ALARMS, 0)}, the attacker recognises a {unit} that was "
+        f"used with a probability of at most {_at_most(found)}.",
+        f"In terms of differential privacy: ε = {bound(epsilon, 4)} at δ = {short(delta)}. "
         "Smaller is more private. It covers every checkpoint of this run and all that is computed "
         "from them, averages included. It does not cover other runs on the same data, settings "
         "that were chosen with its help, or losses and accuracies measured on it.",
@@ -112,8 +112,8 @@ def _warning(run: ReportedRun, unit: str, delta: float) -> list[str]:
     if not delta_too_large(run):
         return []
     return [
-        f"{WARNING} δ = {short(delta)} is not below 1 over the population. It allows to publish "
-        f"some whole {unit}s as they are, whatever ε is: no meaningful guarantee."
+        f"{WARNING} δ = {short(delta)} is not below 1 over the population. Whole "
+        f"{unit}s may be published as they are, whatever ε is: no meaningful guarantee."
     ]
 
 
@@ -145,8 +145,7 @@ def _together(run: ReportedRun) -> list[str]:
             f"{reason}: whoever sees it faces no bound."
         ]
     return [
-        f"{counted} Whoever sees what all of them released faces ε = {bound(epsilon, 4)} at "
-        f"δ = {short(delta)}."
+        f"{counted} Together, what they released has ε = {bound(epsilon, 4)} at δ = {short(delta)}."
     ]
 
 
@@ -154,6 +153,6 @@ def _exp(epsilon: float) -> float:
     return math.exp(min(epsilon, 700.0))  # beyond, a float overflows and the bound is 1 anyway
 
 
-def _up(share: float) -> str:
+def _at_most(share: float) -> str:
     """A bound in percent, rounded up."""
     return percent(min(1.0, math.ceil(round(share * 1000, 6)) / 1000))

@@ -55,7 +55,7 @@ class Periodic(Sampler):
         period = positive_integer("period", self.period)
         if not 2 <= period <= _LONGEST:
             rule = "must be at least 2 steps and at most 2⁵³"
-            remedy = "one step cannot go and come, and no run is longer"
+            remedy = "a group must be able to leave and to return"
             raise fail("period", period, rule, remedy)
         object.__setattr__(self, "period", period)
         object.__setattr__(self, "first", open_unit("first", self.first))

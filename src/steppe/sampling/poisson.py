@@ -87,7 +87,7 @@ class Poisson(Sampler):
     ) -> Draw:
         """Draws at one rate; see `Sampler.begin`."""
         if groups is not None:
-            rule = f"{type(self).__name__} has one rate for all records"
+            rule = f"cannot be used with {type(self).__name__}, which has one sampling rate"
             raise fail("groups", type(groups).__name__, rule, "leave them out, or use Periodic")
         threshold = self.threshold(population, batch_size)
         return lambda step, source: self.draw(records, threshold, source)
@@ -169,8 +169,8 @@ class CappedPoisson(Poisson):
             raise fail(
                 "fixed_shapes",
                 self.fixed_shapes,
-                "must be True or False, in a TOML file true or false",
-                "leave it out if in doubt",
+                "must be True or False",
+                "use False for the default",
             )
         if self.cap is not None:
             cap = positive_integer("cap", self.cap, "give a whole number, or leave it out")

@@ -91,5 +91,7 @@ def members(groups: Sequence[Any] | None, count: int, records: int) -> tuple[Ten
     together = torch.cat(rows).sort().values
     if not torch.equal(together, torch.arange(records, device="cpu")):
         rule = f"must hold each of the {records} rows exactly once, in one group or another"
-        raise fail("groups", f"{len(together)} rows", rule, "leave no record out and none twice")
+        raise fail(
+            "groups", f"{len(together)} rows", rule, "make the groups a partition of the records"
+        )
     return tuple(rows)

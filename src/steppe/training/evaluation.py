@@ -103,7 +103,7 @@ class Evaluation:
 
     def _losses(self, outputs: Any, targets: Any) -> Tensor:
         if self._loss is None:
-            raise validation.fail("loss", None, "is needed to evaluate", "pass loss=")
+            raise validation.missing("loss", "pass loss=", "is needed to evaluate")
         return self._loss(outputs, targets)
 
     def _batches(self) -> Iterator[Any]:

@@ -16,13 +16,13 @@ from typing import Any
 from torch import Tensor
 
 from steppe.accounting import Statement
-from steppe.averaging import as_safetensors
 from steppe.errors import DataError, MisuseError
 from steppe.ledger import storage_error
 from steppe.plan import Plan
 from steppe.utils import validation
 from steppe.utils.files import single_writer, unwritable, write_atomically
 from steppe.utils.formatting import finite
+from steppe.utils.weight_files import as_safetensors
 
 # What the system says of files that are written; a user's own code may raise the others as well.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -76,9 +76,11 @@ class RunFolder:
         """Refuse a place where another run has left something that a new one would stumble over."""
         self._refuse_a_file()
         if any(path.exists() for path in (self.config, self.checkpoints, self.store)):
-            raise MisuseError(
-                f"run={str(self.path)!r}: contains a run already; resume it with "
-                f"`{self.how_to_resume}`, or name another folder."
+            raise MisuseError.about(
+                "run",
+                str(self.path),
+                "contains a run already",
+                f"resume it with `{self.how_to_resume}`, or name another folder",
             )
 
     def _refuse_a_file(self) -> None:
@@ -141,15 +143,15 @@ class RunFolder:
         try:
             config = json.loads(self.config.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
-            raise DataError(
-                f"run={str(self.path)!r}: contains no run; give the folder that training printed."
+            raise DataError.about(
+                "run", str(self.path), "contains no run", "give the folder that training printed"
             ) from None
         except (OSError, ValueError):
-            raise DataError(
-                f"file={str(self.config)!r}: cannot be read; restore it from a copy."
+            raise DataError.about(
+                "file", str(self.config), "cannot be read", "restore it from a copy"
             ) from None
         if not isinstance(config, dict) or not {"run", "settings", "digest"} <= config.keys():
-            raise DataError(f"file={str(self.config)!r}: is not the configuration of a run.")
+            raise DataError.about("file", str(self.config), "is not the configuration of a run")
         return config
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from torch import Tensor
 
-from steppe.averaging import as_safetensors
 from steppe.errors import DataError
 from steppe.ledger import Anchor
 from steppe.training.state_format import pack, unpack
 from steppe.utils.files import single_writer, write_atomically
+from steppe.utils.weight_files import as_safetensors
 
 _FORMAT = 1
 _KEPT = 2
@@ -109,8 +109,8 @@ class ResumeCheckpoints:
             except DataError as error:
                 complaints.append(str(error))
         if complaints:
-            raise DataError(
-                f"checkpoints={str(self.folder)!r}: all are damaged: {' '.join(complaints)}"
+            raise DataError.about(
+                "checkpoints", str(self.folder), f"all are damaged: {' '.join(complaints)}"
             )
         return None, ()
 
@@ -190,4 +190,4 @@ def _digest(facts: Mapping[str, Any]) -> str:
 
 
 def _damaged(path: Path, rule: str) -> DataError:
-    return DataError(f"file={path.name!r}: {rule}; use an undamaged copy.")
+    return DataError.about("file", path.name, rule, "use an undamaged copy")

@@ -37,9 +37,11 @@ def newest(
         return checkpoint, tuple(complaints)
     known = ledger.runs().get(config["run"])
     if known is not None and known.charged:
-        raise DataError(
-            f"checkpoints={str(folder.checkpoints)!r}: are missing, but {known.charged} steps are "
-            "charged; restore them, or start a new run in another folder."
+        raise DataError.about(
+            "checkpoints",
+            str(folder.checkpoints),
+            f"are missing, but {known.charged} steps are charged",
+            "restore them, or start a new run in another folder",
         )
     return None, ()
 

@@ -112,7 +112,7 @@ class DPAdam(Optimizer):
         for group in self.param_groups:
             given = group["noise_std"]
             starts = [*_starts(expected), *(s for s in _starts(given) if s < plan.total_steps)]
-            if not all(_close(_std_at(given, s), _std_at(expected, s)) for s in starts):
+            if not all(_is_close(_std_at(given, s), _std_at(expected, s)) for s in starts):
                 raise _other_noise(given, expected)
 
     def at_step(self, step: int, noise_std: float) -> None:
@@ -124,7 +124,7 @@ class DPAdam(Optimizer):
                 same, also where a state that was loaded since has another one.
         """
         for group in self.param_groups:
-            if not _close(_std_at(group["noise_std"], step), noise_std):
+            if not _is_close(_std_at(group["noise_std"], step), noise_std):
                 raise _other_noise(group["noise_std"], noise_std)
             group["taken"] = step
 
@@ -194,7 +194,7 @@ def _of_plan(plan: Plan) -> Levels:
         raise fail(
             "clip",
             plan.clip,
-            "leaves noise in the gradient whose size is no constant of the plan",
+            "must have constant noise, since DPAdam corrects for its variance",
             "use Flat, Automatic or PerLayer with DPAdam, or torch.optim.Adam with this clip",
         )
     return tuple(
@@ -203,7 +203,7 @@ def _of_plan(plan: Plan) -> Levels:
     )
 
 
-def _close(given: float, expected: float) -> bool:
+def _is_close(given: float, expected: float) -> bool:
     return math.isclose(given, expected, rel_tol=1e-6)
 
 

@@ -48,9 +48,9 @@ def require_tensors(batch: Any) -> None:
             require_tensors(item)
     elif batch is not None and not isinstance(batch, Tensor):
         raise DataError(
-            f"batch=with {type(batch).__name__}: must hold tensors alone, each with a row for "
-            "every record, because a number made from several records would not be clipped; make "
-            "it a tensor, and write constants into the objective."
+            f"The batch contains {type(batch).__name__}; it must contain only tensors with a row "
+            "for every record, because a number made from several records would not be clipped. "
+            "Make it a tensor, or a constant of the objective."
         )
 
 
@@ -69,8 +69,8 @@ def count(batch: Any) -> int:
     sizes = {tensor.shape[0] if tensor.ndim else -1 for tensor in tensors_in(batch)}
     if len(sizes) != 1 or -1 in sizes:
         raise DataError(
-            f"batch=tensors of {len(sizes)} lengths: all must have the record as their first axis, "
-            "and so the same length; check the collate function."
+            f"The tensors of the batch have {len(sizes)} different lengths; all must have the "
+            "records on their first axis. Check the collate function."
         )
     return sizes.pop()
 

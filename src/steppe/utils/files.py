@@ -62,9 +62,11 @@ def writing(name: str, path: Path) -> Iterator[None]:
 
 def unwritable(name: str, path: Path, error: OSError) -> StorageError:
     """The error for a place where nothing is yet and nothing can be written."""
-    return StorageError(
-        f"{name}={str(path)!r}: cannot be written ({error.strerror or error}); make room there, or "
-        "name a place where you may write."
+    return StorageError.about(
+        name,
+        path,
+        f"cannot be written ({error.strerror or error})",
+        "make room there, or name a place where you may write",
     )
 
 
@@ -169,9 +171,8 @@ def single_writer(folder: Path) -> Iterator[None]:
     try:
         lock = Lock(folder / ".lock")
     except BlockingIOError:
-        raise MisuseError(
-            f"folder={str(folder)!r}: another writer is at work here; "
-            "give each run a folder of its own."
+        raise MisuseError.about(
+            "folder", folder, "another process writes to it", "give each run a folder of its own"
         ) from None
     try:
         _remove_leftovers(folder)

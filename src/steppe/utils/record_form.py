@@ -47,11 +47,11 @@ def all_of_form(found: list[Any], form: Any) -> bool:
         elif set(map(len, found)) != {len(keys)}:
             return False
         columns = (list(map(itemgetter(key), found)) for key in keys)
-        return all(map(_alike, columns, inside))
+        return all(map(_have_form, columns, inside))
     return all(form_of(record) == form for record in found)
 
 
-def _alike(column: list[Any], form: tuple[torch.Size, torch.dtype]) -> bool:
+def _have_form(column: list[Any], form: tuple[torch.Size, torch.dtype]) -> bool:
     shape, dtype = form
     return (
         set(map(type, column)) == {Tensor}

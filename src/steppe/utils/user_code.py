@@ -93,4 +93,4 @@ def _lines(error: Exception) -> list[tuple[str, str]]:
 
 
 def _how_to_see(code: str) -> str:
-    return f'see its words by python -c "{code}"'
+    return f'see the whole error with python -c "{code}"'

@@ -1,12 +1,10 @@
-"""One message shape for every bad value: name, value, rule, remedy."""
+"""Checks of arguments, and errors that name what was given as it was given."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
@@ -14,18 +12,9 @@ from typing import Any
 
 from steppe.errors import BudgetExhausted, ConfigurationError, SteppeError
 
-# What a message begins with: the name, before its value or the part of it that is meant.
-_NAME = re.compile(r"[A-Za-z][\w-]*(?:\.\w+)*(?=[=\[])")
-
-
-def fail(name: str, value: Any, rule: str, remedy: str) -> ConfigurationError:
-    """Build (not raise) the error, so that callers write `raise fail(...)` and types narrow.
-
-    >>> print(fail("delta", 2, "must lie in (0, 1)", "use about 1/N or less"))
-    delta=2: must lie in (0, 1); use about 1/N or less.
-    """
-    end = "" if remedy.endswith("?") else "."
-    return ConfigurationError(f"{name}={value!r}: {rule}; {remedy}{end}")
+# Make (not raise) the error about a value, so that callers write `raise fail(...)`; or about one
+# that was not given.
+fail, missing = ConfigurationError.about, ConfigurationError.missing
 
 
 def _real(name: str, value: Any, remedy: str) -> float:
@@ -40,7 +29,7 @@ def _real(name: str, value: Any, remedy: str) -> float:
     return number
 
 
-def positive(name: str, value: Any, remedy: str = "give a finite value above 0") -> float:
+def positive(name: str, value: Any, remedy: str = "") -> float:
     """A finite number above zero."""
     number = _real(name, value, remedy)
     if not 0 < number < math.inf:
@@ -48,7 +37,7 @@ def positive(name: str, value: Any, remedy: str = "give a finite value above 0")
     return number
 
 
-def non_negative(name: str, value: Any, remedy: str = "give a finite value, 0 or more") -> float:
+def non_negative(name: str, value: Any, remedy: str = "") -> float:
     """A finite number, zero allowed."""
     number = _real(name, value, remedy)
     if not 0 <= number < math.inf:
@@ -56,7 +45,7 @@ def non_negative(name: str, value: Any, remedy: str = "give a finite value, 0 or
     return number
 
 
-def open_unit(name: str, value: Any, remedy: str = "give a value between 0 and 1") -> float:
+def open_unit(name: str, value: Any, remedy: str = "") -> float:
     """A number strictly between zero and one."""
     number = _real(name, value, remedy)
     if not 0 < number < 1:
@@ -64,7 +53,7 @@ def open_unit(name: str, value: Any, remedy: str = "give a value between 0 and 1
     return number
 
 
-def positive_integer(name: str, value: Any, remedy: str = "give a whole number, 1 or more") -> int:
+def positive_integer(name: str, value: Any, remedy: str = "") -> int:
     """A whole number above zero; booleans and floats are refused."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise fail(name, value, "must be a whole number of at least 1", remedy)
@@ -78,12 +67,28 @@ def path(name: str, value: Any, remedy: str) -> Path:
     return Path(value)
 
 
-def one_of(name: str, value: Any, choices: Sequence[str], remedy: str | None = None) -> str:
+def one_of(name: str, value: Any, choices: Sequence[str], remedy: str = "") -> str:
     """One of a few names."""
     if value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
-        raise fail(name, value, f"must be one of {listed}", remedy or f"use {choices[0]!r}")
+        raise fail(name, value, f"must be one of {listed}", remedy)
     return str(value)
+
+
+def exactly_one(remedy: str, **given: Any) -> None:
+    """One of two arguments, which say the same in different ways.
+
+    Examples:
+        >>> exactly_one("the other follows", steps=None, epochs=None)
+        Traceback (most recent call last):
+            ...
+        steppe.errors.ConfigurationError: `steps` or `epochs` is required; the other follows.
+    """
+    (name, value), (other, second) = given.items()
+    if value is None and second is None:
+        raise missing(name, remedy, f"or `{other}` is required")
+    if value is not None and second is not None:
+        raise fail(name, value, f"cannot be given together with {other}={second!r}", remedy)
 
 
 @contextmanager
@@ -100,29 +105,21 @@ def called(names: Mapping[str, str]) -> Iterator[None]:
             ...
         steppe.errors.ConfigurationError: optimizer.lr=-1.0: must be above 0; give another.
     """
-    with reworded(partial(renamed, names)):
+    with reworded(lambda error: error.rename(names)):
         yield
 
 
 @contextmanager
-def reworded(change: Callable[[str], str]) -> Iterator[None]:
-    """Inside the block, errors about what was given have other messages.
+def reworded(change: Callable[[SteppeError], None]) -> Iterator[None]:
+    """Inside the block, errors about what was given are changed before they go on.
 
     Args:
-        change: from the message to the one that is shown.
+        change: writes other names or remedies into the error.
     """
     try:
         yield
     except BudgetExhausted:
         raise  # the number is a sum, which nobody typed
     except SteppeError as error:
-        error.args = (change(str(error)),)
+        change(error)
         raise
-
-
-def renamed(names: Mapping[str, str], message: str) -> str:
-    """A message that begins with another name, where its own is among those to change."""
-    found = _NAME.match(message)
-    if found is None or found[0] not in names:
-        return message
-    return names[found[0]] + message[found.end() :]

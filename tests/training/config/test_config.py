@@ -232,7 +232,7 @@ def test_a_run_without_a_file_says_how_to_resume(tmp_path: Path) -> None:
             {"plan": {**PLAN, "point": {"name": "SAT", "radios": 0.1}}},
             r"plan\.point\.radios=0\.1: .*did you mean 'radius'",
         ),
-        ({"plan": {**PLAN, "point": "SAT"}}, r"plan\.point\.radius=None: is needed by SAT"),
+        ({"plan": {**PLAN, "point": "SAT"}}, r"`plan\.point\.radius` is needed by SAT"),
         (
             {"plan": {**PLAN, "point": {"name": "SAT", "radius": -1}}},
             "plan.point.radius=-1: must be finite and above 0",
@@ -254,14 +254,14 @@ def test_what_is_not_understood_is_refused_at_once(
         ({"optimizer": {"name": "SGD", "lr": 1, "momentun": 1}}, r"did you mean 'momentum'"),
         ({"optimizer": {"name": "SGD", "lr": -1.0}}, "optimizer={'lr': -1.0}: is refused by SGD"),
         ({"scheduler": {"name": "CosinLR"}}, r"scheduler\.name='CosinLR'.*did you mean"),
-        ({"scheduler": {"name": "StepLR"}}, r"scheduler\.step_size=None: is needed by StepLR"),
+        ({"scheduler": {"name": "StepLR"}}, r"`scheduler\.step_size` is needed by StepLR"),
         ({"averages": {"EMA": {"decoy": 1}}}, r"averages\.EMA\.decoy=1: .*mean 'decay'"),
         ({"averages": {"EMA": 0.9}}, r"averages\.EMA=0\.9: must be a table"),
-        ({"averages": {"OPA": {}}}, r"averages\.OPA\.k=None: is needed by OPA; add k = 20"),
+        ({"averages": {"OPA": {}}}, r"`averages\.OPA\.k` is needed by OPA; add k = 20"),
         ({"model": {"name": "logistik"}}, "did you mean 'logistic'"),
         ({"model": {"factory": "nothing:here"}}, r"model\.factory='nothing:here': cannot be imp"),
         ({"model": {"factory": "math:sqrt", "side": 3}}, r"model\.side=3: is not known here"),
-        ({"optimizer": {"name": "SGD"}}, r"plan\.epsilon=None: is needed to choose optimizer"),
+        ({"optimizer": {"name": "SGD"}}, r"`plan\.epsilon` is needed to choose optimizer"),
         ({"optimizer": {"name": "SparseAdam", "lr": 1}}, r"optimizer\.name='SparseAdam': is not"),
         (BUDGET | {"optimizer": {"momentum": 1.0}}, r"momentum=1\.0: must lie in \[0, 1\)"),
         (BUDGET | {"optimizer": {"momentum": "x"}}, "momentum='x': must be a real number"),
@@ -272,7 +272,7 @@ def test_what_is_not_understood_is_refused_at_once(
         ({"averages": {"OPA": {"k": 0}}}, r"^averages\.OPA\.k=0: must be a whole number"),
         ({"train": {"keep": {"last": 0}}}, r"^train\.keep\.last=0: must be a whole number"),
         ({"train": {"ledger": ""}}, r"^train\.ledger='': must name a file"),
-        ({"model": {"name": "logistic", "depth": 3}}, r"^model\.depth=3: is no option of"),
+        ({"model": {"name": "logistic", "depth": 3}}, r"^model\.depth=3: is not an option of"),
         ({"plan": {**PLAN, "batch_size": 0}}, r"^plan\.batch_size=0: must be finite and above 0"),
         ({"plan": {**PLAN, "batch_size": 3000}}, r"^plan\.batch_size=3000\.0: must not exceed"),
         ({"plan": {**PLAN, "l2": {"1": -1.0}}}, r"^plan\.l2\['1'\]=-1\.0: must be finite"),
@@ -584,7 +584,7 @@ def test_a_network_by_name_needs_the_number_of_classes(
     (tmp_path / "config_test_records.py").write_text(MAPPED)
     monkeypatch.syspath_prepend(str(tmp_path))
     data = {"place": "config_test_records:Mapped"}
-    with pytest.raises(ConfigurationError, match=r"data\.classes=None: is needed by logistic"):
+    with pytest.raises(ConfigurationError, match=r"`data\.classes` is needed by logistic"):
         BuiltConfig({"data": data, **BUDGET})
     assembly = BuiltConfig({"data": {**data, "classes": 3}, **BUDGET})
     assert assembly.resolved["model"]["classes"] == 3

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from steppe.flatness import new_figure
+from steppe.papers.dp_sat.gradient_recorder import GradientRecorder, RememberingSource
 from steppe.papers.dp_sat.recipe import PAPER, method, train
-from steppe.papers.dp_sat.watch import RememberingSource, Watch
 from steppe.papers.experiment import Column, Constants, Experiment, ExperimentRun
 from steppe.papers.pictures import load
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def measure(constants: Constants, seed: int) -> Mapping[str, Any]:
     """Train for a while and average the cosines."""
     source = RememberingSource(seed)
-    watch = Watch(source, load(constants["data"]).test, moments={})
-    fitted = train(constants, seed, after_step=watch, source=source, evaluations=1)
-    found = watch.cosines()
+    recorder = GradientRecorder(source, load(constants["data"]).test, moments={})
+    fitted = train(constants, seed, after_step=recorder, source=source, evaluations=1)
+    found = recorder.cosines()
     return {
         "clean": found["clean"]["mean"],
         "noisy": found["noisy"]["mean"],

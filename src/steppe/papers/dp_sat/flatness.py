@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from steppe.flatness import Path, Surface, interpolate, spectral_density, top_eigenvalues
 from steppe.papers.dp_sat.flatness_figure import figure
+from steppe.papers.dp_sat.gradient_recorder import GradientRecorder, RememberingSource
 from steppe.papers.dp_sat.recipe import PAPER, method, train
-from steppe.papers.dp_sat.watch import RememberingSource, Watch
 from steppe.papers.experiment import Column, Constants, Experiment
 from steppe.papers.pictures import Batch, Fitted, load
 
@@ -34,25 +34,25 @@ def measure(constants: Constants, seed: int) -> Mapping[str, Any]:
         steps = constants["population"] // constants["batch"]
         last = constants["epochs"]
         moments = {steps * epoch: f"epoch {epoch}" for epoch in (1, last // 4, last)}
-        watch = Watch(source, test_part, moments)
-        fitted = train({**constants, **changes}, seed, after_step=watch, source=source)
+        recorder = GradientRecorder(source, test_part, moments)
+        fitted = train({**constants, **changes}, seed, after_step=recorder, source=source)
         surface = Surface(fitted.model, F.cross_entropy, _batches(train_part))
         top = top_eigenvalues(surface, torch.Generator().manual_seed(seed), count=5)
         density = spectral_density(surface, torch.Generator().manual_seed(seed), steps=60)
         measured |= {
             f"{name}, accuracy": fitted.accuracies[-1],
             f"{name}, sharpness": top.sharpness,
-            f"{name}, clipped share": watch.norms[f"epoch {last}"]["clipped share"],
-            f"{name}, cosine": watch.cosines()["clean"]["mean"],
-            f"{name}, noisy cosine": watch.cosines()["noisy"]["mean"],
-            f"{name}, cosines": watch.cosines(),
+            f"{name}, clipped share": recorder.norms[f"epoch {last}"]["clipped share"],
+            f"{name}, cosine": recorder.cosines()["clean"]["mean"],
+            f"{name}, noisy cosine": recorder.cosines()["noisy"]["mean"],
+            f"{name}, cosines": recorder.cosines(),
             f"{name}, eigenvalues": top.values,
             f"{name}, spectrum": {
                 "nodes": density.nodes,
                 "masses": density.masses,
                 "dimension": density.dimension,
             },
-            f"{name}, norms": watch.norms,
+            f"{name}, norms": recorder.norms,
         }
         solutions[name] = fitted
     path = interpolate(

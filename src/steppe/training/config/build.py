@@ -187,7 +187,7 @@ class BuiltConfig:
         if name in ("OPA", "OMV"):
             registry.check_keys(where, options, ("k",))
             if "k" not in options:
-                raise validation.fail(f"{where}.k", None, f"is needed by {name}", "add k = 20")
+                raise validation.missing(f"{where}.k", "add k = 20", f"is needed by {name}")
             with validation.called(registry.keys_of(where, ("k",))):
                 return OutputAverage(known[name], options["k"])
         if name == "PowerAverages":

@@ -54,7 +54,7 @@ def make_model(
                 table[key] = options[key] = value
         if data is not None and "classes" in known and "classes" not in options:
             rule = f"is needed by {name} and is not known from the data"
-            raise validation.fail("data.classes", None, rule, "declare the number of labels")
+            raise validation.missing("data.classes", "declare the number of labels", rule)
         try:
             with validation.called(registry.keys_of("model", (*known, *options))):
                 return _fixed(models.create(name, **options), reasons)

@@ -84,11 +84,11 @@ def _require_rules(
     if "epsilon" not in plan:
         listed = ", ".join("optimizer.lr" if name == "lr" else name for name in left_open)
         rule = f"is needed to choose {listed} by rule"
-        raise validation.fail("plan.epsilon", None, rule, "give it, or all of these constants")
+        raise validation.missing("plan.epsilon", "give it, or all of these constants", rule)
     usual = optimizer.get("name", "SGD") == "SGD" and isinstance(places.get("clip", Flat()), Flat)
     if "lr" in left_open and not usual:
         rule = "is chosen by rule for SGD and Flat only"
-        raise validation.fail("optimizer.lr", None, rule, "give a learning rate")
+        raise validation.missing("optimizer.lr", "give a learning rate", rule)
 
 
 def _recipe(

@@ -9,7 +9,7 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from steppe.errors import ConfigurationError
-from steppe.utils.validation import called, fail
+from steppe.utils.validation import called, fail, missing
 
 Table = Mapping[str, Any]
 
@@ -63,7 +63,7 @@ def build(
             about.VAR_KEYWORD,
         )
         if needed and key not in options and key not in fixed:
-            raise fail(f"{where}.{key}", None, f"is needed by {name}", f"add {key} = …")
+            raise missing(f"{where}.{key}", f"add {key} = …", f"is needed by {name}")
     given = {key: _tuples(value) for key, value in options.items()}
     inside = keys_of(where, free)
     try:

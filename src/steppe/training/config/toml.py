@@ -19,15 +19,19 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise DataError(
-            f"file={str(path)!r}: cannot be read ({error.strerror}); give a TOML file."
+        raise DataError.about(
+            "file", str(path), f"cannot be read ({error.strerror})", "give a TOML file"
         ) from None
     if len(data) > _LARGEST:
-        raise DataError(f"file={str(path)!r}: is larger than a configuration; give a TOML file.")
+        raise DataError.about(
+            "file", str(path), "is larger than a configuration", "give a TOML file"
+        )
     try:
         return tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"file={str(path)!r}: is not TOML ({error}); correct it there.") from None
+        raise DataError.about(
+            "file", str(path), f"is not TOML ({error})", "correct it there"
+        ) from None
 
 
 def write_toml(tables: Mapping[str, Any]) -> str:

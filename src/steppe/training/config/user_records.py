@@ -38,9 +38,11 @@ def own_code(place: str) -> Iterator[None]:
     except SteppeError:
         raise
     except Exception as error:  # the user's code may raise anything
-        raise DataError(
-            f"place={place!r}: raised {type(error).__name__} when records were read; read every "
-            "record once in Python to see which, and why."
+        raise DataError.about(
+            "place",
+            place,
+            f"raised {type(error).__name__} when records were read",
+            "read every record once in Python to see which, and why",
         ) from error
 
 

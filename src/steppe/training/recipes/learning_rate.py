@@ -78,7 +78,7 @@ def optimizer_for(
     """
     if not isinstance(plan.clip, Flat):
         rule = f"is chosen by rule for Flat, and the plan clips by {type(plan.clip).__name__}"
-        raise validation.fail("optimizer", None, rule, "pass an optimizer, such as torch.optim.SGD")
+        raise validation.missing("optimizer", "pass an optimizer, such as torch.optim.SGD", rule)
     weights = count(model)
     if not weights:
         rule = "has no weight that is trained"

@@ -35,7 +35,7 @@ class RememberingSource(SeededSource):
         return tensor
 
 
-class Watch:
+class GradientRecorder:
     """Follows a run: cosines of consecutive gradients with and without noise, gradient norms.
 
     Args:
