@@ -12,7 +12,7 @@ from steppe import models
 
 
 def test_models_are_known_by_name() -> None:
-    assert set(set_up.MODELS) - {"mlp", "cnn"} <= set(models.names())
+    assert set(set_up.MODELS) - {"mlp", "cnn", "bert-base"} <= set(models.names())
 
 
 def test_the_command_stores_what_it_measured(

@@ -310,9 +310,9 @@ def test_a_model_that_draws_nothing_needs_no_secret_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rolled = []
-    usual = SecretGenerators.rolled
+    usual = SecretGenerators.hidden
     monkeypatch.setattr(
-        SecretGenerators, "rolled", lambda *args: rolled.append(args) or usual(*args)
+        SecretGenerators, "hidden", lambda *args: rolled.append(args) or usual(*args)
     )
     data = (torch.randn(60, 4), torch.randint(2, (60,)))
     steps_of(nn.Linear(4, 2), data)

@@ -172,7 +172,7 @@ def interrupted(source: Source, work: Callable[[], Any], at: int) -> bool:
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal lines
-        if "/steppe/noise/" not in frame.f_code.co_filename:
+        if "/steppe/randomness/" not in frame.f_code.co_filename:
             return None
         if event == "line":
             lines += 1

@@ -45,7 +45,7 @@ def test_an_evaluation_that_fails_does_so_before_anything_is_spent(
 
 
 def test_what_cannot_be_evaluated_on_is_called_by_its_name(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="evaluate=int: must give any record by its number"):
+    with pytest.raises(DataError, match="evaluate=int: must return any record by its index"):
         trainer(tmp_path / "run", evaluate=5)
 
 
