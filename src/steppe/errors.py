@@ -75,6 +75,9 @@ class SteppeError(Exception):
             return message
         return message + ("" if self.otherwise.startswith("\n") else " ") + self.otherwise
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
     def rename(self, names: Mapping[str, str]) -> None:
         """Call the argument at fault what it was called where it was given.
 
