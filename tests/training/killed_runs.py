@@ -162,7 +162,7 @@ def fill_the_disk(folder: Path, sizes: int) -> list[dict[str, Any]]:
     found = []
     for number in range(1, sizes + 1):
         run, trace = folder / f"run{number}", folder / f"trace{number}"
-        size = number * 900
+        size = number * 930  # the third lies between the settings and the ledger of a whole run
 
         def limit(size: int = size) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
