@@ -104,9 +104,9 @@ def test_the_same_people_in_another_file_are_called_the_same(shell: Shell, proje
     assert "all 2 runs of the ledger together" in out
 
 
-def _make_brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_kinds, "COLUMNS", replace(model_kinds.COLUMNS, steps=20))
-    monkeypatch.setattr(model_kinds, "NETWORK", replace(model_kinds.NETWORK, steps=20))
+def _make_brief(monkeypatch: pytest.MonkeyPatch, steps: int = 20) -> None:
+    monkeypatch.setattr(model_kinds, "COLUMNS", replace(model_kinds.COLUMNS, steps=steps))
+    monkeypatch.setattr(model_kinds, "NETWORK", replace(model_kinds.NETWORK, steps=steps))
 
 
 VISITS = "--target ill --classes no,yes --categories sex=f,m --missing middle --epsilon 2"
@@ -253,8 +253,11 @@ def test_ctrl_c_says_how_to_go_on_and_resume_does(
 
 
 @pytest.mark.parametrize("options", ["train --data own.npz --classes 2 --epsilon 3", "plan"])
-def test_isolation(shell: Shell, project: Path, options: str) -> None:
+def test_isolation(
+    shell: Shell, project: Path, options: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is not proven is refused, and goes one at a time or with a warning."""
+    _make_brief(monkeypatch, steps=2)  # of which every record has a process
     if options == "plan":
         text = (project / "run.toml").read_text()
         factory = text.replace('name = "logistic"', 'factory = "cli_test_models:reading"')

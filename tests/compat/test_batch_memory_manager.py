@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from compat_loop import assert_gradients, classification_truth, images, small_cnn, start, vectors
 from torch import nn, optim
 from torch.utils.data import TensorDataset
 
+from compat_loop import assert_gradients, classification_truth, images, small_cnn, start, vectors
 from steppe.compat import BatchMemoryManager
 from steppe.errors import ConfigurationError, MisuseError
 

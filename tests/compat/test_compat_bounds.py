@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from compat_loop import QUIET, assert_gradients, start, vectors
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
+from compat_loop import QUIET, assert_gradients, start, vectors
 from steppe.compat import PrivacyEngine
 from steppe.errors import ConfigurationError
 

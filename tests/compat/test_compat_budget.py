@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from compat_loop import Loop, start, vectors
 from torch import nn, optim
 from torch.utils.data import DataLoader
 
+from compat_loop import Loop, start, vectors
 from steppe.compat import PrivacyEngine
 from steppe.errors import BudgetExhausted, ConfigurationError, MisuseError
 

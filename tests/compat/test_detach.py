@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from compat_loop import start, vectors
 from torch import nn, optim
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
+from compat_loop import start, vectors
 from steppe.compat import BatchMemoryManager, PrivacyEngine
 from steppe.errors import ConfigurationError, MisuseError
 

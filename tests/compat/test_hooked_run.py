@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from compat_loop import assert_gradients, classification_truth, start, vectors
 from torch import nn, optim
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
+from compat_loop import assert_gradients, classification_truth, start, vectors
 from steppe.compat import PrivacyEngine
 from steppe.errors import ConfigurationError, MisuseError
 

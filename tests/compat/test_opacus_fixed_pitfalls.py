@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn, optim
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
 from compat_loop import (
     assert_gradients,
     classification_truth,
@@ -13,10 +17,6 @@ from compat_loop import (
     start,
     vectors,
 )
-from torch import nn, optim
-from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
-
 from steppe.compat import ModuleValidator, PrivacyEngine, get_noise_multiplier
 from steppe.errors import ConfigurationError, MisuseError
 

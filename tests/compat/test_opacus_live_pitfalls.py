@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn, optim
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
+
 from compat_loop import (
     assert_gradients,
     classification_truth,
@@ -11,10 +15,6 @@ from compat_loop import (
     start,
     vectors,
 )
-from torch import nn, optim
-from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
-
 from steppe.compat import ModuleValidator, PrivacyEngine
 from steppe.errors import ConfigurationError, DataError, MisuseError, UnsupportedModelError
 

@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn, optim
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
 from compat_loop import (
     assert_gradients,
     classification_truth,
@@ -17,10 +21,6 @@ from compat_loop import (
     start,
     vectors,
 )
-from torch import nn, optim
-from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
-
 from steppe import Flat, Plan
 from steppe.compat import PrivacyEngine
 from steppe.errors import (

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from compat_loop import Loop, start, vectors
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
+from compat_loop import Loop, start, vectors
 from global_generators import states
 from steppe.compat import traced_forward
 from steppe.errors import IsolationError, UnsupportedModelError

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from compat_loop import QUIET
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
 import steppe
+from compat_loop import QUIET
 from steppe.compat import PrivacyEngine
 from steppe.errors import DataError, IsolationError, SteppeError
 
