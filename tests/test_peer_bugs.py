@@ -100,7 +100,7 @@ def subject(model: nn.Module, data: Any, **options: Any) -> AuditedRun:
 
 
 def test_a_fixed_size_batches_accounted_as_poisson() -> None:
-    with pytest.raises(ConfigurationError, match=r"sampling='shuffle': is no choice.*Poisson\(\)"):
+    with pytest.raises(ConfigurationError, match=r"must be a Sampler.*Poisson\(\)"):
         plan(sampling="shuffle")
     run = private(constants={"steps": 40})
     sizes = []

@@ -77,7 +77,9 @@ def test_an_unknown_name(shell: Shell, folder: Path, command: str) -> None:
 def test_no_source_can_be_reached(shell: Shell, tiny: Path) -> None:
     tiny.unlink()
     message = shell.refused("data fetch mnist")
-    assert message.startswith("steppe: error: name='mnist': could be had from none of its sources")
+    assert message.startswith(
+        "steppe: error: name='mnist': could not be downloaded from any source"
+    )
 
 
 def test_a_cache_that_cannot_be_written(

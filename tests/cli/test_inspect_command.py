@@ -117,7 +117,7 @@ def test_records_that_influence_each_other(shell: Shell) -> None:
         (
             "inspected_models:broken --input-shape 3",
             "model='inspected_models:broken': raised KeyError at inspected_models.py:28; see "
-            'its words by python -c "import inspected_models; inspected_models.broken()".',
+            'the whole error with python -c "import inspected_models; inspected_models.broken()".',
         ),
         (
             "inspected_models:build --input-shape 3,-4",
@@ -144,6 +144,6 @@ def test_a_shape_that_the_model_cannot_take(shell: Shell) -> None:
 
 def test_a_shape_that_is_none(shell: Shell) -> None:
     assert shell.refused("inspect cnn-tanh-26k --input-shape 1x28") == (
-        "steppe inspect: error: argument --input-shape: '1x28' is no whole number; write it like "
-        "60000\nSee steppe inspect --help.\n"
+        "steppe inspect: error: argument --input-shape: '1x28' is not a whole number; write "
+        "it like 60000\nSee steppe inspect --help.\n"
     )

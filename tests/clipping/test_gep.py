@@ -278,7 +278,7 @@ def test_public_records_are_checked_before_any_budget_is_spent() -> None:
     private(clip=GEP(3, 3), public=two)  # one for each group
     with pytest.raises(ValueError, match=r"public=a batch: must go through .*\n.*same sizes"):
         private(public=(torch.randn(5, 7), torch.zeros(5).long()))
-    with pytest.raises(ValueError, match="The tensors of the batch have 2 different lengths"):
+    with pytest.raises(ValueError, match="The batch holds tensors of different lengths"):
         private(public=(torch.randn(5, 4), torch.zeros(4).long()))
 
 

@@ -60,7 +60,7 @@ def test_models_of_many_forms_have_a_table(
     [
         ((), ConfigurationError, r"inputs=\(\): must be a batch .* pass torch.zeros"),
         ((np.zeros((2, 5)),), ConfigurationError, r"inputs=\('ndarray',\): .* torch.as_tensor"),
-        ((torch.zeros(()),), DataError, "must have the record as their first axis"),
+        ((torch.zeros(()),), DataError, "a tensor without axes; all tensors must have"),
     ],
 )
 def test_what_is_no_batch_is_refused(

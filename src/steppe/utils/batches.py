@@ -68,9 +68,11 @@ def count(batch: Any) -> int:
     """
     sizes = {tensor.shape[0] if tensor.ndim else -1 for tensor in tensors_in(batch)}
     if len(sizes) != 1 or -1 in sizes:
+        found = "no tensors" if not sizes else "tensors of different lengths"
+        found = "a tensor without axes" if -1 in sizes else found
         raise DataError(
-            f"The tensors of the batch have {len(sizes)} different lengths; all must have the "
-            "records on their first axis. Check the collate function."
+            f"The batch holds {found}; all tensors must have the records on their first axis. "
+            "Check the collate function."
         )
     return sizes.pop()
 
