@@ -153,9 +153,7 @@ def test_declared_bounds_are_not_read_off_the_records(
     assert "bounds_from" not in settled
     shell.ok(f"{command} --bounds 0,100 --run one-pair")
     assert "is not a pair of numbers" in shell.refused(f"{command} --bounds 3")
-    assert "without a column is for all columns" in shell.refused(
-        f"{command} --bounds 0,1 --bounds age=0,1"
-    )
+    assert "is for all columns" in shell.refused(f"{command} --bounds 0,1 --bounds age=0,1")
 
 
 def test_pictures_on_another_scale_are_not_labelled(
