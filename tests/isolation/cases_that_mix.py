@@ -5,6 +5,7 @@ from __future__ import annotations
 from cases_that_mix_by_chance import CASES as BY_CHANCE
 from cases_that_mix_by_place import CASES as BY_PLACE
 from cases_that_mix_in_backward import CASES as IN_BACKWARD
+from cases_that_mix_in_constants import CASES as IN_CONSTANTS
 from cases_that_mix_in_data import CASES as IN_DATA
 from cases_that_mix_in_forward import CASES as IN_FORWARD
 from cases_that_mix_in_losses import CASES as IN_LOSSES
@@ -24,4 +25,5 @@ MIXING = (
     *IN_DATA,
     *BY_CHANCE,
     *BY_PLACE,
+    *IN_CONSTANTS,
 )

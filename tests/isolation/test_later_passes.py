@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import steppe
 from steppe.errors import IsolationError, UnsupportedModelError
@@ -169,6 +171,133 @@ class Coarse(nn.Module):
 
 def test_hooks_of_saved_tensors_do_not_touch_what_a_step_is_made_from():
     run = private(Coarse())
+    one = tuple(t[:8].clone() for t in DATA)
+    other = tuple(t.clone() for t in one)
+    other[0][1] = 300.0
+    moved = (gradients(run, one) - gradients(run, other)).norm(dim=1)
+    assert moved[1] > 0
+    assert moved[[0, 2, 3, 4, 5, 6, 7]].max() < 1e-6
+
+
+def kept_if_whole(w: Tensor, h: Tensor) -> Tensor:
+    """Torch refuses what is no probability, NaN among them."""
+    with suppress(RuntimeError):
+        w = F.binary_cross_entropy(h, h.abs().clamp(0, 1), reduction="none")
+    return w
+
+
+def known_words(w: Tensor, h: Tensor) -> Tensor:
+    """A number that no row of a table has."""
+    with suppress(IndexError):
+        w = torch.linspace(0, 1, 101)[(h * 100).long()]
+    return w
+
+
+class Trying(nn.Module):
+    """Goes on without what fails."""
+
+    def __init__(self, attempt: Callable[[Tensor, Tensor], Tensor], back: bool) -> None:
+        super().__init__()
+        self.a, self.b, self.attempt, self.back = nn.Linear(4, 4), nn.Linear(4, 1), attempt, back
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.a(x)
+        known = torch.where(x.detach() == 300, -200.0, x.detach().sigmoid().nan_to_num())
+        if self.back and h.requires_grad:
+            h.register_hook(lambda g: g * self.attempt(torch.ones(()), known))
+            return self.b(h).squeeze(1)
+        return self.b(h * self.attempt(torch.ones(()), known)).squeeze(1)
+
+
+@pytest.mark.parametrize("attempt", [kept_if_whole, known_words])
+@pytest.mark.parametrize("back", [False, True])
+def test_a_failure_that_the_code_catches_is_refused(attempt: Any, back: bool):
+    run = private(Trying(attempt, back))
+    batch = tuple(t[:8].clone() for t in DATA)
+    assert gradients(run, batch).isfinite().all()
+    batch[0][1] = 300.0
+    with pytest.raises(IsolationError, match="other operations than proven"):
+        gradients(run, batch)
+
+
+class FitsOrNot(nn.Module):
+    """A sum that fails for every batch, and what is done then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        try:
+            x = x + x[:, :3]
+        except RuntimeError:
+            x = x * 1.0
+        return self.a(x).squeeze(1)
+
+
+def test_a_failure_that_every_batch_has_is_proven():
+    assert gradients(private(FitsOrNot()), DATA).isfinite().all()
+
+
+class MeanOfAll(TorchDispatchMode):
+    """Sees operations below vmap."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        return out.mean(0, keepdim=True).expand_as(out).clone() if out.ndim == 3 else out
+
+
+def by_a_mode(grad: Tensor) -> Tensor:
+    with MeanOfAll():
+        return grad * 1.0
+
+
+class DerivedWeight(torch.autograd.Function):
+    """Its gradient goes through `change`."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.change = change
+        return weight * 1.0
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return ctx.change(grad), None
+
+
+class Derived(nn.Module):
+    """A weight that was computed from a weight."""
+
+    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 1, bias=False)
+        self.change = change
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = DerivedWeight.apply(self.b.weight, self.change)
+        return F.linear(self.a(x), weight).squeeze(1)
+
+
+def test_on_the_way_to_a_weight_no_mode_is_handed_the_batch():
+    with pytest.raises(UnsupportedModelError, match="handed the whole batch"):
+        private(Derived(by_a_mode))
+
+
+def test_what_was_kept_on_the_way_to_a_weight_is_refused_when_it_is_used():
+    kept = deque[Tensor](maxlen=40)
+
+    def change(grad: Tensor) -> Tensor:
+        ref = kept[0] if len(kept) == 40 else torch.zeros(())
+        kept.append(grad * 2.0)
+        return grad + ref
+
+    run = private(Derived(change))
+    with pytest.raises(IsolationError, match="of an earlier pass"):
+        repeated(run)
+
+
+def test_on_the_way_to_a_weight_a_record_may_be_cut_by_its_own_norm():
+    run = private(Derived(lambda g: g * (1 / g.norm()).clamp(max=1.0)))
     one = tuple(t[:8].clone() for t in DATA)
     other = tuple(t.clone() for t in one)
     other[0][1] = 300.0

@@ -52,6 +52,18 @@ def written_to_zeros(x: Tensor) -> Tensor:
     return y
 
 
+def out_of_sight(x: Tensor) -> Tensor:
+    ranks = torch.zeros(len(x), dtype=torch.long)
+    torch.linalg.matrix_rank(x[:, :, None] * x[:, None], hermitian=True, out=ranks)
+    return ranks
+
+
+def into_out(x: Tensor) -> Tensor:
+    out = torch.zeros(4)
+    torch.sum(x.detach(), 0, out=out)
+    return out
+
+
 # Each gives something of all records; its mean is what every record's loss is multiplied by.
 WAYS: dict[str, Way] = {
     "a parameter of it": lambda x: nn.Parameter(x.detach(), requires_grad=False),
@@ -81,6 +93,8 @@ WAYS: dict[str, Way] = {
     "foreach": lambda x: torch._foreach_add([x, x.flip(0)], 1.0)[0],
     "histogram": lambda x: torch.histc(x.detach(), 4, -3, 3),
     "pairs": torch.pdist,
+    "out": into_out,
+    "out that is written out of sight": out_of_sight,
     "renorm": lambda x: torch.renorm(x, 2.0, 1, 1.0)[:1],
 }
 

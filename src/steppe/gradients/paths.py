@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 # Beside a tensor of a class of its own, as fake ones are, Python asks the other way round.
@@ -73,6 +74,11 @@ def note_call(
         calls.append((func, *map(_hashable, told)) if told else func)
 
 
+def note_failure(calls: list[Any], func: Any) -> None:
+    """Write down that a call failed: code may catch the error and do something else for all."""
+    calls.append((func, "failed"))
+
+
 def on_records(calls: list[Any]) -> list[Any]:
     """Those of the calls that were noted which were given records."""
     return [call for call in calls if type(call) is not tuple or call[0] is not _FREE]
@@ -98,7 +104,7 @@ def _kind(index: Any) -> type:
     return Tensor if isinstance(index, Tensor) else type(index)  # fake ones stand for others
 
 
-_WITHOUT = frozenset((bool, str))
+_WITHOUT = frozenset((bool, str, torch.dtype))
 _WITH_AXES = _WITHOUT | {int, tuple, list}
 
 

@@ -13,9 +13,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._vmap_internals import _vmap
 
+from steppe.gradients.one_at_a_time.by_vmap import whole_batch_refused
 from steppe.gradients.slots.embedding import EmbeddingRows
 from steppe.gradients.slots.slot import Materialised, OwnRows, Slot, reduced_to
+from steppe.gradients.tracing import BackwardCalls, new_number
 
 Pair = tuple[Tensor, Slot]
 
@@ -49,13 +52,17 @@ def pulled_back(plain: list[Pair], derived: list[Pair], leaves: Iterable[Tensor]
         leaves: the weights that need a gradient.
     """
     weights = list(leaves)
-    pulled = torch.autograd.grad(
-        [tensor for tensor, _ in derived],
-        weights,
-        [slot.written_out().to(tensor.dtype) for tensor, slot in derived],
-        is_grads_batched=True,
-        allow_unused=True,
-    )
+    tensors = tuple([tensor for tensor, _ in derived])
+
+    def back(gradients: tuple[Tensor, ...]) -> Any:
+        # As `torch.autograd.grad` does, which would put the mode below out of action.
+        run = torch.autograd.Variable._execution_engine.run_backward
+        return run(tensors, gradients, False, False, tuple(weights), True, accumulate_grad=False)
+
+    gradients = tuple([slot.written_out().to(tensor.dtype) for tensor, slot in derived])
+    # Hooks and functions of the user's see one record, in this pass alone.
+    with BackwardCalls([], new_number()), whole_batch_refused():
+        pulled = _vmap(back, 0, 0, allow_none_pass_through=True)(gradients)
     reached = {
         id(leaf): gradient
         for leaf, gradient in zip(weights, pulled, strict=True)

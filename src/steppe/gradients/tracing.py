@@ -31,10 +31,16 @@ from steppe.gradients.contact import (
 )
 from steppe.gradients.kernel_choice import Kernels
 from steppe.gradients.marks import mark_results, sort_arguments
-from steppe.gradients.paths import note_call
+from steppe.gradients.paths import note_call, note_failure
 from steppe.utils.batches import tensors_in
 
 _NUMBERS = itertools.count(1)
+
+
+def new_number() -> int:
+    """The number of a pass."""
+    return next(_NUMBERS)
+
 
 Rule = Callable[[Contact], ContactOp | None]
 Rewrite = Callable[..., Any]
@@ -100,7 +106,11 @@ class BackwardCalls(TorchFunctionMode):
         note_call(self._calls, func, args, kwargs)
         if sort_arguments((*args, *kwargs.values()), [], [], self._number) is not None:
             self._stale(func)
-        output = func(*args, **kwargs)
+        try:
+            output = func(*args, **kwargs)
+        except Exception:
+            note_failure(self._calls, func)
+            raise
         if next(tensors_in((args, kwargs)), None) is not None:
             mark_results(output, args, func, self._number)
         return output
@@ -141,7 +151,7 @@ class Tracer(TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.records = records
-        self.number = next(_NUMBERS)
+        self.number = new_number()
         self.uses: list[ContactOp] = []
         self.calls: list[Any] = []
         self._rewriting = False
@@ -171,15 +181,19 @@ class Tracer(TorchFunctionMode):
         if not inputs:
             return func(*args, **kwargs)
         func = self._rules.unchecked.get(func, func)
-        if shared and torch.is_grad_enabled():
-            if (rewrite := self._rules.rewrites.get(func)) is not None:
-                return self._rewritten(rewrite, args, kwargs)
-            if self._capture:
-                output = self._contact(func, args, kwargs, tuple(inputs), tuple(shared))
+        try:
+            if shared and torch.is_grad_enabled():
+                if (rewrite := self._rules.rewrites.get(func)) is not None:
+                    return self._rewritten(rewrite, args, kwargs)
+                if self._capture:
+                    output = self._contact(func, args, kwargs, tuple(inputs), tuple(shared))
+                else:
+                    output = func(*args, **kwargs)
             else:
                 output = func(*args, **kwargs)
-        else:
-            output = func(*args, **kwargs)
+        except Exception:
+            note_failure(self.calls, func)
+            raise
         mark_results(output, args, func, self.number)
         return output
 

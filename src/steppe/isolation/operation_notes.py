@@ -25,6 +25,7 @@ _SIZES_TEXT = """
 _SIZES = frozenset(_SIZES_TEXT.split())
 INDICES = frozenset(("index", "indices", "offsets"))
 _SMALL = 4096
+_TOLD = (bool, int, float, complex, str, torch.dtype)
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,10 @@ class OperationNote:
 
 
 def numbers_in(given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Numbers and truth values among arguments, by name."""
+    """Numbers, truth values, types and words among arguments, by name."""
     for name, value in given.items():
         values = value if isinstance(value, (list, tuple)) else (value,)
-        found = tuple(v for v in values if isinstance(v, (bool, int, float)))
+        found = tuple(v for v in values if isinstance(v, _TOLD))
         if found:
             yield name, found
 
@@ -90,9 +91,11 @@ def shape_of(tensor: Tensor, owners: Tensor | None) -> tuple[Any, frozenset[int]
     """The shape of an output, and the axes on which records differ."""
     if owners is None:
         return tuple(tensor.shape), None
-    highest = int(owners.max()) if owners.numel() else FREE
-    if highest in (FREE, MIXED):
+    highest = int(owners.max()) if owners.numel() else MIXED
+    if highest == MIXED:
         return tuple(tensor.shape), None
+    if highest == FREE:  # numbers of nobody, which nobody knows: not as many as there are records
+        return tuple(tensor.shape), frozenset()
     return tuple(tensor.shape), record_axes(owners)
 
 
@@ -132,10 +135,12 @@ def difference(one: OperationNote, other: OperationNote, records: int, others: i
 
 
 def _close(one: Any, other: Any) -> bool:
-    """Up to the rounding of constants that were computed for another number of rows."""
-    if isinstance(one, float) or isinstance(other, float):
+    """Up to the last bits, as of `1 / 49 * 49`."""
+    if {type(one), type(other)} <= {bool, int, float} and float in (type(one), type(other)):
         one, other = float(one), float(other)
-        return math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-12) or one != one
+        if math.isnan(one) or math.isnan(other):
+            return one != one and other != other
+        return math.isclose(one, other, rel_tol=1e-15)
     return type(one) is type(other) and one == other
 
 

@@ -152,6 +152,45 @@ def viewed(owners: Tensor, old: Shape, new: Shape) -> Tensor:
     return owners.expand(blocks).reshape(sizes)
 
 
+def filled_rows(owners: Tensor, records: int) -> Tensor:
+    """The same, in which what is free and lies in a record's row is the record's.
+
+    A fake tensor does not say what numbers such elements have. As the record's own, they may not be
+    counted or compared among records.
+
+    Examples:
+        >>> filled_rows(torch.tensor([[0, FREE], [1, FREE]]), 2).tolist()
+        [[0, 0], [1, 1]]
+        >>> filled_rows(torch.tensor([0, 1, FREE, FREE]), 2).tolist()
+        [0, 1, 0, 1]
+    """
+    free = owners == FREE
+    if owners.numel() < 2 or not bool(free.any()) or bool(free.all()):
+        return owners
+    if bool((owners == MIXED).any()):
+        return torch.where(free, MIXED, owners)
+    for axis in range(owners.ndim):
+        rows = joined_over(owners, [other for other in range(owners.ndim) if other != axis])
+        if not bool((rows == MIXED).any()):
+            if bool((rows == FREE).any()):
+                rows = _in_turn(rows, axis, records)
+            return torch.where(free, rows, owners)
+    return owners
+
+
+def _in_turn(rows: Tensor, axis: int, records: int) -> Tensor:
+    """Rows of which some are free, given to the records whose turn it is, if there is one order."""
+    several, rest = divmod(rows.numel(), records)
+    if rest:
+        return rows
+    whose = torch.arange(records, dtype=TYPE, device="cpu")
+    for order in (whose.repeat_interleave(several), whose.repeat(several)):
+        order = order.view_as(rows)
+        if bool(((rows == order) | (rows == FREE)).all()):
+            return order
+    return rows
+
+
 def full(owners: Tensor, shape: Shape) -> Tensor:
     """One owner for each element; axes that are all alike are still stored once."""
     return owners.expand(shape)

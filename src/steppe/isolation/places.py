@@ -18,11 +18,12 @@ def alike(one: Tensor, other: Tensor) -> Tensor:
     """Where two constants are the same, up to the rounding of sums in another order."""
     if not (one.is_floating_point() or one.is_complex()):
         return one == other
-    relative = max(1e-4, 4 * torch.finfo(one.dtype).eps)
+    eps = torch.finfo(one.dtype).eps
+    relative = 64 * eps if eps < 1e-4 else 4 * eps
     one, other = one.detach(), other.detach()
     size = other.abs().nan_to_num(0, 0, 0).amax() if other.numel() else 0.0
-    # What is rounded in half precision may also cancel.
-    absolute = max(1e-12, float(size) * (relative if relative > 1e-4 else 0.0))
+    # What is rounded may also cancel.
+    absolute = float(size) * relative / (1.0 if eps > 1e-4 else 16.0)
     return torch.isclose(one, other, rtol=relative, atol=absolute, equal_nan=True)
 
 

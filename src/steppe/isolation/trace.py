@@ -38,12 +38,12 @@ from steppe.gradients import (
 from steppe.isolation.findings import Asked, Finding, NotIsolated, Owned
 from steppe.isolation.operation_notes import OperationNote
 from steppe.isolation.operators import LEAVING
-from steppe.isolation.owners import on_axis
+from steppe.isolation.owners import MIXED, everywhere, on_axis
 from steppe.isolation.random_owners import Draw, RandomOwners
 from steppe.isolation.rules import rule_of
 from steppe.isolation.watch import Watch
 from steppe.isolation.where import Layers
-from steppe.utils.batches import each
+from steppe.utils.batches import each, tensors_in
 
 Objective = Callable[[Any], Tensor]
 
@@ -154,7 +154,10 @@ class Follower(Tracer):
         if self._asked == len(self.calls):  # the last that comes when so many were noted
             self._owners.answer = self._owners.place()
         _stop_leaving(self._owners, func, args)
-        return super().__torch_function__(func, types, args, kwargs)
+        output = super().__torch_function__(func, types, args, kwargs)
+        if kwargs and "out" in kwargs:
+            _require_seen(self._owners, func, args, kwargs["out"])
+        return output
 
     def _stale(self, func: Any) -> None:
         """The watch finds it, with its place."""
@@ -206,10 +209,23 @@ class _BackwardFollower(BackwardCalls):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         _stop_leaving(self._owners, func, args)
-        return super().__torch_function__(func, types, args, kwargs)
+        output = super().__torch_function__(func, types, args, kwargs)
+        if kwargs and "out" in kwargs:
+            _require_seen(self._owners, func, args, kwargs["out"])
+        return output
 
     def _stale(self, func: Any) -> None:
         """The watch finds it, with its place."""
+
+
+def _require_seen(watch: Watch, func: Any, args: Any, out: Any) -> None:
+    """Some functions write to `out` in no operation that torch dispatches."""
+    if not any(watch.owned(tensor) is not None for tensor in tensors_in(args)):
+        return
+    for tensor in tensors_in(out):
+        if watch.owned(tensor) is None:
+            finding = watch.note("no rule", getattr(func, "__name__", func), "written out of sight")
+            watch.own(tensor, everywhere(tensor.ndim, MIXED), finding)
 
 
 def _stop_leaving(watch: Watch, func: Any, args: Any) -> None:

@@ -34,7 +34,7 @@ from steppe.isolation.operation_notes import (
     shape_of,
 )
 from steppe.isolation.operators import EMPTY, LIKE, MOVING, OVER, QUESTIONS
-from steppe.isolation.owners import FREE, MIXED, TYPE, everywhere, squeezed
+from steppe.isolation.owners import FREE, MIXED, TYPE, everywhere, filled_rows, squeezed
 from steppe.isolation.places import even, holds_records, same_for_all
 from steppe.isolation.random_owners import Draw, RandomOwners, filled
 from steppe.isolation.schemas import by_name, storage_of, tensors_among, written_by
@@ -93,6 +93,7 @@ class Watch(TorchDispatchMode):
         self._rules, self._fake, self._layer = rules, fake, layer
         self._seed, self._random_owners = seed, random_owners
         self.draws: list[Draw] = []
+        self._memories: list[Constant] = []  # that the operation has written records into
         # Storages that were made in this pass, with all tensors that look at each.
         self._born: dict[int, tuple[Any, list[weakref.ref[Tensor]]]] = {}
         # By real memory and type: that memory, and a fake one for all tensors that look at it.
@@ -208,6 +209,7 @@ class Watch(TorchDispatchMode):
             if torch.Tag.nondeterministic_seeded in func.tags:
                 owners = self._drawn(func, tensors, outputs, owners)
             self._assign(call, owners, None)
+        constants, self._memories = (*constants, *self._memories), []
         self.operations.append(self._note_of(func, given, outputs, constants))
         return outputs
 
@@ -386,6 +388,7 @@ class Watch(TorchDispatchMode):
             if self._has_place(call, of):
                 of = everywhere(tensor.ndim, MIXED)
                 origin = origin or self.by_place(call.func)
+            of = filled_rows(of, self.records)
             self.own(tensor, of, self._origin(call, of, origin))
         for place, name in enumerate(written):
             target = call.given.get(name)
@@ -462,10 +465,27 @@ class Watch(TorchDispatchMode):
             places.as_strided(*_place(tensor)).fill_(True)
         for other, was in zip(others, before, strict=True):
             now = squeezed(memory.as_strided(*_place(other))).contiguous()
-            self.own(other, now, origin)
+            if not hasattr(other, OWNED):
+                if bool((now == FREE).all()):
+                    continue  # a constant still, whose numbers are known
+                if not isinstance(other, FakeTensor):
+                    self._beside(func, other, now)
+            self.own(other, filled_rows(now, self.records), origin)
             if places is not None:
                 written = squeezed(places.as_strided(*_place(other)))
                 self._require_even_write(func, written, torch.where(was == FREE, now, was), now)
+
+    def _beside(self, func: Any, constant: Tensor, now: Tensor) -> None:
+        """Take down the numbers of a constant that is now the memory of records too."""
+        value = torch.where(now == FREE, constant.detach(), constant.new_zeros(()))
+        known = value if self.is_settled(constant) else None
+        number, random = len(self._memories), hasattr(constant, RANDOM)
+        form = tuple(constant.shape)
+        self._memories.append(Constant("memory", number, form, known, random, False))
+        if func is None or known is None:
+            return
+        if not same_for_all(value, filled_rows(now, self.records), self.records):
+            self.note("place", func, "numbers that differ from record to record")
 
     def _require_even_write(self, func: Any, written: Tensor, whose: Tensor, now: Tensor) -> None:
         """Note a write to other places of one record than of another."""

@@ -142,7 +142,12 @@ rows("unsqueeze unsqueeze_", lambda: (numbers(3, 4), 1))
 rows("squeeze squeeze_", lambda: (numbers(3, 1, 4),), lambda: (numbers(1, 3, 1, 3),))
 rows("squeeze.dim squeeze_.dim", lambda: (numbers(3, 1, 4), 1), lambda: (numbers(1, 3), -2))
 rows("squeeze.dim squeeze_.dim", lambda: (numbers(3, 4), 0))
-rows("squeeze.dims squeeze_.dims", lambda: (numbers(1, 3, 1), [0, 2]))
+rows(
+    "squeeze.dims squeeze_.dims",
+    lambda: (numbers(1, 3, 1), [0, 2]),
+    lambda: (numbers(4, 1, 3, 1), [1, 2]),
+    lambda: (numbers(3, 1, 3), [-1, -2]),
+)
 row("_reshape_alias", lambda: (numbers(3, 4), [12], [1]))
 row("expand", lambda: (numbers(3, 1), [3, 4]), lambda: (numbers(1, 3), [2, -1, 3]))
 row("permute", lambda: (numbers(2, 3, 4), [2, 0, 1]), lambda: (numbers(2, 3), [-1, 0]))
@@ -289,6 +294,10 @@ row("_fft_c2r", lambda: (imaginary(3, 3), [1], 2, 4))
 row("_fft_c2c", lambda: (imaginary(3, 4), [0], 0, True), lambda: (imaginary(3, 4), [1], 0, False))
 row("multinomial", lambda: (positive(3, 4), 2))
 row(
+    "bucketize.Scalar",
+    lambda: (0.5, numbers(3)),
+)
+row(
     "bucketize.Tensor",
     lambda: (numbers(3, 4), fixed(torch.tensor([-1.0, 0.0, 1.0]))),
     lambda: (numbers(3), numbers(1)),
@@ -298,6 +307,7 @@ row(
     lambda: (fixed(torch.tensor([-1.0, 0.0, 1.0])), numbers(3, 4)),
     lambda: (numbers(3, 1), numbers(3, 4)),
 )
+row("searchsorted.Scalar", lambda: (numbers(3), 0.5))
 
 # Products -------------------------------------------------------------------------------------
 
@@ -789,6 +799,7 @@ rows(
     lambda: (numbers(3, 4), 1, whole(0, 3, 2), numbers()),
 )
 row("index_reduce", lambda: (numbers(3, 4), 0, whole(0, 2, 2), numbers(2, 4), "amax"))
+row("masked_scatter", lambda: (numbers(3), truths(4, 3), numbers(12)))
 rows(
     "masked_scatter masked_scatter_",
     lambda: (numbers(3, 4), truths(3, 4), numbers(12)),
@@ -800,6 +811,17 @@ row(
 row("embedding_dense_backward", lambda: (numbers(3, 2, 4), whole(0, 4, 3, 2), 5, -1, False))
 row("take", lambda: (numbers(3, 4), whole(0, 11, 2, 2)))
 OFFSETS = torch.tensor([0, 2, 3])
+
+
+def ascending() -> Given:
+    """Where bags begin."""
+
+    def draw() -> Any:
+        return torch.cat([torch.zeros(1, dtype=torch.long), torch.randint(6, (2,)).sort().values])
+
+    return Given(draw(), draw, along=[])
+
+
 for mode in (0, 1, 2):
     rows(
         "_embedding_bag _embedding_bag_forward_only",
@@ -808,6 +830,11 @@ for mode in (0, 1, 2):
 rows(
     "_embedding_bag _embedding_bag_forward_only",
     lambda: (numbers(5, 2), whole(0, 4, 6), fixed(OFFSETS), False, 0, False, numbers(6)),
+)
+rows(
+    "_embedding_bag _embedding_bag_forward_only",
+    lambda: (numbers(5, 2), whole(0, 4, 6), ascending(), False, 0, False, None, True),
+    lambda: (numbers(5, 2), whole(0, 4, 6), ascending(), False, 2),
 )
 
 
@@ -869,4 +896,9 @@ row(
     ),
 )
 row("linalg_pinv.atol_rtol_float", lambda: (full_rank(3),))
-row("linalg_householder_product", lambda: (numbers(3, 3, 2), numbers(3, 2)))
+row(
+    "linalg_householder_product",
+    lambda: (numbers(3, 3, 2), numbers(3, 2)),
+    lambda: (numbers(3, 2), numbers(2)),
+)
+row("_linalg_solve_ex", lambda: (full_rank(), numbers(3)))

@@ -42,6 +42,18 @@ def one_pass() -> Iterator[Apart]:
     Yields:
         What marks the records that go in.
     """
+    with Apart() as apart, _OneAtATime(), whole_batch_refused():
+        yield apart
+        apart.require_no_failure()
+
+
+@contextmanager
+def whole_batch_refused() -> Iterator[None]:
+    """A block in which neither a dispatch mode nor a vmap rule of the user's is handed the batch.
+
+    Raises:
+        UnsupportedModelError: one is entered or asked.
+    """
     thread = threading.get_ident()
     with one_at_a_time():  # what is exchanged below belongs to the whole process
         push, info = of_dispatch._push_mode, of_functions.VmapInfo
@@ -57,13 +69,11 @@ def one_pass() -> Iterator[Apart]:
                 raise _unfit("operation=with a vmap rule of its own")
             return info(*args, **kwargs)
 
-        with Apart() as apart, _OneAtATime():
-            vars(of_dispatch)["_push_mode"], vars(of_functions)["VmapInfo"] = pushed, told
-            try:
-                yield apart
-                apart.require_no_failure()
-            finally:
-                vars(of_dispatch)["_push_mode"], vars(of_functions)["VmapInfo"] = push, info
+        vars(of_dispatch)["_push_mode"], vars(of_functions)["VmapInfo"] = pushed, told
+        try:
+            yield
+        finally:
+            vars(of_dispatch)["_push_mode"], vars(of_functions)["VmapInfo"] = push, info
 
 
 def require_no_modes() -> None:

@@ -56,12 +56,17 @@ def sorted_into(call: Call) -> list[Tensor]:
         parts.append(aligned(call.owners(values), out.ndim))
     if not call.is_free(bounds):
         last = joined_over(call.owners(bounds), [bounds.ndim - 1])
-        parts.append(aligned(last, out.ndim))
+        parts.append(_among(last, out.ndim))
     order = call["sorter"]
     if isinstance(order, Tensor) and not call.is_free(order):
         last = joined_over(call.owners(order), [order.ndim - 1])
-        parts.append(aligned(last, out.ndim))
+        parts.append(_among(last, out.ndim))
     return [join(parts)]
+
+
+def _among(last: Tensor, axes: int) -> Tensor:
+    """The owners of boundaries, whose one axis a number alone has not."""
+    return aligned(last, axes) if axes else last.reshape(())
 
 
 def gates(call: Call) -> list[Tensor]:

@@ -231,12 +231,9 @@ def added_along(call: Call) -> list[Tensor]:
 
 def in_order_of_mask(call: Call) -> list[Tensor]:
     """`masked_scatter`: how many places are masked decides which value goes where."""
-    tensor = call["self"]
-    parts = [call.owners(tensor)]
-    for name in ("mask", "source"):
-        given = call[name]
-        whole = joined_over(call.owners(given), range(given.ndim))
-        parts.append(whole.reshape((1,) * tensor.ndim))
+    (out,) = outputs_of(call)
+    parts = [aligned(call.owners(call["self"]), out.ndim)]
+    parts += [of_all(call, call[name], out.ndim) for name in ("mask", "source")]
     return [join(parts)]
 
 
@@ -275,7 +272,7 @@ def bags(call: Call) -> list[Tensor]:
     if not call.is_free(offsets):
         whole = joined_over(join([whose]), [0])
         starts = joined_over(call.owners(offsets), [0])
-        every = join([whole, starts])
+        every = join([whole, starts, of_all(call, call["weight"], 1)])
         return [every.reshape((1,) * part.ndim) for part in (out, *others)]
     starts = offsets.to("cpu")[: out.shape[0]]
     places = torch.arange(len(whose), device="cpu")

@@ -13,7 +13,7 @@ from steppe.isolation.rules.arguments import aligned, outputs_of, owned_tensors
 def of_matrices(call: Call) -> list[Tensor]:
     """Whatever comes out of a matrix is made from all of it."""
     tensors = owned_tensors(call)
-    batch = max(tensor.ndim for tensor in tensors) - 2
+    batch = max(2, *(tensor.ndim for tensor in tensors)) - 2
     parts = []
     for tensor in tensors:
         kept = max(0, tensor.ndim - 2)

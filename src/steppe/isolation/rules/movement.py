@@ -24,7 +24,7 @@ from steppe.isolation.owners import (
     viewed,
 )
 from steppe.isolation.places import spread
-from steppe.isolation.rules.arguments import aligned, outputs_of, without
+from steppe.isolation.rules.arguments import aligned, axes_of, outputs_of, without
 
 
 def viewed_as(call: Call) -> list[Tensor]:
@@ -57,9 +57,8 @@ def turned_in_place(call: Call) -> list[Tensor]:
         return [getattr(torch.ops.aten, call.name)(**{**given, "self": owners})]
     if dropped == 0:
         return [owners]
-    if given.get("dim") is not None:
-        return [owners.squeeze(given["dim"])]
-    alike = [axis for axis, size in enumerate(owners.shape) if size == 1]
+    asked = range(owners.ndim) if given.get("dim") is None else axes_of(given["dim"], owners.ndim)
+    alike = [axis for axis in asked if owners.shape[axis] == 1]
     ways = [without(owners, axes) for axes in itertools.combinations(alike, dropped)]
     made = [
         whose
@@ -76,6 +75,8 @@ def moved(call: Call) -> list[Tensor]:
     made = _again(call, call.owners(tensor).expand(tensor.shape))
     if call.name.startswith("diagonal"):
         _require_same_diagonals(call, made)
+    elif call.name not in ("select", "unbind"):
+        _require_same_parts(call, made)
     return [narrowed(part) for part in ([made] if isinstance(made, Tensor) else made)]
 
 
@@ -91,6 +92,21 @@ def _require_same_diagonals(call: Call, made: Tensor) -> None:
         call.require_same_places(
             call.numbers_along(tensor, axis % tensor.ndim)[along + start], made
         )
+
+
+def _require_same_parts(call: Call, made: Any) -> None:
+    """A part may begin in the middle of a record's row, and at another place of each record."""
+    tensor = call["self"]
+    if not tensor.ndim or not tensor.numel():
+        return
+    axis = (0 if call["dimension"] is None else call["dimension"]) + (call["dim"] or 0)
+    places = call.numbers_along(tensor, axis % tensor.ndim)
+    if call.owners(tensor).shape[axis % tensor.ndim] == 1 or not bool(places.any()):
+        return
+    places = spread(places, [axis % tensor.ndim], tensor.ndim).expand(tensor.shape)
+    parts, made = ([p] if isinstance(p, Tensor) else p for p in (_again(call, places), made))
+    for part, owners in zip(parts, made, strict=True):
+        call.require_same_places(squeezed(part), squeezed(owners))
 
 
 def moved_about(call: Call) -> list[Tensor]:

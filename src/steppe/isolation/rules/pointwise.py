@@ -7,7 +7,7 @@ from torch import Tensor
 
 from steppe.isolation.call import Call
 from steppe.isolation.operators import packets
-from steppe.isolation.owners import FREE, everywhere
+from steppe.isolation.owners import FREE
 from steppe.isolation.rules.arguments import aligned, broadcast, outputs_of
 
 
@@ -19,21 +19,22 @@ def pointwise(call: Call) -> list[Tensor]:
 
 
 def copied(call: Call) -> list[Tensor]:
-    """What is written in place of another says nothing about it."""
+    """What is written, and a record's place stays its own where that is free."""
     target, source = call["self"], call["src"]
     found = aligned(call.owners(source), target.ndim)
     if call.is_free(source):
         call.require_same_for_all(source, call.owners(target))
-    return [found]
+    return [torch.where(found == FREE, call.owners(target), found)]
 
 
 def filled(call: Call) -> list[Tensor]:
-    """One value everywhere."""
+    """One value everywhere, and a record's place stays its own where that is free."""
     value = call["value"]
     target = call["self"]
     if isinstance(value, Tensor):
-        return [aligned(call.owners(value), target.ndim)]
-    return [everywhere(target.ndim, FREE)]
+        found = aligned(call.owners(value), target.ndim)
+        return [torch.where(found == FREE, call.owners(target), found)]
+    return [call.owners(target)]
 
 
 def cut_off(call: Call) -> list[Tensor]:
