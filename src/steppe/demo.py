@@ -36,12 +36,12 @@ class Task:
     Args:
         about: one sentence for the reader.
         data: the `[data]` table.
-        made_up: whether the data are synthetic.
+        synthetic: whether the data are synthetic.
     """
 
     about: str
     data: dict[str, Any]
-    made_up: bool
+    synthetic: bool
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ def digits() -> Task:
             f"{_SIDE}×{_SIDE} pictures; the accuracies below say nothing about real ones."
         )
         data = {"place": "steppe.demo:pictures", "classes": _CLASSES}
-        return Task(about, data, made_up=True)
+        return Task(about, data, synthetic=True)
     counts = f"{len(found.train):,} handwritten digits to train on and {len(found.test):,} to test"
-    return Task(f"MNIST, {counts}.", {"name": "mnist"}, made_up=False)
+    return Task(f"MNIST, {counts}.", {"name": "mnist"}, synthetic=False)
 
 
 def pictures() -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from steppe.audit.replay import ROUNDING
 from steppe.audit.result import Result
-from steppe.audit.subject import AuditedRun, Scripted, released
+from steppe.audit.subject import AuditedRun, FixedBatches, released
 from steppe.clipping import State
 from steppe.randomness import SeededSource
 from steppe.utils.batches import rows
@@ -107,7 +107,7 @@ def _length_without(subject: AuditedRun) -> int:
 def _run(subject: AuditedRun, script: Sequence[Any], length: int, scale: float) -> _Trace:
     """Step through given batches from a fixed seed, with every loss multiplied by `scale`."""
     private = subject.private(
-        Scripted(subject.records, length, script), SeededSource(_SEED), steps=len(script)
+        FixedBatches(subject.records, length, script), SeededSource(_SEED), steps=len(script)
     )
     engine, plain, plan = private.engine, private.engine.objective, private.plan
     engine.exchange_objective_(lambda batch: plain(batch) * scale)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from steppe.audit.result import SURPRISE, Result, surprise
-from steppe.audit.subject import AuditedRun, Nobody, released
+from steppe.audit.subject import AuditedRun, EmptyBatches, released
 from steppe.private import Private
 from steppe.randomness import global_generators_kept, seed_global_generators
 
@@ -33,9 +33,9 @@ def noise_law(subject: AuditedRun, draws: int = 200_000) -> list[Result]:
     """
     from scipy import stats
 
-    private = subject.private(Nobody(subject.records), steps=1)
+    private = subject.private(EmptyBatches(subject.records), steps=1)
     steps = max(1, math.ceil(draws / private.engine.width))
-    private = subject.private(Nobody(subject.records), steps=steps)
+    private = subject.private(EmptyBatches(subject.records), steps=steps)
     plan = private.plan
     pieces = [
         vector / (plan.noise_std_at(step) / plan.divisor)
@@ -81,7 +81,7 @@ def noise_independence(subject: AuditedRun, steps: int = 6) -> list[Result]:
     with global_generators_kept():
         for run in "AB":
             seed_global_generators(0)
-            private = subject.private(Nobody(subject.records), steps=steps + 1)
+            private = subject.private(EmptyBatches(subject.records), steps=steps + 1)
             for step, vector in enumerate(_releases(private, steps)):
                 vectors[f"{run}{step}"] = vector
     if hasattr(os, "fork"):

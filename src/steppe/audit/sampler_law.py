@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from steppe.audit.counts import coins, of_values, p_value, spread_p, sum_law, together_p
 from steppe.audit.result import SURPRISE, Result, surprise
-from steppe.audit.subject import AuditedRun, Noted
+from steppe.audit.subject import AuditedRun, RecordedRows
 from steppe.plan import Plan
 
 _RECORDS = 64
@@ -104,7 +104,7 @@ def _observed_run(
     subject: AuditedRun, batch_size: float, steps: int
 ) -> tuple[_Law, NDArray[np.int64]]:
     """A run's law, and how many times each batch holds each record."""
-    data = Noted(subject.first(_RECORDS))
+    data = RecordedRows(subject.first(_RECORDS))
     private = subject.private(data, population=len(data), batch_size=batch_size, steps=steps)
     table = np.zeros((steps, len(data)), dtype=np.int64)
     drawn = 0

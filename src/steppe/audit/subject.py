@@ -93,7 +93,7 @@ class AuditedRun:
         return private
 
 
-class Nobody(Records):
+class EmptyBatches(Records):
     """A data set in which whoever is drawn stays away: every batch is empty."""
 
     def __init__(self, base: Records) -> None:
@@ -106,7 +106,7 @@ class Nobody(Records):
         return self._base.batch(rows[:0])
 
 
-class Scripted(Records):
+class FixedBatches(Records):
     """A data set that hands out given batches, whatever is drawn.
 
     No coins are tossed, so two runs from the same seed meet the same noise.
@@ -131,7 +131,7 @@ class Scripted(Records):
         return iter(self._script)
 
 
-class Noted(Records):
+class RecordedRows(Records):
     """A data set that remembers which rows each of its batches holds."""
 
     def __init__(self, base: Records) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from steppe.averaging.layout import ModelTensors, Now
+from steppe.averaging.layout import CurrentTensors, ModelTensors
 from steppe.errors import MisuseError
 from steppe.utils.validation import fail
 
@@ -85,12 +85,12 @@ class Average(AveragedWeights):
         self.absorb(self.layout.now(model))
 
     @torch.no_grad()
-    def absorb(self, now: Now) -> None:
+    def absorb(self, now: CurrentTensors) -> None:
         """The same from tensors that were read once for many averages."""
         self._take(now.averaged)
         self._count_update(now)
 
-    def _count_update(self, now: Now) -> None:
+    def _count_update(self, now: CurrentTensors) -> None:
         self.updates += 1
         if self._buffers:
             torch._foreach_copy_(self._buffers, now.copied)

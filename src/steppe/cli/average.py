@@ -47,14 +47,14 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the averages, score them, write them down."""
-    from steppe.cli.reaveraged import OUTPUTS, Reaveraged
+    from steppe.cli.later_averages import OUTPUTS, LaterAverages
     from steppe.cli.stored_run import StoredRun
     from steppe.training import Evaluation, as_lines
 
     stored = StoredRun(arguments.folder)
     default = [name for name in _DEFAULT if stored.has_classes or name not in OUTPUTS]
     wanted = [parsing.named(text) for text in arguments.averages or default]
-    averages = Reaveraged(stored, wanted, arguments.burn_in)
+    averages = LaterAverages(stored, wanted, arguments.burn_in)
     rows = averages.rows(Evaluation(stored.held_out(), stored.loss, None))
     count = len(stored.entries(arguments.burn_in))
     if arguments.json:

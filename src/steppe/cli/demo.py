@@ -35,13 +35,13 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the demo and print its table."""
     from steppe import demo
-    from steppe.cli.outcomes import watched
+    from steppe.cli.outcomes import is_terminal
 
     task = demo.digits()
     if not arguments.json:
         print(paragraph(task.about), flush=True)
     with validation.called({"plan.epsilon": "--epsilon"}):
-        result = demo.run(task, arguments.epsilon, arguments.folder, progress=watched())
+        result = demo.run(task, arguments.epsilon, arguments.folder, progress=is_terminal())
     if arguments.json:
         print_json(_result(task, result))
     else:
@@ -55,7 +55,7 @@ def _result(task: Task, result: DemoResult) -> dict[str, Any]:
     outcome = result.outcome
     return {
         "data": task.about,
-        "synthetic": task.made_up,
+        "synthetic": task.synthetic,
         "models": result.rows(),
         "epsilon": outcome.epsilon,
         "delta": outcome.delta,

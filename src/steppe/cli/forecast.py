@@ -71,8 +71,8 @@ def forecast(assembly: BuiltConfig, plan: Plan) -> Forecast:
     size = max(1, round(plan.batch_size))
     form = as_records(assembly.loaded.train).example()
     generator = torch.Generator().manual_seed(_SEED)
-    made_up = as_columns(synthetic(form, size, generator))
-    made_up = features(assembly.model, made_up, progress=False)
+    records = as_columns(synthetic(form, size, generator))
+    records = features(assembly.model, records, progress=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # nobody's records are at stake
         trial = replace(
@@ -90,7 +90,7 @@ def forecast(assembly: BuiltConfig, plan: Plan) -> Forecast:
     private = make_private(
         model,
         torch.optim.SGD([w for w in model.parameters() if w.requires_grad], lr=1e-3, momentum=0.9),
-        made_up,
+        records,
         trial,
         loss=loss_of(assembly.resolved["train"]),
         isolation=assembly.isolation,
@@ -107,17 +107,17 @@ def forecast(assembly: BuiltConfig, plan: Plan) -> Forecast:
     return Forecast(
         seconds_a_step=a_step,
         seconds=a_step * plan.total_steps,
-        peak_bytes=_features_to_come(assembly, made_up, size)
+        peak_bytes=_features_to_come(assembly, records, size)
         + (peak if sys.platform == "darwin" else peak * 1024),  # bytes there, KB elsewhere
         threads=torch.get_num_threads(),
         isolation=private.report().isolation,
     )
 
 
-def _features_to_come(assembly: BuiltConfig, made_up: Any, size: int) -> int:
+def _features_to_come(assembly: BuiltConfig, records: Any, size: int) -> int:
     """Bytes of the features of all records, which the run computes once and this does not."""
     if assembly.trained is assembly.model:
         return 0
     parts = (assembly.loaded.train, assembly.loaded.evaluate, assembly.loaded.public)
-    inputs = made_up[0]
+    inputs = records[0]
     return inputs.nbytes // size * sum(len(part) for part in parts if part is not None)

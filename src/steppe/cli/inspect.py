@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from steppe.cli import parsing
-from steppe.cli.misfits import misfits
+from steppe.cli.model_errors import errors_of_model
 from steppe.cli.printing import print_json
 from steppe.utils import validation
 
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     example = torch.zeros(1, *arguments.input_shape, dtype=getattr(torch, arguments.dtype))
     shape = ",".join(map(str, arguments.input_shape))
     remedy = "give the shape of one record without the batch, and its --dtype"
-    with misfits("--input-shape", shape, remedy):
+    with errors_of_model("--input-shape", shape, remedy):
         report = _report(network, example, arguments.isolation or "proven")
     weights = sum(p.numel() for p in network.parameters() if p.requires_grad)
     if arguments.json:

@@ -13,7 +13,7 @@ from steppe.training import Outcome, Trainer, numbers
 from steppe.utils.formatting import table
 
 
-def watched() -> bool:
+def is_terminal() -> bool:
     """Whether a person looks at standard error, so that a progress bar is of use."""
     return sys.stderr.isatty()
 

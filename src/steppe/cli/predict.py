@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steppe.cli import parsing
-from steppe.cli.misfits import misfits
+from steppe.cli.model_errors import errors_of_model
 from steppe.cli.printing import print_json
 from steppe.utils import validation
 from steppe.utils.formatting import table
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.public and not stored.has_classes:
         rule = "needs labels to measure calibration, and the run has no classes"
         raise validation.fail("public", True, rule, "leave it out")
-    with misfits("data", arguments.data, _FIT):
+    with errors_of_model("data", arguments.data, _FIT):
         inputs, targets = stored.other(arguments.data)
     if arguments.public and targets is None:
         rule = "needs labels to measure calibration, and the data have none"
@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not stored.has_classes:
         return _outputs(arguments, stored, checkpoints, inputs, targets, model, weights)
     ensemble = OPA(stored.trained, checkpoints)
-    with misfits("data", arguments.data, _FIT):
+    with errors_of_model("data", arguments.data, _FIT):
         labels = None if weights is None else OPA(stored.trained, [weights]).labels(inputs)
         with validation.called({"k": "--checkpoints"}):
             found = ensemble.predict(inputs, arguments.interval, labels)
@@ -157,20 +157,20 @@ def _outputs(
     weights: dict[str, Tensor] | None,
 ) -> int:
     """The numbers that a regression answers with."""
-    from steppe.cli import regressed
+    from steppe.cli import regression_outputs
 
-    with misfits("data", arguments.data, _FIT):
+    with errors_of_model("data", arguments.data, _FIT):
         with validation.called({"k": "--checkpoints"}):
-            found, half, count = regressed.outputs(
+            found, half, count = regression_outputs.mean_outputs(
                 stored.trained, checkpoints, inputs, arguments.interval
             )
         if weights is not None:
-            found = regressed.answers(stored.trained, weights, inputs)
+            found = regression_outputs.outputs_with(stored.trained, weights, inputs)
         loss = None if targets is None else float(stored.loss(found, targets.to(found.dtype)))
     facts = {"model": model, "checkpoints": count, "interval": arguments.interval, "loss": loss}
     said = "" if loss is None else f", loss {loss:.4f}"
     said += _part(stored, arguments.data)
-    _print_rows(arguments, regressed.rows(found, half), _output_cells, facts, said)
+    _print_rows(arguments, regression_outputs.rows(found, half), _output_cells, facts, said)
     return 0
 
 

@@ -102,7 +102,7 @@ def _add_own_data(group: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, and print the table."""
-    from steppe.cli.outcomes import chosen_for, chosen_text, print_outcome, watched
+    from steppe.cli.outcomes import chosen_for, chosen_text, is_terminal, print_outcome
     from steppe.training import RunFolder
 
     as_given = name_options if arguments.config is None else _as_in_file(arguments)
@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
         folder = arguments.folder or config.tables.get("train", {}).get("run")
         if folder is not None:  # before data are loaded and features computed
             RunFolder(folder).require_free()
-        quiet = {} if watched() else {"progress": False}
+        quiet = {} if is_terminal() else {"progress": False}
         trainer = config.trainer(arguments.folder, **quiet)
     choices = chosen_for(trainer)
     if choices and not arguments.json:

@@ -57,7 +57,7 @@ class RecordAxis:
         mark(alias, number)
         return alias
 
-    def made_up(self, arguments: Arguments) -> Arguments:
+    def synthetic_record(self, arguments: Arguments) -> Arguments:
         """One made-up record in the form of these arguments."""
         generator = torch.Generator().manual_seed(0)
         return self.swapped(synthetic(self.swapped(arguments), 1, generator))
@@ -87,7 +87,7 @@ def _renewed(function: Callable[[Tensor], Tensor], value: Any) -> Any:
     return value
 
 
-def stand_in_objective(module: nn.Module, axis: RecordAxis) -> Callable[[Any], Tensor]:
+def placeholder_losses(module: nn.Module, axis: RecordAxis) -> Callable[[Any], Tensor]:
     """A loss for each record that depends on all that the module says about it.
 
     The user's loss is computed outside the module and cannot be run on made-up records, so the

@@ -24,11 +24,11 @@ class GradientInUse:
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
-        self._pieces: dict[int, tuple[Tensor, int]] = {}  # by weight, with the count of changes
+        self._noted: dict[int, tuple[Tensor, int]] = {}  # by weight, with the count of changes
 
     def note(self, weights: Iterable[Tensor]) -> None:
         """The gradients that these weights have now are the private ones."""
-        self._pieces = {
+        self._noted = {
             id(weight): (weight.grad, weight.grad._version)
             for weight in weights
             if weight.grad is not None
@@ -36,7 +36,7 @@ class GradientInUse:
 
     def forget(self) -> None:
         """Its step is over, or another batch was drawn."""
-        self._pieces = {}
+        self._noted = {}
 
     @property
     def is_in_use(self) -> bool:
@@ -45,10 +45,10 @@ class GradientInUse:
 
         Called by a hook of the optimizer.
         """
-        if not self._pieces:
+        if not self._noted:
             return False
         return self.is_inside(sys._getframe(1)) or all(
-            weight.grad is None or self._is_piece(weight)
+            weight.grad is None or self._is_noted(weight)
             for group in self._optimizer.param_groups
             for weight in group["params"]
         )
@@ -69,9 +69,9 @@ class GradientInUse:
             frame = frame.f_back
         return False
 
-    def _is_piece(self, weight: Tensor) -> bool:
-        piece, changes = self._pieces.get(id(weight), (None, 0))
-        return piece is not None and weight.grad is piece and piece._version == changes
+    def _is_noted(self, weight: Tensor) -> bool:
+        gradient, changes = self._noted.get(id(weight), (None, 0))
+        return gradient is not None and weight.grad is gradient and gradient._version == changes
 
 
 # What torch puts around the steps of all optimizers, and calls hooks from.

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from steppe.clipping import ClippedSum
 from steppe.compat.accountant import Accountant
-from steppe.compat.arguments import RecordAxis, stand_in_objective
+from steppe.compat.arguments import RecordAxis, placeholder_losses
 from steppe.compat.constants import Constants
 from steppe.compat.gradient_in_use import GradientInUse
 from steppe.compat.loop_isolation.watched import Watched
@@ -88,7 +88,7 @@ class HookedRun:
         self.unstepped: Tensor | None = None
         self.again = False
         clip = constants.bounds.clip(parameters, optimizer)
-        self._engine = ClippedSum(parameters, stand_in_objective(module, axis), clip)
+        self._engine = ClippedSum(parameters, placeholder_losses(module, axis), clip)
         self._mechanism = Mechanism(
             self._engine,
             Gaussian(),
@@ -97,22 +97,22 @@ class HookedRun:
             source=self.source,
         )
         self._accountant = accountant
-        self.dice = SecretGenerators(self.source, "passes")
+        self.generators = SecretGenerators(self.source, "passes")
         self.watched = Watched(module, constants.averaged, isolation)
         self._forward = TracedForward(
             module,
             self._engine,
             axis,
-            self.dice,
+            self.generators,
             constants.expected_batch_size,
             self.watched,
         )
         self._model_weights = {id(p) for p in module.parameters()}
         self.trained_parameters = {id(p) for p in parameters.values()}
-        self._piece: DrawnPart | None = None
+        self._part: DrawnPart | None = None
         self._query: Query | None = None
         self._draw: object = None  # the drawn batch that the parts in `_query` belong to
-        self._handed_over = GradientInUse(optimizer)
+        self._gradient_in_use = GradientInUse(optimizer)
         self._before: dict[str, Tensor] = {}  # the weights before the first step
         first = optimizer.register_step_pre_hook(self._before_step)
         # Before the hooks of others, which may look at `.grad`: there is none until ours has run.
@@ -136,7 +136,7 @@ class HookedRun:
         for name in self.constants.visible():
             vars(self.optimizer).pop(name, None)
 
-    def offer(self, piece: DrawnPart) -> None:
+    def offer(self, part: DrawnPart) -> None:
         """A batch was drawn and is about to be handed to the user."""
         if self._detached:
             raise MisuseError(
@@ -144,25 +144,25 @@ class HookedRun:
                 "clip nor noise; make the loop private again for more private steps."
             )
         self.require_stepped()
-        if not piece.first and piece.draw is not self._draw:
+        if not part.first and part.draw is not self._draw:
             raise MisuseError(
                 f"step={self.steps_done + 1}: the parts of a drawn batch must follow one another, "
                 "and since its last part another pass over the loader began or the block was left; "
                 "take one pass at a time, and begin a new one."
             )
         budget = self.constants.budget
-        if piece.first and budget is not None:
+        if part.first and budget is not None:
             budget.require_another(self._accountant)
-        if piece.first:
-            self.unstepped = piece.rows
-        self._piece, self._draw = piece, piece.draw
+        if part.first:
+            self.unstepped = part.rows
+        self._part, self._draw = part, part.draw
         self.again = False
-        self._handed_over.forget()
-        self._forward.expect(piece.records)
+        self._gradient_in_use.forget()
+        self._forward.expect(part.records)
 
     def require_stepped(self) -> None:
         """Leaving out batches, empty ones say, would be another mechanism than the account's."""
-        if self._piece is not None:
+        if self._part is not None:
             raise MisuseError(
                 f"step={self.steps_done + 1}: a batch was drawn and not stepped; call "
                 "optimizer.step() of the optimizer that make_private returned for every batch, "
@@ -171,15 +171,15 @@ class HookedRun:
 
     def abandon(self) -> None:
         """Forget what was made of a batch so far, of which nothing was released."""
-        self._piece = self._query = self._draw = None
+        self._part = self._query = self._draw = None
         self.again = False
         self._forward.expect(None)
         self.watched.end()
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-        if self._handed_over.is_in_use and not self._forward.saw_raw:
+        if self._gradient_in_use.is_in_use and not self._forward.saw_raw:
             return None
-        self._handed_over.forget()
+        self._gradient_in_use.forget()
         _, *rest = args
         named = dict(kwargs)
         closure = rest.pop(0) if rest else named.pop("closure", None)
@@ -188,14 +188,14 @@ class HookedRun:
             with torch.enable_grad():
                 loss = closure()
         self._take()
-        self._handed_over.note(self._engine.parameters.values())
+        self._gradient_in_use.note(self._engine.parameters.values())
         # The optimizer gets its loss, and no second pass that would replace the gradient.
         return None if closure is None else ((optimizer, lambda: loss, *rest), named)
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         del optimizer, args, kwargs
-        if not self._handed_over.is_inside(sys._getframe()):
-            self._handed_over.forget()
+        if not self._gradient_in_use.is_inside(sys._getframe()):
+            self._gradient_in_use.forget()
             before, self._before = self._before, {}
             require_movement(before, self._engine.parameters, self.optimizer)
 
@@ -204,24 +204,24 @@ class HookedRun:
         """Turn what the backward pass left into the private gradient."""
         self._require_unchanged()
         refuse_coarse_products(self._engine)
-        piece, found = self._captured()
-        self.again = not self.watched.accepts(piece.records)
+        part, found = self._captured()
+        self.again = not self.watched.accepts(part.records)
         self.watched.end()
         if self.again:  # what was captured is forgotten, before anything was added or charged
-            self._piece = None
+            self._part = None
             self._forward.expect(None)
             self._mechanism.hand_over(self.optimizer, None)
             return
-        if piece.first or self._query is None:
+        if part.first or self._query is None:
             self._query = self._mechanism.query(
                 self.constants.noise_multiplier * self.constants.max_grad_norm
             )
-        scale = piece.records if self.constants.averaged else 1
+        scale = part.records if self.constants.averaged else 1
         # Let go of first: if adding is interrupted, what was added must not be added again.
-        self._piece = None
+        self._part = None
         self._forward.expect(None)
-        self._query.add_captured(found, piece.records, scale)
-        if not piece.last:
+        self._query.add_captured(found, part.records, scale)
+        if not part.last:
             # Without gradients the optimizer has nothing to move.
             self._mechanism.hand_over(self.optimizer, None)
             return
@@ -239,13 +239,13 @@ class HookedRun:
     def _captured(self) -> tuple[DrawnPart, list[tuple[Tensor, Slot]]]:
         """The batch that waits for its step, with its per-record gradients."""
         step = self.steps_done + 1
-        if self._piece is None:
+        if self._part is None:
             raise MisuseError(
                 f"step={step}: no drawn batch waits for a step, each may be used once; take every "
                 "batch from the loader that make_private returned, and step once for each."
             )
-        if self._piece.records == 0:
-            return self._piece, []
+        if self._part.records == 0:
+            return self._part, []
         if self._forward.tracer is None:
             raise MisuseError(
                 f"step={step}: the module did not run on this batch in train mode; call "
@@ -258,7 +258,7 @@ class HookedRun:
                 f"step={step}: no gradient reached the module's weights; call loss.backward() "
                 "before optimizer.step(), on a loss computed from the module's output."
             )
-        return self._piece, found
+        return self._part, found
 
     def _require_unchanged(self) -> None:
         """What was agreed at the start must still hold."""
@@ -269,14 +269,14 @@ class HookedRun:
                     "which the account is made for; use steppe.Plan for schedules."
                 )
         held = {id(p): p for group in self.optimizer.param_groups for p in group["params"]}
-        strangers = held.keys() - self._model_weights
+        unknown = held.keys() - self._model_weights
         unfrozen = [
             name
             for name, p in self.module.named_parameters()
             if p.requires_grad and id(p) not in self.trained_parameters
         ]
-        if strangers or unfrozen:
+        if unknown or unfrozen:
             raise MisuseError(
-                f"new weights={unfrozen[:3] or len(strangers)}: must be known when make_private is "
+                f"new weights={unfrozen[:3] or len(unknown)}: must be known when make_private is "
                 "called, later ones get no private gradient; add and unfreeze weights before."
             )

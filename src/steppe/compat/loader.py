@@ -85,9 +85,9 @@ class PoissonLoader:
         return self._draws.pass_length
 
     def __iter__(self) -> Iterator[Any]:
-        return self.pieces(len(self._draws.rows))
+        return self.physical_batches(len(self._draws.rows))
 
-    def pieces(self, largest: int) -> Iterator[Any]:
+    def physical_batches(self, largest: int) -> Iterator[Any]:
         """One pass in physical batches of at most `largest` records."""
         draws, run = self._draws, self.run
         threshold = Poisson().threshold(len(draws.rows), draws.batch_size)
@@ -103,23 +103,24 @@ class PoissonLoader:
                     rows, left = left, None
                 parts = rows.split(largest)
                 draw, last = object(), len(parts) - 1
-                for place, part in enumerate(parts):
-                    piece = DrawnPart(len(part), place == 0, place == last, rows, draw)
-                    waiting.append((piece, part))
-                    yield part
+                for place, some in enumerate(parts):
+                    part = DrawnPart(len(some), place == 0, place == last, rows, draw)
+                    waiting.append((part, some))
+                    yield some
 
         def fetched(batches: Iterator[Any]) -> Any:
-            with run.dice.hidden(draws.rows.run_users_code):  # what a data set draws is secret
+            # What a data set draws from the global generators is secret.
+            with run.generators.hidden(draws.rows.run_users_code):
                 return next(batches, _END)
 
         run.abandon()
         batches = draws.rows.stream(indices())
         while (batch := fetched(batches)) is not _END:
-            piece, part = waiting.popleft()
-            run.offer(piece)
-            yield run.watched.begin(batch, piece.records)
+            part, some = waiting.popleft()
+            run.offer(part)
+            yield run.watched.begin(batch, part.records)
             if run.again:  # made anew: the loop may have changed what it was given
-                batch = fetched(draws.rows.stream(iter((part,))))
-                run.offer(piece)
-                yield run.watched.begin(batch, piece.records)
+                batch = fetched(draws.rows.stream(iter((some,))))
+                run.offer(part)
+                yield run.watched.begin(batch, part.records)
         run.require_stepped()

@@ -70,7 +70,7 @@ class PhysicalLoader:
         self._loader, self._largest = loader, largest
 
     def __iter__(self) -> Iterator[Any]:
-        return self._loader.pieces(self._largest)
+        return self._loader.physical_batches(self._largest)
 
     def __bool__(self) -> bool:
         """As of any object without a length."""

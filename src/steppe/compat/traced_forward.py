@@ -30,7 +30,7 @@ class TracedForward:
         module: the user's; two hooks are registered on it and one on each trained weight.
         engine: makes the tracers; it is given the layouts that the probe finds.
         axis: where the module expects the records.
-        dice: what the module draws from the global generators in a traced pass.
+        generators: what the module draws from the global generators in a traced pass.
         batch_size: how many records a step takes on average.
         watched: follows the loop around the module.
 
@@ -49,13 +49,13 @@ class TracedForward:
         module: nn.Module,
         engine: ClippedSum,
         axis: RecordAxis,
-        dice: SecretGenerators,
+        generators: SecretGenerators,
         batch_size: float,
         watched: Watched,
     ) -> None:
         self.tracer: Tracer | None = None
         self.saw_raw = False
-        self._module, self._engine, self._axis, self._dice = module, engine, axis, dice
+        self._module, self._engine, self._axis, self._generators = module, engine, axis, generators
         self._watched = watched
         self._made: Callable[[Any], None] = nothing
         self._records: int | None = None
@@ -115,10 +115,10 @@ class TracedForward:
         if self._records:
             self._made = self._outputs_of(arguments, known)
         self._running = ExitStack()
-        self._running.enter_context(self._dice.hidden())
+        self._running.enter_context(self._generators.hidden())
         if self._records == 0:
             # Few modules can be run on nothing, so one made-up record takes the place.
-            return self._axis.made_up(arguments)
+            return self._axis.synthetic_record(arguments)
         self.tracer = self._engine.passes.tracer(self._records)
         arguments = self._axis.followed(arguments, self.tracer.number)
         self._running.enter_context(self.tracer)

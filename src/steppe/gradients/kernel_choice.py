@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from steppe.gradients.slots.slot import NOBODY, Slot
+from steppe.gradients.slots.slot import NO_RECORDS, Slot
 from steppe.utils import validation
 
 # Candidates that need this many times the multiplications of the best are not worth timing.
@@ -131,5 +131,5 @@ def _seconds(candidate: Candidate, numel: int, dtype: torch.dtype) -> float:
     begin = time.thread_time()
     slot = candidate.make()
     factors = torch.ones_like(slot.squared_norms(), dtype=dtype)
-    slot.add_(factors.new_zeros(numel), factors, NOBODY)
+    slot.add_(factors.new_zeros(numel), factors, NO_RECORDS)
     return time.thread_time() - begin

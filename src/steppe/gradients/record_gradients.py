@@ -15,7 +15,7 @@ from torch import Tensor
 from steppe.gradients.flat_weights import FlatWeights, Pulls
 from steppe.gradients.slots.slot import (
     CANCELLED,
-    NOBODY,
+    NO_RECORDS,
     Slot,
     matrix_of,
     squared_rows,
@@ -48,7 +48,7 @@ def _usable(factors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """`representable` factors, and the places of those that are 0: records to be left out."""
     factors = factors.to(dtype)
     if factors.shape[0] == 0 or float(factors.min()) >= _SMALLEST:
-        return factors, NOBODY
+        return factors, NO_RECORDS
     bad = torch.nonzero(~(factors >= _SMALLEST)).flatten()
     return factors.index_fill(0, bad, 0.0), bad
 

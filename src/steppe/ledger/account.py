@@ -9,7 +9,7 @@ from typing import Any
 
 from steppe.errors import BudgetExhausted, SteppeError
 from steppe.ledger.chain import Anchor, Record, Writer
-from steppe.ledger.runs import Books, Cost, minus, to_json
+from steppe.ledger.runs import Cost, LedgerState, minus, to_json
 from steppe.plan import Plan
 from steppe.utils import validation
 
@@ -19,7 +19,7 @@ class Account:
 
     Args:
         writer: the ledger's only writer, which this takes over.
-        books: what the ledger adds up to.
+        state: what the ledger adds up to.
         run: the run's id.
         plan: its plan.
         block: how many steps are charged at a time.
@@ -29,9 +29,11 @@ class Account:
         steps than the plan has. What a crash leaves charged stays charged.
     """
 
-    def __init__(self, writer: Writer, books: Books, run: str, plan: Plan, block: int) -> None:
-        self.run, self.plan, self.block = books.runs[run], plan, block
-        self._writer, self._books = writer, books
+    def __init__(
+        self, writer: Writer, state: LedgerState, run: str, plan: Plan, block: int
+    ) -> None:
+        self.run, self.plan, self.block = state.runs[run], plan, block
+        self._writer, self._state = writer, state
 
     @property
     def charged(self) -> int:
@@ -77,14 +79,14 @@ class Account:
         self.close()
 
     def _write(self, record: Record) -> None:
-        enter(self._writer, self._books, record)
+        enter(self._writer, self._state, record)
 
 
-def enter(writer: Writer, books: Books, record: Record) -> None:
+def enter(writer: Writer, state: LedgerState, record: Record) -> None:
     """Write a record and go on by it; one that makes no sense does not get into the file."""
-    books.check(record)
+    state.check(record)
     writer.append(record)
-    books.apply(record)
+    state.apply(record)
 
 
 def cost(plan: Plan, steps: int) -> Cost:

@@ -8,7 +8,7 @@ from typing import Any
 
 from steppe.errors import BudgetExhausted
 from steppe.ledger.chain import Record
-from steppe.ledger.runs import Books, Cost, LedgerRun
+from steppe.ledger.runs import Cost, LedgerRun, LedgerState
 from steppe.plan import Plan
 from steppe.utils import validation
 
@@ -56,16 +56,16 @@ def require_same_run(found: LedgerRun, plan: Plan, data: Mapping[str, Any]) -> N
         )
 
 
-def require_addable(path: Path, books: Books, plan: Plan, data: Mapping[str, Any]) -> None:
+def require_addable(path: Path, state: LedgerState, plan: Plan, data: Mapping[str, Any]) -> None:
     """Refuse a run that cannot be added up with those that are there.
 
     Args:
         path: the ledger's file.
-        books: what it adds up to.
+        state: what it adds up to.
         plan: of the run.
         data: what is declared about its data.
     """
-    shared = books.header or {}
+    shared = state.header or {}
     if shared.get("format") != _FORMAT:
         raise validation.fail("ledger", path, f"is not of format {_FORMAT}", "use another file")
     for name, own in (
@@ -83,7 +83,7 @@ def require_addable(path: Path, books: Books, plan: Plan, data: Mapping[str, Any
 
 
 def require_room(
-    books: Books,
+    state: LedgerState,
     declared: Mapping[str, float] | None,
     rest: Cost,
     not_private_reason: str | None,
@@ -93,13 +93,13 @@ def require_room(
     """Refuse a run that does not fit into the ledger's budget, if there is one.
 
     Args:
-        books: what the ledger adds up to.
+        state: what the ledger adds up to.
         declared: the budget that was given with it, which must be its own; None if none was.
         rest: what the steps that are left would cost.
         not_private_reason: why the run's noise protects nothing, or None.
         resumed: whether it goes on.
     """
-    shared = books.header or {}
+    shared = state.header or {}
     budget = shared["budget"]
     if declared is not None and declared != budget:
         raise validation.fail(
@@ -116,7 +116,7 @@ def require_room(
                 f"makes epsilon infinite, and the ledger allows {budget['epsilon']:g}",
                 "give a run with known noise a ledger of its own",
             )
-        together = books.epsilon(budget["delta"], rest)
+        together = state.epsilon(budget["delta"], rest)
         if together > budget["epsilon"]:
             others, remedy = _RESUMED if resumed else _NEW
             raise BudgetExhausted(
@@ -125,9 +125,9 @@ def require_room(
             )
 
 
-def require_accountable(books: Books, plan: Plan, whole: Cost) -> None:
+def require_accountable(state: LedgerState, plan: Plan, whole: Cost) -> None:
     """Refuse a new run at whose δ no ε of all runs could be computed when it has ended."""
-    limit = books.smallest_delta(whole)
+    limit = state.smallest_delta(whole)
     if plan.delta < limit:
         raise validation.fail(
             "delta",

@@ -20,7 +20,7 @@ from steppe.ledger.admission import (
     require_same_run,
 )
 from steppe.ledger.chain import Anchor, Reading, Record, Writer, read
-from steppe.ledger.runs import Books, LedgerRun, minus
+from steppe.ledger.runs import LedgerRun, LedgerState, minus
 from steppe.plan import Plan
 from steppe.utils import validation
 from steppe.utils.files import unwritable
@@ -92,12 +92,12 @@ class Ledger:
                 "there is no such file, so the cost of earlier runs is unknown",
                 "give the file that runs wrote, or begin one",
             )
-        books, _ = self._books(read(self.path))
-        return books.epsilon(delta)
+        state, _ = self._state(read(self.path))
+        return state.epsilon(delta)
 
     def runs(self) -> dict[str, LedgerRun]:
         """Every run in the ledger, by its id, in the order in which they began."""
-        return self._books(read(self.path))[0].runs
+        return self._state(read(self.path))[0].runs
 
     def anchor(self) -> Anchor:
         """The present length and last hash. A copy kept elsewhere shows a later cut."""
@@ -125,15 +125,15 @@ class Ledger:
         Returns:
             The account, which holds the ledger's lock until it is closed.
         """
-        with self._writing() as (writer, books):
-            first = books.header or header(plan, data, self._budget)
+        with self._writing() as (writer, state):
+            first = state.header or header(plan, data, self._budget)
             whole = cost(plan, plan.total_steps)
-            asked = replace(books, header=first)
+            asked = replace(state, header=first)
             require_addable(self.path, asked, plan, data)
             require_room(asked, self._budget, whole, not_private_reason)
             require_accountable(asked, plan, whole)
             run = run or secrets.token_hex(8)
-            if run in books.runs:
+            if run in state.runs:
                 raise validation.fail("run", run, "is in the ledger already", "use resume()")
             about = {
                 "plan": plan.digest(),
@@ -145,10 +145,10 @@ class Ledger:
             }
             begun = opening("run", run, about, announcement(plan, 0, block))
             with _no_run_yet(self.path):
-                if books.header is None:  # only now: a run that is refused settles nothing
-                    enter(writer, books, first)
-                enter(writer, books, begun)
-            return Account(writer, books, run, plan, block)
+                if state.header is None:  # only now: a run that is refused settles nothing
+                    enter(writer, state, first)
+                enter(writer, state, begun)
+            return Account(writer, state, run, plan, block)
 
     def resume(
         self,
@@ -181,7 +181,7 @@ class Ledger:
                 "there is no such file, and this run began in one",
                 "put it back, or give its new path",
             )
-        with self._writing() as (writer, books):
+        with self._writing() as (writer, state):
             if not writer.reading.contains(anchor):
                 raise DataError.about(
                     "ledger",
@@ -192,7 +192,7 @@ class Ledger:
                     ),
                     "restore it from a copy",
                 )
-            found = books.runs.get(run)
+            found = state.runs.get(run)
             if found is None:
                 raise DataError.about(
                     "run",
@@ -203,15 +203,15 @@ class Ledger:
             require_same_run(found, plan, data)
             rest = minus(cost(plan, plan.total_steps), cost(plan, found.charged))
             reason = found.not_private_reason or not_private_reason
-            require_addable(self.path, books, plan, data)
-            require_room(books, self._budget, rest, reason, resumed=True)
+            require_addable(self.path, state, plan, data)
+            require_room(state, self._budget, rest, reason, resumed=True)
             about = {"not_private_reason": not_private_reason}
             following = announcement(plan, found.charged, block)
-            enter(writer, books, opening("resume", run, about, following))
-            return Account(writer, books, run, plan, block)
+            enter(writer, state, opening("resume", run, about, following))
+            return Account(writer, state, run, plan, block)
 
     @contextmanager
-    def _writing(self) -> Iterator[tuple[Writer, Books]]:
+    def _writing(self) -> Iterator[tuple[Writer, LedgerState]]:
         """The lock and the state to go on from; an error inside the block gives the lock back."""
         writer = Writer(self.path)
         try:
@@ -220,12 +220,12 @@ class Ledger:
             writer.close()
             raise
 
-    def _books(self, reading: Reading) -> tuple[Books, Record | None]:
+    def _state(self, reading: Reading) -> tuple[LedgerState, Record | None]:
         """The state the file leads to, and the record that its torn end stands for."""
-        books = Books()
+        state = LedgerState()
         for number, record in enumerate(reading.records, 1):
             try:
-                books.apply(record)
+                state.apply(record)
             except (KeyError, TypeError, ValueError):
                 raise DataError.about(
                     "ledger",
@@ -234,17 +234,17 @@ class Ledger:
                     "use the version of steppe that wrote it",
                 ) from None
         if not reading.torn:
-            return books, None
-        repair = books.repair()
-        books.apply(repair)
-        return books, repair
+            return state, None
+        repair = state.repair()
+        state.apply(repair)
+        return state, repair
 
-    def _repaired(self, writer: Writer) -> Books:
+    def _repaired(self, writer: Writer) -> LedgerState:
         """The state to go on from, with a torn end made whole on the disk."""
-        books, repair = self._books(writer.reading)
+        state, repair = self._state(writer.reading)
         if repair is not None:
             writer.mend({**repair, "torn_bytes": len(writer.reading.torn)})
-        return books
+        return state
 
 
 @contextmanager

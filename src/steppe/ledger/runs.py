@@ -48,7 +48,7 @@ class LedgerRun:
 
 
 @dataclass
-class Books:
+class LedgerState:
     """The state that a ledger's records lead to, one after the other."""
 
     header: Record | None = None
@@ -93,7 +93,7 @@ class Books:
     def check(self, record: Record) -> None:
         """Refuse a record that `take` would stumble over, before it is in the file for ever."""
         runs = {name: replace(run) for name, run in self.runs.items()}
-        Books(self.header, runs, self._open).apply(record)
+        LedgerState(self.header, runs, self._open).apply(record)
 
     def repair(self) -> Record:
         """The record that stands for a torn last line.

@@ -94,10 +94,10 @@ def trained_parameters(model: nn.Module, optimizer: Optimizer) -> dict[str, Tens
             "model.parameters() after the last change to the model, or freeze these weights."
         )
     known = {id(p) for p in model.parameters()}
-    strangers = [p for g in optimizer.param_groups for p in g["params"] if id(p) not in known]
-    if strangers:
+    foreign = [p for g in optimizer.param_groups for p in g["params"] if id(p) not in known]
+    if foreign:
         raise ConfigurationError(
-            f"optimizer holds {len(strangers)} weights that are not the model's: must hold the "
+            f"optimizer holds {len(foreign)} weights that are not the model's: must hold the "
             "model's own; build it after fix(model) or any copy of the model."
         )
     trained = {id(p) for p in parameters.values()}

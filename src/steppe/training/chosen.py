@@ -58,8 +58,8 @@ def choose(
         remedy = "pass that optimizer too, as optimizer="
         raise validation.fail("scheduler", scheduler, "belongs to an optimizer", remedy)
     known = plan if plan.population else plan.for_population(len(rows))
-    bend = curvature(objective.loss, model, rows)
-    made, why = recipes.optimizer_for(model, known, bend)
+    highest = curvature(objective.loss, model, rows)
+    made, why = recipes.optimizer_for(model, known, highest)
     reasons = {"optimizer": why}
     if averages is None:
         averages = recipes.averages(model, known.total_steps)

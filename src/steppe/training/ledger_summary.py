@@ -26,11 +26,11 @@ def runs_before(known: Mapping[str, LedgerRun], run: str) -> int:
     return sum(one.charged > 0 for one in earlier)
 
 
-def standing(path: str, before: int) -> str:
+def ledger_line(path: str, before: int) -> str:
     """The line about a ledger that was named, so that a slip in its name is seen.
 
     Examples:
-        >>> standing("/data/patients.jsonl", 0), standing("/data/patients.jsonl", 1)
+        >>> ledger_line("/data/patients.jsonl", 0), ledger_line("/data/patients.jsonl", 1)
         ('ledger: /data/patients.jsonl, new', 'ledger: /data/patients.jsonl, 1 run before this one')
     """
     counted = "1 run" if before == 1 else f"{before} runs"
@@ -58,26 +58,26 @@ def without_machine(facts: Mapping[str, Any], run: Path) -> dict[str, Any]:
     return {**facts, "path": os.path.relpath(path, run) if around else path.name}
 
 
-def way_from(run: Path, ledger: str) -> str:
+def path_from_run(run: Path, ledger: str) -> str:
     """The way to a ledger from the run's folder, for the run's own file: both may move together.
 
     Examples:
-        >>> way_from(Path("/ann/runs/first"), "/ann/patients.jsonl")
+        >>> path_from_run(Path("/ann/runs/first"), "/ann/patients.jsonl")
         '{run}/../../patients.jsonl'
     """
     return RUN + os.path.relpath(ledger, run.resolve())
 
 
-def along(way: str, run: Path) -> str:
+def resolved_from_run(path: str, run: Path) -> str:
     """The ledger that a run's own file names; a path that is no such way as it is.
 
     Examples:
-        >>> along("{run}/../../patients.jsonl", Path("/ann/runs/first"))
+        >>> resolved_from_run("{run}/../../patients.jsonl", Path("/ann/runs/first"))
         '/ann/patients.jsonl'
     """
-    if not way.startswith(RUN):
-        return way
-    return str((run.resolve() / way.removeprefix(RUN)).resolve())
+    if not path.startswith(RUN):
+        return path
+    return str((run.resolve() / path.removeprefix(RUN)).resolve())
 
 
 def cost_together(ledger: Ledger, delta: float) -> dict[str, Any]:

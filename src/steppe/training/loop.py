@@ -20,7 +20,7 @@ from steppe.training.callbacks import StepInfo
 from steppe.training.epsilon_curve import EpsilonCurve
 from steppe.training.evaluation import Evaluation
 from steppe.training.interrupt import Interrupted, StopRequest
-from steppe.training.ledger_summary import standing, without_machine
+from steppe.training.ledger_summary import ledger_line, without_machine
 from steppe.training.log import Log
 from steppe.training.opening import OpenRun
 from steppe.training.outcome import Outcome, promised, row
@@ -84,8 +84,8 @@ class Loop:
             elif self._statement.caution is not None:  # the trainer has shown it
                 self._write("note", {"text": f"WARNING: {self._statement.caution}"})
             if named := self._named_ledger:
-                logged = standing(**without_machine(named, parts.folder.path))
-                self._say(standing(**named), logged)
+                logged = ledger_line(**without_machine(named, parts.folder.path))
+                self._say(ledger_line(**named), logged)
             for text in notes:
                 self._say(text)
             try:

@@ -26,7 +26,7 @@ _OF_CLASSES = (F.cross_entropy, F.nll_loss)
 # The largest second derivative by the output. The absolute error has none: with that of the squared
 # error its last weights swing by about a tenth. The logistic loss is the cross-entropy of two
 # classes, and needs no more care than that.
-_BENDS: dict[Any, float] = {F.mse_loss: 2.0, F.smooth_l1_loss: 1.0, F.l1_loss: 2.0}
+_CURVATURES: dict[Any, float] = {F.mse_loss: 2.0, F.smooth_l1_loss: 1.0, F.l1_loss: 2.0}
 # So many hidden units count as one input. With inputs of ±1 and torch's first weights, the squared
 # length of the output's gradient is up to 14 for two hidden layers of 64, and 37 for 256.
 _UNITS = 4
@@ -53,7 +53,7 @@ def for_classes(loss: Callable[..., Tensor] | None) -> bool:
 
 def of_numbers(loss: Callable[..., Tensor]) -> bool:
     """Whether a loss is for targets that are real numbers alone."""
-    return loss in _BENDS
+    return loss in _CURVATURES
 
 
 def curvature(loss: Callable[..., Tensor] | None, model: nn.Module, rows: Records) -> float | None:
@@ -74,14 +74,14 @@ def curvature(loss: Callable[..., Tensor] | None, model: nn.Module, rows: Record
         >>> curvature(F.mse_loss, nn.Linear(4, 1), rows)
         10.0
     """
-    if loss not in _BENDS:
+    if loss not in _CURVATURES:
         return None
     example = rows.example()
     inputs = example[:-1] if isinstance(example, tuple | list) else ()
     size = sum(math.prod(part.shape[1:]) for part in inputs if isinstance(part, Tensor))
     trained = (weight for weight in model.parameters() if weight.requires_grad)
     widest = max((weight[0].numel() for weight in trained if weight.dim() > 1), default=0)
-    return _BENDS[loss] * (1 + max(size, widest / _UNITS))
+    return _CURVATURES[loss] * (1 + max(size, widest / _UNITS))
 
 
 def why_no_outputs(loss: Callable[..., Tensor] | None, rows: Records) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from steppe.accounting import Statement
 from steppe.training.evaluation import Scores
-from steppe.training.ledger_summary import standing
+from steppe.training.ledger_summary import ledger_line
 from steppe.utils.formatting import rounded_up
 from steppe.utils.formatting import table as columns
 
@@ -67,7 +67,7 @@ class Outcome:
             reason = self.ledger["not_private_reason"]
             lines.insert(-1, total if reason is None else f"{total}, since {reason}")
         if self.ledger is not None and "path" in self.ledger:
-            lines.insert(-1, standing(self.ledger["path"], self.ledger["before"]))
+            lines.insert(-1, ledger_line(self.ledger["path"], self.ledger["before"]))
         if not self.table:
             lines.insert(0, f"no scores: {self._why_no_scores}")
         if self.statement.not_private_reason is not None:

@@ -23,7 +23,7 @@ from steppe.training import arguments, fingerprint, groups, resuming
 from steppe.training.callbacks import Callback
 from steppe.training.folder import RunFolder
 from steppe.training.groups import Charging, Objective, PrivateData, Saving
-from steppe.training.ledger_summary import standing
+from steppe.training.ledger_summary import ledger_line
 from steppe.training.loop import Loop
 from steppe.training.opening import OpenRun, named_ledger, opened
 from steppe.training.outcome import Outcome
@@ -244,7 +244,7 @@ class Trainer:
         """Which ledger was named and how many runs it has already; None for one's own."""
         if not self.parts.ledger_is_named:
             return None
-        return standing(**named_ledger(self.parts, self.parts.ledger.runs(), ""))
+        return ledger_line(**named_ledger(self.parts, self.parts.ledger.runs(), ""))
 
     def _fresh_private(self) -> Private:
         """A private object that has drawn nothing yet."""

@@ -360,7 +360,7 @@ def numbers():
 def test_a_regression_keeps_no_averages_of_outputs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "regressed.py").write_text(REGRESSION)
+    (tmp_path / "regression_outputs.py").write_text(REGRESSION)
     monkeypatch.syspath_prepend(tmp_path)
     tables: dict[str, Any] = {
         "data": {"place": "regressed:numbers"},

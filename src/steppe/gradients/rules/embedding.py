@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from steppe.errors import UnsupportedModelError
 from steppe.gradients.contact import Contact, ContactOp, Gradients, Output
 from steppe.gradients.rules.arguments import named, only_shared
-from steppe.gradients.slots.embedding import EmbeddingRows, Picks
+from steppe.gradients.slots.embedding import BagMaximum, EmbeddingRows
 from steppe.gradients.slots.slot import Slot
 
 _MODES = {"sum": 0, "mean": 1, "max": 2}
@@ -142,7 +142,7 @@ class EmbeddingBag(ContactOp):
             layout.split(tensor, contact.records).reshape(contact.records, -1, g.shape[1])
             for tensor in (largest, g)
         )
-        return Picks(g, largest, tuple(self.weight.shape))
+        return BagMaximum(g, largest, tuple(self.weight.shape))
 
 
 def _bags(offsets: Tensor, total: int) -> Tensor:

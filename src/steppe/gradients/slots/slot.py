@@ -68,7 +68,7 @@ def inner_products(rows: Tensor, vector: Tensor) -> Tensor:
 _PART = 2**13
 
 
-def blank(tensor: Tensor, bad: Tensor) -> Tensor:
+def zero_rows(tensor: Tensor, bad: Tensor) -> Tensor:
     """The tensor with the rows of non-finite records set to zero.
 
     A factor of zero is not enough: 0 × NaN is NaN. The result is the same whichever way the
@@ -125,7 +125,7 @@ class Materialised(Slot):
         return squared_rows(self.gradients)
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
-        rows = matrix_of(blank(self.gradients, bad)).to(out.dtype)
+        rows = matrix_of(zero_rows(self.gradients, bad)).to(out.dtype)
         out.view(-1).addmv_(rows.t(), factors)
 
     def written_out(self) -> Tensor:
@@ -181,7 +181,7 @@ def wide(tensor: Tensor) -> Tensor:
 
 
 _WIDE = (torch.float32, torch.float64)
-NOBODY = torch.zeros(0, dtype=torch.long, device="cpu")
+NO_RECORDS = torch.zeros(0, dtype=torch.long, device="cpu")
 """Places of records that are left out, where there are none."""
 
 # Rows so short are summed in float64, where no square of a float32 underflows, in less time than it

@@ -37,7 +37,7 @@ from steppe.training.config.registry import check_keys
 from steppe.training.config.toml import read_toml, write_toml
 from steppe.training.folder import RunFolder
 from steppe.training.groups import Origin, into_groups
-from steppe.training.ledger_summary import along, way_from
+from steppe.training.ledger_summary import path_from_run, resolved_from_run
 from steppe.training.outcome import Outcome
 from steppe.training.trainer import Trainer
 from steppe.utils import validation
@@ -136,7 +136,7 @@ class Config:
         # The folder is not named: it is the one that the file lies in, wherever that is moved to.
         train = {name: value for name, value in assembly.resolved["train"].items() if name != "run"}
         if "ledger" in train:
-            train["ledger"] = way_from(folder, train["ledger"])
+            train["ledger"] = path_from_run(folder, train["ledger"])
         refused = ("adjacency", "unit", "delta", "ledger")  # an epsilon would be the ledger's own
         return Origin(
             toml=write_toml({**assembly.resolved, "train": train}),
@@ -162,7 +162,7 @@ def read(path: str | Path) -> Config:
     folder = RunFolder(Path(path).parent)
     train = tables.get("train")
     if folder.config.exists() and isinstance(train, dict) and isinstance(train.get("ledger"), str):
-        train["ledger"] = along(train["ledger"], folder.path)
+        train["ledger"] = resolved_from_run(train["ledger"], folder.path)
     return Config(tables)
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from steppe.clipping import Flat
 from steppe.plan import Plan
-from steppe.training.recipes.model_kinds import Kind, has_fixed_features, kind_of
+from steppe.training.recipes.model_kinds import ModelKind, has_fixed_features, kind_of
 from steppe.utils import validation
 
 MOMENTUM = 0.9
@@ -32,7 +32,7 @@ def signal_to_noise(plan: Plan, weights: int) -> float:
 
 
 def rate_of(
-    kind: Kind, plan: Plan, weights: int, clip: float, momentum: float, curvature: float | None
+    kind: ModelKind, plan: Plan, weights: int, clip: float, momentum: float, curvature: float | None
 ) -> tuple[float, str]:
     """The learning rate of SGD, and why.
 

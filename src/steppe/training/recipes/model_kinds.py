@@ -11,7 +11,7 @@ from steppe.points import SAT, Here, Point
 
 
 @dataclass(frozen=True)
-class Kind:
+class ModelKind:
     """What the rules need to know about a kind of model.
 
     Args:
@@ -40,7 +40,7 @@ _SMALL_CLIP = (0.1, "small, so that almost all gradients are clipped to the same
 # With so large a share the noise of the run hardly depends on the number of steps. On 10,000
 # held-out records 100 and 200 steps end alike on Fashion-MNIST; on MNIST 100 are too few. The reach
 # is in proportion to the signal, as theory says for convex problems.
-HEAD = Kind(
+HEAD = ModelKind(
     name="a linear head on fixed features",
     clip=_SMALL_CLIP,
     share=0.2,
@@ -50,7 +50,7 @@ HEAD = Kind(
     power=1.0,
     point=(Here(), "plain DP-SGD: a convex problem has no sharp minima to avoid"),
 )
-NETWORK = Kind(
+NETWORK = ModelKind(
     name="a model that learns from the inputs themselves",
     clip=_SMALL_CLIP,
     share=1 / 30,
@@ -80,7 +80,7 @@ NUMBERS = replace(
 )
 
 
-def kind_of(fixed_features: bool, columns: bool, curvature: float | None) -> Kind:
+def kind_of(fixed_features: bool, columns: bool, curvature: float | None) -> ModelKind:
     """The kind of a model, from what `choose` is told about it."""
     if curvature is not None:
         return NUMBERS

@@ -15,7 +15,7 @@ from steppe.plan import Plan
 from steppe.points import Point
 from steppe.training.recipes.default_averages import averages
 from steppe.training.recipes.learning_rate import MOMENTUM, count, rate_of, sgd
-from steppe.training.recipes.model_kinds import Kind, has_fixed_features, kind_of
+from steppe.training.recipes.model_kinds import ModelKind, has_fixed_features, kind_of
 from steppe.utils import validation
 
 _GIVEN = "given"
@@ -181,7 +181,7 @@ def _check_momentum(momentum: Any) -> None:
         raise validation.fail("momentum", momentum, rule, "use a value like 0.9")
 
 
-def _rules(kind: Kind, population: int) -> dict[str, tuple[Any, str]]:
+def _rules(kind: ModelKind, population: int) -> dict[str, tuple[Any, str]]:
     share = f"{kind.share:.0%} of the records"
     batch = min(round(kind.share * population), kind.largest)
     return {

@@ -15,14 +15,14 @@ _AT_ONCE = 1024
 
 
 @torch.no_grad()
-def answers(model: nn.Module, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+def outputs_with(model: nn.Module, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
     """The outputs of a model with some weights, which it keeps."""
     write_checkpoint(model, weights)
     with evaluating(model):
         return torch.cat([model(part).double() for part in inputs.split(_AT_ONCE)])
 
 
-def outputs(
+def mean_outputs(
     model: nn.Module, checkpoints: Iterable[Mapping[str, Tensor]], inputs: Tensor, interval: float
 ) -> tuple[Tensor, Tensor, int]:
     """Ask every checkpoint about every input.
@@ -36,7 +36,7 @@ def outputs(
     Returns:
         The mean outputs, half the width of their intervals, and how many checkpoints answered.
     """
-    every = torch.stack([answers(model, weights, inputs) for weights in checkpoints])
+    every = torch.stack([outputs_with(model, weights, inputs) for weights in checkpoints])
     mean = every.mean(0)
     scatter = (every - mean).square().sum(0)
     return mean, half_width(scatter, len(every), interval), len(every)

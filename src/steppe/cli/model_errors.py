@@ -10,11 +10,11 @@ from steppe.errors import SteppeError, UnsupportedModelError
 from steppe.utils import validation
 
 # What torch raises when shapes or types do not fit. Anything else is a bug with a traceback.
-_MISFITS = (RuntimeError, TypeError, ValueError, IndexError)
+_RAISED = (RuntimeError, TypeError, ValueError, IndexError)
 
 
 @contextmanager
-def misfits(name: str, value: Any, remedy: str) -> Iterator[None]:
+def errors_of_model(name: str, value: Any, remedy: str) -> Iterator[None]:
     """Inside the block a model runs on records that it may not fit.
 
     Args:
@@ -24,7 +24,7 @@ def misfits(name: str, value: Any, remedy: str) -> Iterator[None]:
     """
     try:
         yield
-    except (SteppeError, *_MISFITS) as error:
+    except (SteppeError, *_RAISED) as error:
         # The probe of a private run knows what the model said, and not which argument to blame.
         cause = error.__cause__ if isinstance(error, UnsupportedModelError) else error
         if cause is None or isinstance(cause, SteppeError):

@@ -38,7 +38,7 @@ OUTPUTS = ("OPA", "OMV")
 _WEIGHTS = ("SWA", "EMA", "Window", "PolynomialDecay")
 
 
-class Reaveraged:
+class LaterAverages:
     """The averages that were asked for, checked before any checkpoint is read.
 
     Args:
