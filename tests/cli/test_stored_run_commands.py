@@ -89,7 +89,7 @@ def test_predictions(shell: Shell, project: Path) -> None:
     assert out.startswith("record  label  probability   95% interval  agreement\n     0 ")
     assert "… and 2 more; --out FILE writes all of them" in out
     model = "EMA(decay=0.33, warmup=1)"
-    assert out.endswith(f"\n12 records, answers by {model}, intervals by 6 checkpoints\n")
+    assert out.endswith(f"\n12 records, predictions by {model}, intervals by 6 checkpoints\n")
     result = shell.json("predict run new.npy --checkpoints 3 --interval 0.5")
     assert (result["checkpoints"], result["interval"], result["accuracy"]) == (3, 0.5, None)
     for row in result["predictions"]:
@@ -137,8 +137,8 @@ def test_a_run_that_has_not_ended_says_so(shell: Shell, project: Path) -> None:
         (project / "run" / name).unlink()
     code, out, err = shell("predict run new.npy")
     assert code == 0
-    assert "answers by OPA(k=6)" in out
-    assert err == "the run has not ended and has published no model yet: its checkpoints answer\n"
+    assert "predictions by OPA(k=6)" in out
+    assert err == "the run has not ended and has published no model yet: its checkpoints are used\n"
     assert shell("predict run new.npy --by checkpoints")[2] == ""
 
 
@@ -166,7 +166,7 @@ def test_labels_give_an_accuracy_and_public_data_a_figure(shell: Shell, project:
 
 def test_of_the_runs_own_data_the_test_part_is_taken(shell: Shell, project: Path) -> None:
     out = shell.ok("predict run own.npz --public")
-    assert "\n200 records, answers by EMA(" in out
+    assert "\n200 records, predictions by EMA(" in out
     assert ", intervals by 6 checkpoints, accuracy " in out
     assert out.endswith("; the test part of own.npz\n")
     kept = json.loads((project / "run" / "figures.json").read_text())["intervals"]
@@ -375,7 +375,7 @@ def test_a_regression_answers_with_numbers(shell: Shell, project: Path) -> None:
 
     out = shell.ok("predict numbers new.npy --out numbers.csv")
     assert out.split()[:4] == ["record", "output", "low", "high"]
-    assert ", answers by EMA(decay=0.33, warmup=1), intervals by 6 checkpoints\n" in out
+    assert ", predictions by EMA(decay=0.33, warmup=1), intervals by 6 checkpoints\n" in out
     lines = (project / "numbers.csv").read_text().splitlines()
     assert lines[0] == "record,output,low,high"
     assert len(lines) == 13

@@ -227,7 +227,7 @@ def test_seeds_do_not_reach_the_noise() -> None:
         loop.run()
         gradients.append(loop.model.weight.grad)
     assert (gradients[0] != gradients[1]).all()
-    with pytest.raises(ConfigurationError, match="noise_generator='Generator': whoever can seed"):
+    with pytest.raises(ConfigurationError, match="noise_generator='Generator': must be None: who"):
         start(noise_generator=torch.Generator())
 
 

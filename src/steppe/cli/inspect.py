@@ -1,4 +1,4 @@
-"""`steppe inspect`: each layer of a model and the clipping path it takes."""
+"""`steppe inspect`: how the per-example gradient of each layer is computed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DETAILS = """
 The model is one of `steppe.models.names()`, or your own as module:factory, where the factory
 takes no arguments and returns an nn.Module; the current folder is searched for the module. The
 model goes through the checks of a private run: if records influence each other, or buffers are
-written, or weights are used in a way that cannot be followed, the error names the layer. The last
+written, or weights are used in a way that cannot be traced, the error names the layer. The last
 line says how the isolation of records was established.
 """
 
@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
         commands,
         "inspect",
         run,
-        purpose="Each layer of a model and the clipping path it takes.",
+        purpose="How the per-example gradient of each layer is computed.",
         details=_DETAILS,
         examples=_EXAMPLES,
     )

@@ -29,17 +29,17 @@ steppe predict runs/first mnist --checkpoints 10 --public
 steppe predict runs/first new.npy --by checkpoints
 """
 _DETAILS = """
-The published model, which was fixed before training, gives the labels. The newest stored
-checkpoints say how certain they are: the mean probability of the label, an interval around it, and
-the share of checkpoints that agree. The interval is a lower estimate of how much the noise of the
-training moves the probability, since checkpoints of one run are alike. With --by checkpoints, and
-for runs without a published model, the mean of the checkpoints gives the labels too.
+The published model predicts the labels. The newest stored checkpoints show how certain they are:
+the mean probability of the label, an interval around it, and the share of checkpoints that agree.
+The interval is a lower estimate of the spread caused by the noise of training, because checkpoints
+of one run are correlated. With --by checkpoints, and for runs without a published model, the mean
+of the checkpoints predicts the labels too.
 
-The data are inputs alone (a .npy file, or a CSV file without the column of labels), data with
-labels in the form that the run was trained on, or the test part of a public data set. They are
-scaled like the run's own. Of the run's own data the test part is used; its private records are
-refused. With labels the accuracy is printed; with --public the calibration of the checkpoints is
-kept for the report. For a regression the outputs are printed, with such intervals around them.
+The data are inputs alone (a .npy file, or a CSV file without the label column), data with labels in
+the form that the run was trained on, or the test part of a public data set. They are scaled like
+the run's own data. Of the run's own data the test part is used; private records are rejected. With
+labels the accuracy is printed; with --public the calibration is shown in the report. For a
+regression, outputs with intervals are printed.
 """
 _PUBLISHED, _CHECKPOINTS = "published", "checkpoints"
 _SHOWN = 10
@@ -62,13 +62,13 @@ def add(commands: Any) -> None:
         "--by",
         choices=(_PUBLISHED, _CHECKPOINTS),
         default=_PUBLISHED,
-        help="what gives the labels: the published model, or the checkpoints (default: published)",
+        help="predict by the published model or by the checkpoints (default: published)",
     )
     new.add_argument(
         "--checkpoints",
         type=parsing.whole_number,
         metavar="K",
-        help="how many give the intervals (default: 20, or all if there are fewer)",
+        help="number of checkpoints for the intervals (default: 20, or all if there are fewer)",
     )
     parsing.add_burn_in(new)
     new.add_argument(
@@ -136,12 +136,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _single_model(by: str, stored: StoredRun) -> tuple[str, dict[str, Tensor]] | None:
-    """The one model that answers; None where the checkpoints do so together."""
+    """The model that predicts; None if the checkpoints predict together."""
     if by != _PUBLISHED:
         return None
     if not stored.folder.result.exists():
         print(
-            "the run has not ended and has published no model yet: its checkpoints answer",
+            "the run has not ended and has published no model yet: its checkpoints are used",
             file=sys.stderr,
         )
     return stored.published()
@@ -156,7 +156,7 @@ def _outputs(
     model: str,
     weights: dict[str, Tensor] | None,
 ) -> int:
-    """The numbers that a regression answers with."""
+    """Print the outputs of a regression."""
     from steppe.cli import regression_outputs
 
     with errors_of_model("data", arguments.data, _FIT):
@@ -175,12 +175,12 @@ def _outputs(
 
 
 def _part(stored: StoredRun, place: str) -> str:
-    """Which part of the data was taken, where whoever named them may have meant all."""
+    """Which part of the data was used, if they are the run's own."""
     return f"; the test part of {Path(place).name}" if stored.is_own(place) else ""
 
 
 def _rows(found: Prediction, classes: Any) -> list[dict[str, Any]]:
-    """What to print of each record; the names of labels where they were declared."""
+    """The row of each record, with the names of labels if they were declared."""
     names = classes if isinstance(classes, list) else range(found.probabilities.shape[-1])
     labels = found.labels.unsqueeze(-1)
     columns = [
@@ -236,7 +236,7 @@ def _print_rows(
     facts: dict[str, Any],
     said: str,
 ) -> None:
-    """Write all rows where that was asked for, and print the first of them."""
+    """Write all rows if --out is given, and print the first of them."""
     from steppe.utils.files import write_atomically, writing
 
     if arguments.out is not None:
@@ -250,7 +250,7 @@ def _print_rows(
     if len(rows) > _SHOWN:
         more = f"… and {len(rows) - _SHOWN:,} more"
         print(more if arguments.out is not None else f"{more}; --out FILE writes all of them")
-    by = f"answers by {facts['model']}, intervals by {facts['checkpoints']} checkpoints"
+    by = f"predictions by {facts['model']}, intervals by {facts['checkpoints']} checkpoints"
     print(f"\n{len(rows):,} records, {by}{said}")
     if arguments.out is not None:
         print(f"written: {arguments.out}")

@@ -1,4 +1,4 @@
-"""`steppe resume`: go on with a run that was stopped."""
+"""`steppe resume`: continue a run that was stopped."""
 
 from __future__ import annotations
 

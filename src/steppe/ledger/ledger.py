@@ -1,4 +1,4 @@
-"""The ledger: every step that was ever paid for with the privacy of one data set."""
+"""The ledger: the privacy cost of all runs on one data set."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from steppe.utils.files import unwritable
 
 
 class Ledger:
-    """An append-only, hash-chained file in which runs on one data set add up.
+    """An append-only, hash-chained file with the cost of all runs on one data set.
 
-    A run holds the file's lock while it trains, and writes what a block of steps costs before it
-    takes the first of them. What is in the ledger is public: the plan's constants and what the
-    owner declared about the data, no number that was computed from records. (Not even a hash of
-    them, by which anybody with a guess could check it.) The one exception: where the population is
-    not declared, it is the data's length, and it and the rate stand in the ledger.
+    A run holds the file's lock while it trains, and writes the cost of a block of steps before it
+    takes the first of them. The ledger is public: it contains the plan's constants and what the
+    owner declared about the data, but nothing that was computed from records, not even a hash,
+    which would let anyone check a guess. One exception: if the population is not declared, the
+    ledger contains the length of the data, also in the sampling rate.
 
     Args:
-        path: the file; made by the first run.
-        epsilon: a budget for all runs together; a run that does not fit, or whose noise is known,
-            is refused before its first step. The first run that is not refused writes it into the
-            ledger, where it holds from then on.
+        path: the file; created by the first run.
+        epsilon: a budget for all runs together. A run that exceeds it, or whose noise is known, is
+            rejected before its first step. The first accepted run writes the budget into the
+            ledger, where it cannot be changed.
         delta: the δ of that budget.
 
     Guarantees:
-        A step that was begun is in the file, whatever ended the process. An edited or missing line
-        is refused by its number. Lines cut from the end are found by the checkpoints that
-        remember them; without any copy of them elsewhere they cannot be.
+        A step that was begun is in the file, however the process ended. An edited or missing line
+        is an error that names its number. Lines that were cut from the end are detected by
+        checkpoints that store the length of the ledger, and not without them.
 
-        A torn last line counts as the charge that its predecessor announced: it costs at most one
+        An incomplete last line counts as the charge that the line before announced: at most one
         block too much, and never too little.
 
     Examples:
@@ -79,18 +79,18 @@ class Ledger:
             self._budget = {"epsilon": budget, "delta": float(delta)}
 
     def epsilon(self, delta: float) -> float:
-        """The ε that all runs together have cost at this δ, by PLD.
+        """The total ε of all runs at this δ, by PLD.
 
         Guarantees:
-            An upper bound, also while a run is writing and after one was cut short. Infinite once
-            a run with seeded noise has taken a step.
+            An upper bound, also during a run and after a crash. Infinite once a run with seeded
+            noise has taken a step.
         """
-        if not self.path.exists():  # a file by another name must not read as nothing spent
+        if not self.path.exists():  # a misspelt name must not look as if nothing was spent
             raise DataError.about(
                 "ledger",
                 self.path,
                 "there is no such file, so the cost of earlier runs is unknown",
-                "give the file that runs wrote, or begin one",
+                "give the file that runs wrote, or start one",
             )
         state, _ = self._state(read(self.path))
         return state.epsilon(delta)
@@ -100,7 +100,7 @@ class Ledger:
         return self._state(read(self.path))[0].runs
 
     def anchor(self) -> Anchor:
-        """The present length and last hash. A copy kept elsewhere shows a later cut."""
+        """The current length and last hash. Stored elsewhere, they show if lines are cut later."""
         return read(self.path).anchor
 
     def begin(
@@ -116,11 +116,11 @@ class Ledger:
 
         Args:
             plan: its plan.
-            data: what is declared about the data, in terms of JSON. The `name` must be that of the
-                ledger; `steppe.training` adds the population and the shape of a record.
-            block: steps charged at a time; a crash costs at most so many that were not taken.
-            run: an id that no other run has; None makes one.
-            not_private_reason: what `source.not_private_reason` says; None if there is a budget.
+            data: what is declared about the data, as JSON. The `name` must be that of the ledger;
+                `steppe.training` adds the population and the shape of a record.
+            block: steps charged at a time; a crash loses at most this many.
+            run: a unique id; None makes one.
+            not_private_reason: that of the source; None if there is a budget.
 
         Returns:
             The account, which holds the ledger's lock until it is closed.
@@ -145,7 +145,7 @@ class Ledger:
             }
             begun = opening("run", run, about, announcement(plan, 0, block))
             with _no_run_yet(self.path):
-                if state.header is None:  # only now: a run that is refused settles nothing
+                if state.header is None:  # only now: a rejected run must not begin a ledger
                     enter(writer, state, first)
                 enter(writer, state, begun)
             return Account(writer, state, run, plan, block)
@@ -160,19 +160,19 @@ class Ledger:
         anchor: Anchor,
         not_private_reason: str | None = None,
     ) -> Account:
-        """Open a run again. It goes on after the last step that was charged.
+        """Resume a run after the last step that was charged.
 
         Args:
             run: its id.
             plan: its plan, which must be the same.
             data: what is declared about the data, which must be the same.
             block: steps charged at a time.
-            anchor: the place in the ledger that the checkpoint remembers.
-            not_private_reason: what `source.not_private_reason` says. One part of a run with known
-                noise voids all of it.
+            anchor: of the ledger, as stored in the checkpoint.
+            not_private_reason: that of the source. One part with known noise makes the whole run
+                not private.
 
         Returns:
-            The account; `account.charged` steps are gone, taken or not.
+            The account; `account.charged` steps are charged, taken or not.
         """
         if not self.path.exists():
             raise DataError.about(

@@ -129,7 +129,7 @@ class Plan:
 
     @property
     def total_steps(self) -> int:
-        """The number of steps the plan pays for."""
+        """The number of steps of the plan."""
         if self.steps is not None:
             return self.steps
         epochs = cast(float, self.epochs)  # the plan has one of the two
