@@ -173,7 +173,7 @@ def test_of_the_runs_own_data_the_test_part_is_taken(shell: Shell, project: Path
     assert (kept["data"], kept["records"]) == ("own.npz", 200)
 
 
-PRIVATE = "are the private records of the run, and what they say would be shown; use other records"
+PRIVATE = "are the private records of the run, but the results would be shown; use other records"
 
 
 def as_folder(project: Path) -> None:
@@ -194,7 +194,7 @@ def test_the_private_records_are_refused(shell: Shell, project: Path, public: st
     (project / "link.npz").symlink_to(project / "untested.npz")
     for place in ("untested.npz", "./run/../untested.npz", "link.npz"):
         assert shell.refused(f"predict run {place}{public} --out rows.csv") == (
-            f"steppe: error: data='{place}': {PRIVATE}, or put a test part beside them.\n"
+            f"steppe: error: data='{place}': {PRIVATE}, or add a test part.\n"
         )
     toml.write_text(with_test)
     as_folder(project)
@@ -264,7 +264,7 @@ def test_flatness(shell: Shell, project: Path) -> None:
         ),
         (
             "average run --burn-in 99",
-            "--burn-in=99: leaves none of the 6 stored checkpoints; leave out fewer steps.",
+            "--burn-in=99: leaves none of the 6 stored checkpoints; use a smaller number.",
         ),
         (
             "predict run nowhere.npy",
@@ -278,7 +278,7 @@ def test_flatness(shell: Shell, project: Path) -> None:
         ),
         (
             "predict run mnist",
-            "data='mnist': would be taken as they are, and the run's own inputs were scaled by "
+            "data='mnist': would not be scaled, but the run's own inputs were scaled by "
             "bounds; give a file.",
         ),
         (
@@ -516,12 +516,12 @@ def test_a_run_of_an_earlier_version_had_another_scale(
     del config["settings"]["inputs"]
     path.write_text(json.dumps(config))
     message = shell.refused(command)
-    assert message.startswith("steppe: error: run='run': was not trained on inputs as run.toml")
+    assert message.startswith("steppe: error: run='run': was trained on inputs that were scaled")
 
 
 def test_a_run_that_python_made(shell: Shell, project: Path) -> None:
     (project / "run" / "run.toml").unlink()
     assert shell.refused("average run") == (
-        "steppe: error: run='run': was not made from a configuration, so that its model and data "
-        "are not known; load its weights in Python.\n"
+        "steppe: error: run='run': was not started from a configuration file, so its model and "
+        "data are not known; load its weights in Python.\n"
     )

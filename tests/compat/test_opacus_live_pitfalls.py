@@ -293,7 +293,7 @@ def test_padding_to_the_longest_record_of_the_batch_is_refused() -> None:
             max_grad_norm=1.0,
         )
 
-    with pytest.raises(DataError, match="a long one would change the others; pad to a fixed"):
+    with pytest.raises(DataError, match="a long record would change all others; pad to a"):
         make(padded)
     make(padded_to_the_same)
 

@@ -85,7 +85,7 @@ def test_model_data_and_plan_are_enough(tmp_path: Path, capsys: pytest.CaptureFi
         ({"keep": 5}, r"keep=5: must be a steppe\.averaging\.Keep"),
         (
             {"keep": Keep(last=3), "store_every": None, "averages": ()},
-            "chooses among stored checkpoints, and none are stored",
+            "selects stored checkpoints, but none are stored",
         ),
         (
             {"averages": [EMA(nn.Linear(5, 2), 0.9)]},
@@ -162,6 +162,6 @@ def test_public_records_are_in_the_statement_and_the_settings(tmp_path: Path) ->
     assert statement["public_records"] == 30
     words = "The clip also looked at 30 records handed over as public, which ε does not protect"
     assert words in statement["items"]["data accesses"]
-    with pytest.raises(ConfigurationError, match="public_records=40: is not what the run began"):
+    with pytest.raises(ConfigurationError, match="public_records=40: differs from the value"):
         made(pairs(40, seed=2)).resume()
     assert made(pairs(30, seed=2)).resume().steps == STEPS

@@ -1,4 +1,7 @@
-"""Tests of the guarantee itself, run on a real private step: replay, noise law, sampler law."""
+"""Measurements of the guarantee on real private steps: sensitivity, noise law, sampler law.
+
+Imports `private` and lower layers.
+"""
 
 from steppe.audit.battery import battery as battery
 from steppe.audit.neighbouring_runs import control_flow as control_flow

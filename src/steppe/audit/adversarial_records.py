@@ -1,4 +1,4 @@
-"""Records that try to say more than they may."""
+"""Adversarial records, whose gradients try to exceed the clipping norm."""
 
 from __future__ import annotations
 

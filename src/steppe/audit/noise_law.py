@@ -1,4 +1,4 @@
-"""The noise as it leaves the step: its size, its shape, and that no value comes twice."""
+"""The noise in released vectors: its size, its distribution, and whether values repeat."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _releases(private: Private, steps: int) -> Iterator[Tensor]:
 
 
 def _repeats(values: Tensor) -> float:
-    """The share of values that came before: of a few, and of all together with their neighbours.
+    """The share of repeated values: among a few values, and among all pairs of adjacent values.
 
     Too few distinct values show among a few. Whatever is handed out again, however much later, has
     the same neighbours, and two pairs are never the same by chance.

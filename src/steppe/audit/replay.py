@@ -50,7 +50,7 @@ def sensitivity(subject: AuditedRun, trials: int = 8) -> Result:
 
 
 def non_finite_records(subject: AuditedRun, trials: int = 4) -> Result:
-    """What a record with a non-finite gradient changes: nothing.
+    """Whether a record with a non-finite gradient changes anything.
 
     Args:
         subject: what to audit.
@@ -79,14 +79,15 @@ def non_finite_records(subject: AuditedRun, trials: int = 4) -> Result:
 
 
 def micro_batches(subject: AuditedRun, trials: int = 2) -> Result:
-    """Whether a batch cut into pieces gives the sum of the whole batch.
+    """Whether physical batches give the sum of the whole batch.
 
     Args:
         subject: what to audit.
         trials: how many batches to try.
 
     Returns:
-        The largest ‖sum over pieces − sum of the whole‖ in units of the plan's sensitivity.
+        The largest ‖sum over physical batches − sum of the whole‖ in units of the plan's
+        sensitivity.
     """
     worst = 0.0
     with _engine(subject) as engine:

@@ -4,10 +4,10 @@ The rule, for every average in this room:
 
 * floating-point parameters that are trained (`requires_grad` when the average is made) are
   averaged, in float64 when they are float64 and in float32 otherwise;
-* frozen parameters are left alone, so that adapters on a large frozen model cost only themselves;
+* frozen parameters are not changed, so averages of adapters on a large frozen model are small;
 * buffers are copied from the latest update, unless floating-point ones are named for averaging.
   A whole number has no meaningful mean, so a buffer of counts is never averaged. Buffers that a
-  model does not store (`persistent=False`) are its own affair and left alone.
+  model does not store (`persistent=False`) are not changed.
 
 Tied weights appear once, under their first name.
 """

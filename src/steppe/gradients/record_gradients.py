@@ -87,7 +87,7 @@ class RecordGradients:
     def split(self, layer_of: Mapping[int, int], layers: int) -> list[RecordGradients]:
         """The same gradients in parts, layer by layer.
 
-        Nothing stays here, so that a part's gradients are gone once it is added.
+        Nothing stays here, so that a part's gradients are freed once it is added.
 
         Args:
             layer_of: the number of the layer that a weight belongs to, by `id(weight)`.
@@ -142,8 +142,8 @@ class RecordGradients:
     def add_(self, out: Tensor, factors: Tensor) -> None:
         """out += Σᵢ factorᵢ (gᵢ + λθ); records with factor 0 are left out, NaN or not.
 
-        The gradients are gone afterwards: each is let go once it is added, last layer first, so
-        that a copy that the next one needs finds room.
+        The gradients are freed: each is released once it is added, last layer first, so that there
+        is memory for copies that the next one needs.
 
         Args:
             out: a flat buffer with a number for each weight.

@@ -215,7 +215,7 @@ def losses_of(
     plan: Plan,
     loss: Callable[..., Tensor] | None,
     objective: Callable[[nn.Module, Any], Tensor] | None,
-    augment: Callable[[Tensor], Tensor] | None,
+    augment: Any,
 ) -> Callable[[Any], Tensor]:
     """The function from a batch to one loss per record, from `loss` or `objective`."""
     validation.exactly_one("loss=F.cross_entropy is the usual one", loss=loss, objective=objective)

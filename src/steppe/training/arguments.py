@@ -62,19 +62,3 @@ def text(name: str, given: Any) -> str:
     if not isinstance(given, str):
         raise validation.fail(name, given, "must be text", f'write {name}="…"')
     return given
-
-
-def isolation(name: str, given: Any) -> str:
-    """Check how isolation is ensured.
-
-    Args:
-        name: the argument or key, for messages.
-        given: one of `ISOLATION`.
-
-    Examples:
-        >>> isolation("train.isolation", "probe")
-        Traceback (most recent call last):
-            ...
-        steppe.errors.ConfigurationError: train.isolation='probe': must be one of 'proven', ...
-    """
-    return validation.one_of(name, given, ISOLATION)

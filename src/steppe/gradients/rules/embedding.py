@@ -152,7 +152,7 @@ def _bags(offsets: Tensor, total: int) -> Tensor:
 
 
 def _check(call: dict[str, Any], name: str) -> None:
-    """Refuse the options that change weights in the forward pass or let records meet."""
+    """Reject the options that change weights in the forward pass or mix records."""
     reasons = {
         "max_norm": "must be None: it rewrites rows of the table with each batch, without noise; "
         "bound the weights after the step instead.",

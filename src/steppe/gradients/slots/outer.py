@@ -42,7 +42,7 @@ class Outer(Slot):
         return paired_rows(wide(self.x), wide(self.g))
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
-        # Widen first: a factor rounded to bfloat16 would let a record say 0.4 % too much.
+        # Convert first: a factor rounded to bfloat16 could make a record's part 0.4 % too long.
         x, g = wide(zero_rows(self.x, bad)), wide(zero_rows(self.g, bad))
         each = factors.view(-1, 1, 1)
         # Scale whichever side is narrower: it is the cheaper copy.

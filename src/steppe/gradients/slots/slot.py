@@ -1,9 +1,8 @@
 """Slots: the per-example gradients of one weight, in whatever form is cheapest.
 
-A *slot* stands for the per-example gradients G₁ … G_B of one shared tensor without holding them,
-unless holding them is the cheapest way. It can do four things: give the squared norms, add
-Σᵢ cᵢGᵢ to a buffer, give the inner products with the weight itself, and, where nothing else will
-do, write the gradients out.
+A *slot* represents the per-example gradients G₁ … G_B of one shared tensor, usually without
+storing them. It computes the squared norms, adds Σᵢ cᵢGᵢ to a buffer, computes the inner products
+with the weight itself and, if nothing else is possible, materialises the gradients.
 """
 
 from __future__ import annotations
@@ -172,7 +171,7 @@ def wide(tensor: Tensor) -> Tensor:
     """float32 or float64: half precision is never accurate enough to clip by."""
     if tensor.dtype in _WIDE:
         return tensor
-    if tensor.is_complex():  # `float` would drop the imaginary part without a word
+    if tensor.is_complex():  # `float` would silently drop the imaginary part
         raise UnsupportedModelError(
             f"gradient={tensor.dtype}: must be of real numbers; train the real and the imaginary "
             "part as two weights (torch.view_as_complex)."

@@ -27,9 +27,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
-from steppe.plan import Plan
 from steppe.training.config.build import BuiltConfig
 from steppe.training.config.data import reading
 from steppe.training.config.keys import CALLED, TABLES, check
@@ -78,14 +75,6 @@ class Config:
             reason for each choice.
         """
         return BuiltConfig(copy.deepcopy(dict(self.tables)))
-
-    def plan(self) -> Plan:
-        """The plan alone."""
-        return self.assemble().plan
-
-    def model(self) -> nn.Module:
-        """A fresh model; `trained_part` of it has the names of the run's weights."""
-        return self.assemble().model
 
     def require_augment(self, augment: Any) -> None:
         """Require `views` above 1 if and only if `augment` is given, before data are loaded.

@@ -85,7 +85,8 @@ def _check_train(train: Mapping[str, Any]) -> None:
         raise validation.fail("train.ledger", train["ledger"], rule, "write the path of the ledger")
     if train.get("loss", "cross_entropy") not in LOSSES:
         raise registry.unknown("train.loss", train["loss"], LOSSES)
-    arguments.isolation("train.isolation", train.get("isolation", arguments.ISOLATION[0]))
+    isolation = train.get("isolation", arguments.ISOLATION[0])
+    validation.one_of("train.isolation", isolation, arguments.ISOLATION)
     for key in COUNTS:
         if key in train:
             validation.positive_integer(f"train.{key}", train[key])
