@@ -1,7 +1,7 @@
 """`steppe demo`: a private model of handwritten digits in two to three minutes on two cores.
 
 MNIST at ε = 2, everything else by rule, and every average of the run. Where MNIST cannot be had,
-made-up pictures take its place, and the output says so. Nothing here is special to the demo: it is
+synthetic pictures are used, and the output says so. Nothing here is special to the demo: it is
 `steppe train --data mnist --epsilon 2`, and what follows a run works on its folder too.
 """
 
@@ -100,7 +100,7 @@ def run(
 
 
 def digits() -> Task:
-    """MNIST, or made-up pictures with the reason why it could not be had."""
+    """MNIST, or synthetic pictures with the reason why it could not be loaded."""
     try:
         found = load("mnist")
     except DataError as error:
