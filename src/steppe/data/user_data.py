@@ -54,9 +54,9 @@ def read(
         bounds: of files, the lowest and highest value that a column can have: one pair for all, or
             one for each by name (arrays: by place). Values are clamped to them and scaled to
             [−1, 1]. Arrays of more than two dimensions have one pair for all and become [0, 1].
-            None leaves values unscaled. Declare bounds from general knowledge; "records" reads them from the
-            records instead (the mean ± 3 standard deviations; for other arrays the smallest and
-            largest value), and those numbers reveal something about the records.
+            None leaves values unscaled. Declare bounds from general knowledge; "records" reads them
+            from the records instead (the mean ± 3 standard deviations; for other arrays the
+            smallest and largest value), and those numbers reveal something about the records.
         categories: by column of a CSV file, the texts that it can hold; each becomes an input of
             0 or 1.
         missing: "middle" lets values be missing: an empty cell, NA or NaN counts as the middle of
