@@ -297,7 +297,10 @@ class NamedTexts(Pairs):
 
 
 DATASET = TensorDataset(X, Y)
-SAMPLER = "records must be chosen by the plan's sampler alone, because the account assumes its"
+SAMPLER = (
+    "records must be chosen by the plan's sampler alone, because the account assumes its sampling "
+    "probabilities"
+)
 REFUSED: dict[str, tuple[Any, str]] = {
     "iterable": (Endless, "data=Endless: must return any record by its index, since each is"),
     "iterable in a loader": (lambda: DataLoader(Endless()), "data=Endless: must return any record"),
@@ -439,11 +442,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "drop_last": (
         lambda: DataLoader(DATASET, batch_size=4, drop_last=True),
-        f"drop_last=True: {SAMPLER} other choice; leave drop_last out, there is no last batch",
+        f"drop_last=True: {SAMPLER}; leave drop_last out, there is no last batch",
     ),
     "weighted": (
         lambda: DataLoader(DATASET, sampler=WeightedRandomSampler([1.0] * N, N)),
-        f"sampler=WeightedRandomSampler: {SAMPLER} other choice; leave the sampler out.",
+        f"sampler=WeightedRandomSampler: {SAMPLER}; leave the sampler out.",
     ),
     "distributed": (
         lambda: DataLoader(
@@ -462,7 +465,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "own batch sampler": (
         lambda: DataLoader(DATASET, batch_sampler=[[0, 1], [2]]),
-        f"batch_sampler=list: {SAMPLER} other choice; give batch_size instead of batch_sampler.",
+        f"batch_sampler=list: {SAMPLER}; give batch_size instead of batch_sampler.",
     ),
     "no batches": (lambda: DataLoader(DATASET, batch_size=None), "batch_sampler=NoneType: "),
     "dropping batch sampler": (

@@ -66,7 +66,7 @@ def test_model_data_and_plan_are_enough(tmp_path: Path, capsys: pytest.CaptureFi
         ({"optimizer": None}, "belongs to an optimizer; pass that optimizer too"),
         (
             {"optimizer": None, "scheduler": None, "plan": plan(clip=Automatic())},
-            "`optimizer` is chosen by rule for Flat, and the plan clips by Automatic",
+            "`optimizer` is chosen by rule for Flat only, and the plan's clip is Automatic",
         ),
         ({"store_every": None}, r"'OPA\(k=3\)': needs stored checkpoints; set store_every"),
         ({"store_every": 0}, "store_every=0: must be a whole number"),
@@ -115,7 +115,7 @@ def test_model_data_and_plan_are_enough(tmp_path: Path, capsys: pytest.CaptureFi
         ),
         (
             {"loss": F.mse_loss, "model": nn.Sequential(nn.Linear(6, 1), nn.Flatten(0))},
-            "and this run has none: they take whole-number labels, a loss such as cross_entropy",
+            "and this run has none: classes need integer labels, a loss such as cross_entropy",
         ),
     ],
 )

@@ -360,7 +360,7 @@ def numbers():
 def test_a_regression_keeps_no_averages_of_outputs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "regression_outputs.py").write_text(REGRESSION)
+    (tmp_path / "regressed.py").write_text(REGRESSION)
     monkeypatch.syspath_prepend(tmp_path)
     tables: dict[str, Any] = {
         "data": {"place": "regressed:numbers"},
@@ -546,7 +546,7 @@ def test_a_resumed_run_keeps_its_scale_and_its_statement(tmp_path: Path) -> None
     ):
         trainer(bounds={"income": [0, 1e5], "age": [0, 120]}).resume()
     path.write_text(path.read_text() + "\n1e6,90,1")  # bounds are read anew
-    with pytest.raises(ConfigurationError, match=r"inputs.bounds.income=.*what the run began with"):
+    with pytest.raises(ConfigurationError, match=r"inputs.bounds.income=.*that the run began with"):
         trainer().resume()
 
 
