@@ -150,8 +150,8 @@ def test_several_processes_are_refused(tmp_path: Path) -> None:
         print(*refusals({place!r}, rank=1), sep="\\n")
     """
     text = (
-        "torch.distributed='2 processes': must be one, since each would sample all records and "
-        "report an ε of its own; train in one process, without torchrun or init_process_group."
+        "torch.distributed='2 processes': must be one, because each would sample all records "
+        "and report its own ε; train in one process, without torchrun or init_process_group."
     )
     command = [sys.executable, "-c", textwrap.dedent(code)]
     where = Path(__file__).parent
