@@ -540,14 +540,17 @@ def test_row_27_loss_without_a_value_for_each_record(loss: Any, words: tuple[str
         ({"loss": "mse"}, ("loss='mse'", "function of (output, target)", "F.cross_entropy")),
         ({"constants": {"views": 2}}, ("views=2", "`augment`", "both or none")),
         ({"augment": lambda x: x}, ("views=1", "`augment`", "both or none")),
-        ({"constants": {"views": 2}, "augment": 5}, ("augment=5", "a function", "give it")),
+        (
+            {"constants": {"views": 2}, "augment": 5},
+            ("augment=5", "a function", "pass the function"),
+        ),
         (
             {"constants": {"views": 2}, "loss": None, "objective": len},
-            ("views=2", "goes with a loss", "inside your objective"),
+            ("views=2", "is for loss=", "inside your objective"),
         ),
         (
             {"augment": len, "loss": None, "objective": len},
-            ("augment=<built-in", "goes with a loss", "inside your objective"),
+            ("augment=<built-in", "is for loss=", "inside your objective"),
         ),
         ({"physical_batch": 0}, ("physical_batch=0", "whole number", "at least 1")),
     ],
@@ -644,7 +647,7 @@ def test_row_36_training_past_the_plan() -> None:
         lambda: run.step(batch),
         BudgetExhausted,
         "steps=3",
-        "the plan pays for 2 steps",
+        "the plan has 2 steps",
         "new plan with more steps",
     )
     assert run.steps_done == 2
@@ -662,7 +665,10 @@ def test_row_36_training_past_the_plan() -> None:
             lambda m: torch.optim.SGD([*m.parameters(), nn.Parameter(torch.zeros(2))], 0.1),
             ("holds 1 weights that are not the model's", "model's own", "fix(model)"),
         ),
-        (lambda m: torch.optim.LBFGS(m.parameters()), ("optimizer='LBFGS'", "once a step", "SGD")),
+        (
+            lambda m: torch.optim.LBFGS(m.parameters()),
+            ("optimizer='LBFGS'", "once per step", "SGD"),
+        ),
         (lambda m: torch.optim.SparseAdam(m.parameters()), ("optimizer='SparseAdam'", "noise")),
         (
             lambda m: torch.optim.SGD(m.parameters(), 0.1, differentiable=True),
@@ -710,7 +716,7 @@ def test_row_41_gradients_of_the_users_own_backward_are_refused() -> None:
         MisuseError,
         "gradient of '0.weight'",
         "private steps must be the only ones",
-        "take your own backward()",
+        "remove your own backward()",
     )
     assert run.steps_done == 0
 

@@ -11,7 +11,7 @@ from steppe import demo
 from steppe.errors import ConfigurationError, DataError
 from steppe.training import read_log
 
-MADE_UP = demo.Task("A test.", {"place": "steppe.demo:pictures", "classes": 10}, made_up=True)
+MADE_UP = demo.Task("A test.", {"place": "steppe.demo:pictures", "classes": 10}, synthetic=True)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_the_run_and_its_report_are_there(result: demo.DemoResult) -> None:
     assert result.preparation > 0
 
 
-def test_made_up_pictures_are_the_same_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_synthetic_pictures_are_the_same_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "_RECORDS", 30)
     x, y, held_out, _ = demo.pictures()
     assert torch.equal(x, demo.pictures()[0])
@@ -57,7 +57,7 @@ def test_without_mnist_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(demo, "load", unreachable)
     task = demo.digits()
-    assert task.made_up
+    assert task.synthetic
     assert task.about.startswith("MNIST could not be had: name='mnist': could be had from none")
     assert "SYNTHETIC DATA instead: 20,000 made-up 16×16 pictures" in task.about
 

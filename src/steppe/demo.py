@@ -1,7 +1,7 @@
 """`steppe demo`: a private model of handwritten digits in two to three minutes on two cores.
 
 MNIST at ε = 2, everything else by rule, and every average of the run. Where MNIST cannot be had,
-made-up pictures take its place, and the output says so. Nothing here is special to the demo: it is
+synthetic pictures are used, and the output says so. Nothing here is special to the demo: it is
 `steppe train --data mnist --epsilon 2`, and what follows a run works on its folder too.
 """
 
@@ -36,12 +36,12 @@ class Task:
     Args:
         about: one sentence for the reader.
         data: the `[data]` table.
-        made_up: whether the data are synthetic.
+        synthetic: whether the data are synthetic.
     """
 
     about: str
     data: dict[str, Any]
-    made_up: bool
+    synthetic: bool
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def run(
 
 
 def digits() -> Task:
-    """MNIST, or made-up pictures with the reason why it could not be had."""
+    """MNIST, or synthetic pictures with the reason why it could not be loaded."""
     try:
         found = load("mnist")
     except DataError as error:
@@ -109,9 +109,9 @@ def digits() -> Task:
             f"{_SIDE}×{_SIDE} pictures; the accuracies below say nothing about real ones."
         )
         data = {"place": "steppe.demo:pictures", "classes": _CLASSES}
-        return Task(about, data, made_up=True)
+        return Task(about, data, synthetic=True)
     counts = f"{len(found.train):,} handwritten digits to train on and {len(found.test):,} to test"
-    return Task(f"MNIST, {counts}.", {"name": "mnist"}, made_up=False)
+    return Task(f"MNIST, {counts}.", {"name": "mnist"}, synthetic=False)
 
 
 def pictures() -> tuple[Tensor, Tensor, Tensor, Tensor]:

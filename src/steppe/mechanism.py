@@ -26,19 +26,19 @@ class Mechanism:
     Args:
         engine: sums clipped gradients.
         noise: hides the sum.
-        sensitivity: how far one record moves the sum at most, in l2 norm.
+        sensitivity: the largest change of the sum by one record, in l2 norm.
         divisor: the expected batch, a public constant.
         source: where the noise comes from.
-        padding: weight name -> row that stands for padding. It has no gradient whatever the data
-            says, so it needs no noise and stays as it is.
+        padding: weight name -> padding row. Its gradient is zero for all data, so it gets no noise
+            and does not change.
 
     Attributes:
-        dtype: of the sums. float64 where the weights are, and for noise on a grid, which needs a
-            sum that is exact enough.
+        dtype: of the sums: float64 for float64 weights and for noise on a grid, which needs an
+            exact sum; float32 otherwise.
 
     Guarantees:
-        What a query releases is (clipped sum + noise of the given size) / divisor and nothing else.
-        Every answer has memory of its own.
+        A query releases (clipped sum + noise of the given size) / divisor and nothing else. Every
+        answer has its own memory.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class Mechanism:
         self.sensitivity = sensitivity
         double = noise.grid or all(p.dtype == torch.float64 for p in engine.parameters.values())
         self.dtype = torch.float64 if double else torch.float32
-        # A tensor of the sums' type, since torch would make one of a Python float in every step.
+        # A tensor, because torch would convert a Python float in every step.
         self.divisor = torch.tensor(divisor, dtype=self.dtype, device="cpu")
         self._padding = dict(padding or {})
 
     def query(self, noise_std: float) -> Query:
-        """Begin one query of a drawn batch at the weights as they are.
+        """Begin one query of a drawn batch at the current weights.
 
         Args:
             noise_std: standard deviation of the noise on the sum.
@@ -70,7 +70,7 @@ class Mechanism:
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """A block that puts the clip back as it was where it ends with an error."""
+        """A block that restores the state of the clip if it ends with an error."""
         before = self.engine.clipper.state()
         try:
             yield
@@ -79,11 +79,11 @@ class Mechanism:
             raise
 
     def hand_over(self, optimizer: Optimizer, gradient: Tensor | None) -> None:
-        """Give every trained weight its part of a private gradient, and all others none.
+        """Set `.grad` of every trained weight to its part of a private gradient.
 
         Args:
-            optimizer: whose weights they are.
-            gradient: a flat vector; None leaves no gradient at all.
+            optimizer: of these weights. `.grad` of all its other weights becomes None.
+            gradient: a flat vector; None clears all gradients.
         """
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -94,14 +94,14 @@ class Mechanism:
                     parameter.grad = part.to(parameter.dtype)
 
     def without_padding(self, gradient: Tensor) -> Tensor:
-        """The gradient with zeros in rows that stand for padding."""
+        """The gradient with zeros in padding rows."""
         for name, row in self._padding.items():
             self.engine.part_of(gradient, name)[row] = 0.0
         return gradient
 
 
 class Query:
-    """One noised sum over a drawn batch, given whole or in parts. Made by `Mechanism.query`."""
+    """One noised sum over a drawn batch, which is added in parts. Made by `Mechanism.query`."""
 
     def __init__(self, mechanism: Mechanism, noise_std: float) -> None:
         self._mechanism, self._noise_std = mechanism, noise_std
@@ -111,8 +111,8 @@ class Query:
         """Add the clipped gradients of a part of the batch.
 
         Args:
-            part: some of the drawn records, each once in all parts.
-            sequential: from `engine.sequential`, asked for this batch.
+            part: some of the drawn records. All parts together contain each record once.
+            sequential: what `engine.sequential` returned for this batch.
         """
         with torch.no_grad():
             for found, records, padding in self._mechanism.engine.captured(part, sequential):
@@ -135,10 +135,11 @@ class Query:
         return mechanism.without_padding(gradient)
 
     def _sum(self) -> Tensor:
-        """The sum so far. It starts as its noise, to which the clipped gradients are added.
+        """The sum so far. It starts as the noise, to which the clipped gradients are added.
 
-        Made after the first pass through the model, so that it is not held beside activations, and
-        in fresh memory, since earlier answers may be kept as gradients.
+        It is allocated after the first pass through the model, so that it does not take memory
+        beside the activations. Its memory is new, because earlier answers may be in use as
+        gradients.
         """
         if self._buffer is None:
             mechanism, engine = self._mechanism, self._mechanism.engine

@@ -1,10 +1,10 @@
 """One private step: the seven places in order.
 
-1 sample     who takes part?                      the plan's sampler draws `parts`
+1 sample     which records take part?             the plan's sampler draws `parts`
 2 point      at which weights is the gradient?    plan.point
-3 objective  what does a record's gradient hold?  engine.objective, and λθ
-4 clip       how long may it be?                  engine.clip
-5 noise      what hides it?                       plan.noise, added by the mechanism
+3 objective  what is a record's gradient?         engine.objective, and λθ
+4 clip       how is it bounded?                   engine.clip
+5 noise      how much is added?                   plan.noise, added by the mechanism
 6 update     how do the weights move?             any torch optimizer
 7 keep       which model is published?            steppe.averaging, after the step and at no cost
 """
@@ -38,19 +38,19 @@ class PrivateStep:
         engine: sums clipped gradients; its clip is the plan's.
         optimizer: moves the weights along the private gradient.
         source: where the noise comes from.
-        padding: weight name -> row that stands for padding; see `Mechanism`.
+        padding: weight name -> padding row; see `Mechanism`.
 
     Attributes:
-        steps_done: steps charged so far, including one that failed half way.
+        steps_done: steps charged so far, including those that failed.
         mechanism: makes the private gradients.
 
     Guarantees:
         A step releases (sum of the records' clipped parts + noise of the planned size) / expected
-        batch, `point.queries` times, and nothing else. What model and loss draw from the global
-        generators is secret, whatever their seed. A step is charged before the data is touched, and
-        refused once the plan's steps are used up. An empty batch takes the same path as any other.
-        A step that fails leaves no gradient behind. Until its gradient is known, weights and clip
-        are as they were; an error of the optimizer leaves the weights where it left them.
+        batch, `point.queries` times, and nothing else. Random numbers that model and loss draw from
+        the global generators are secret, whatever their seed. A step is charged before the data is
+        read, and rejected once the plan's steps are used up. An empty batch takes the same path as
+        any other. A step that fails leaves no gradient behind. If it fails before the optimizer
+        runs, weights and clip are restored; what the optimizer changed before an error stays.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class PrivateStep:
         self._weights = MovableWeights(list(engine.parameters.values()))
         self._point = plan.point.begin(self._weights)
         start = 0
-        for steps, _ in plan.noise.relative(plan.total_steps):  # calibrates and refuses beforehand
+        for steps, _ in plan.noise.relative(plan.total_steps):  # calibrates, and checks all levels
             require_noise_std(plan.noise_std_at(start), self.mechanism.dtype)
             start += steps
 
@@ -90,7 +90,7 @@ class PrivateStep:
         """Take one step on a drawn batch.
 
         Args:
-            parts: batches of records that together are the drawn batch, each record once.
+            parts: batches that together contain every drawn record once.
         """
         noise_std = self._charge()  # 1 sample: who takes part is in `parts`
         answers: list[Tensor] = []
@@ -113,16 +113,16 @@ class PrivateStep:
 
     @property
     def plan(self) -> Plan:
-        """Every public constant; another plan takes another `PrivateStep`."""
+        """Every public constant. It cannot be replaced."""
         return self._plan
 
     def settled_plan(self) -> Plan:
-        """The plan, refused where `object.__setattr__` wrote to it: no account would hold then."""
+        """The plan. An error if it was changed by `object.__setattr__`."""
         if self._plan.digest() != self._digest:
             raise MisuseError(
-                "plan=changed since the loop was made private: must stay as it was, what is spent "
-                "is not known otherwise; do not publish this model, and make another plan with "
-                "dataclasses.replace for another run."
+                "plan=changed since the loop was made private: must not change, because the cost "
+                "of the steps is then unknown; do not publish this model, and make another plan "
+                "with dataclasses.replace for another run."
             )
         return self._plan
 
@@ -130,7 +130,7 @@ class PrivateStep:
         """What the next step depends on besides model and optimizer: numbers, text and tensors.
 
         Guarantees:
-            All of it is public, made from what earlier steps released.
+            All of it is public, computed from what earlier steps released.
         """
         self.settled_plan()
         return {
@@ -141,11 +141,11 @@ class PrivateStep:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned.
+        """Continue from what `state_dict` returned.
 
         Guarantees:
-            Steps that were charged stay charged: a state from before them is refused, and so is
-            that of another plan, whose steps cost something else.
+            Steps that were charged stay charged: an older state is rejected, and so is the state of
+            another plan.
         """
         require_state(state, self._plan, self.steps_done, self.engine.numel)
         self.engine.clipper.load(dict(state["clip"]))
@@ -160,22 +160,22 @@ class PrivateStep:
         """
         if self.steps_done >= self._plan.total_steps:
             raise BudgetExhausted(
-                f"steps={self.steps_done + 1}: the plan pays for {self._plan.total_steps} steps; "
+                f"steps={self.steps_done + 1}: the plan has {self._plan.total_steps} steps; "
                 "publish the model, or make a new plan with more steps before training."
             )
         noise_std = self._plan.noise_std_at(self.steps_done)
         self._update.at_step(self.steps_done, noise_std / self._plan.divisor)
         self.steps_done += 1
-        # No gradient of a step that fails half way is left, and none that others have put there.
+        # Clear all gradients, so that none is left if this step fails.
         self.mechanism.hand_over(self.optimizer, None)
         return noise_std
 
     def _hidden_generators(
         self, sequential: PlainSequential | None
     ) -> AbstractContextManager[None]:
-        """A block in which what model and loss draw from the global generators is secret.
+        """A block in which random numbers of model and loss are secret.
 
-        Plain layers draw nothing, and hiding the generators takes longer than a small step.
+        Plain sequential models draw none, and hiding the generators takes longer than a small step.
         """
         if sequential is not None:
             return nullcontext()

@@ -12,13 +12,13 @@ from steppe.utils import validation
 
 
 def require_state(state: Any, plan: Plan, steps_done: int, weights: int) -> None:
-    """Refuse anything but a `state_dict` of this plan, no older than what was charged.
+    """Require a `state_dict` of this plan that is not older than the steps charged.
 
     Args:
-        state: what was given.
-        plan: of the run that goes on.
+        state: to check.
+        plan: of the resumed run.
         steps_done: steps that are charged already.
-        weights: how many numbers the trained weights have together.
+        weights: the total size of the trained weights.
     """
     _require_form(state)
     if state["plan"] != plan.digest():
@@ -33,8 +33,8 @@ def require_state(state: Any, plan: Plan, steps_done: int, weights: int) -> None
         raise validation.fail(
             "steps_done",
             done,
-            f"must be a number of steps from {steps_done}, which are spent, to "
-            f"{plan.total_steps}, which are paid for",
+            f"must be from {steps_done}, the steps charged so far, to {plan.total_steps}, the "
+            "steps of the plan",
             "load the newest state of a run of this plan",
         )
     for name, vector in state["point"].items():
@@ -56,5 +56,5 @@ def _require_form(state: Any) -> None:
         if not wrong:
             return
         shown = f"without {', '.join(wrong)}"
-    rule = f"must hold {', '.join(parts)}"
+    rule = f"must contain {', '.join(parts)}"
     raise validation.fail("state", shown, rule, "load what state_dict() returned")

@@ -22,10 +22,10 @@ from steppe.audit import (
     micro_batches,
     noise_independence,
     noise_law,
+    non_finite_records,
     release,
     sampler_law,
     sensitivity,
-    silence,
 )
 from steppe.clipping import ClippedSum
 from steppe.gradients import WeightSlots
@@ -35,7 +35,7 @@ from steppe.step import PrivateStep
 from steppe.utils.batches import count
 
 Sabotage = Callable[[Private, int], None]
-NOBODY = torch.zeros(0, dtype=torch.long)
+NO_RECORDS = torch.zeros(0, dtype=torch.long)
 
 
 def engine(kind: type[ClippedSum]) -> Sabotage:
@@ -150,12 +150,12 @@ class _ViewsClippedApart(ClippedSum):
 
 class _NanPasses(_OwnFactors):
     def factors(self, norms: Tensor) -> tuple[Tensor, Tensor]:
-        return (self.clip.sensitivity / norms).clamp(max=1.0), NOBODY
+        return (self.clip.sensitivity / norms).clamp(max=1.0), NO_RECORDS
 
 
 class _ZeroTimesNan(_OwnFactors):
     def factors(self, norms: Tensor) -> tuple[Tensor, Tensor]:
-        return self.clip.factors(norms), NOBODY
+        return self.clip.factors(norms), NO_RECORDS
 
 
 class _NanStops(ClippedSum):
@@ -383,7 +383,7 @@ class _EmptyLeftOut(Private):
 
 Check = Callable[[AuditedRun], Result | list[Result]]
 SUM: list[Check] = [sensitivity, release]
-NAN: list[Check] = [sensitivity, silence, control_flow, release]
+NAN: list[Check] = [sensitivity, non_finite_records, control_flow, release]
 NOISE: list[Check] = [functools.partial(noise_law, draws=60_000)]
 REPEATS: list[Check] = [noise_independence]
 SAMPLE: list[Check] = [sampler_law]

@@ -15,9 +15,9 @@ from steppe.audit import (
     Result,
     control_flow,
     micro_batches,
+    non_finite_records,
     release,
     sensitivity,
-    silence,
 )
 from steppe.clipping import ClippedSum
 from steppe.clipping.gep import GEPClipper
@@ -150,7 +150,7 @@ CLIP_BUGS: dict[str, tuple[Callable[[], AuditedRun], list[Check]]] = {
     ),
     "silent records are counted": (
         lambda: quantile(sabotage=clipper(_CountsSilentRecords)),
-        [silence, control_flow],
+        [non_finite_records, control_flow],
     ),
     "the count over the actual batch": (
         lambda: quantile(sabotage=clipper(_OverActualBatch)),
@@ -170,7 +170,7 @@ CLIP_BUGS: dict[str, tuple[Callable[[], AuditedRun], list[Check]]] = {
     ),
     "NaN silences its layer only": (
         lambda: per_layer(sabotage=clipper(_SilentLayerOnly)),
-        [silence],
+        [non_finite_records],
     ),
     "every layer has the whole bound": (
         lambda: mlp(clip=_WholeBoundEach(CLIP)),
@@ -187,6 +187,6 @@ CLIP_BUGS: dict[str, tuple[Callable[[], AuditedRun], list[Check]]] = {
     "padding is added": (lambda: quantile(sabotage=speaking, **FIXED), [sensitivity, release]),
     "padding is counted": (
         lambda: quantile(sabotage=clipper(_PaddingCounts), **FIXED),
-        [silence, control_flow],
+        [non_finite_records, control_flow],
     ),
 }

@@ -19,11 +19,11 @@ from steppe.audit import (
     control_flow,
     noise_independence,
     noise_law,
+    non_finite_records,
     sampler_law,
     sensitivity,
-    silence,
 )
-from steppe.audit.adversarial_records import INPUT_SCALES, LOSS_SCALES, hostile
+from steppe.audit.adversarial_records import INPUT_SCALES, LOSS_SCALES, adversarial_batches
 from steppe.audit.battery import checked
 from steppe.audit.result import surprise
 from steppe.audit.subject import released
@@ -134,14 +134,14 @@ def test_sensitivity_is_tight() -> None:
     assert 1 - 1e-5 <= result.measured <= 1 + 1e-5
 
 
-def test_silence_needs_something_to_be_silent() -> None:
+def test_a_check_of_non_finite_records_needs_some() -> None:
     """A subject on which no gradient is ever non-finite proves nothing, so it does not pass."""
     subject = subject_of(
         nn.Linear(20, 4),
         mlp().data,
         objective=lambda model, batch: model(batch[0]).sum(1).tanh(),
     )
-    assert silence(subject).passed
+    assert non_finite_records(subject).passed
 
     class Finite(steppe.clipping.ClippedSum):
         def add_(self, out: torch.Tensor, batch: object) -> torch.Tensor:
@@ -150,7 +150,7 @@ def test_silence_needs_something_to_be_silent() -> None:
     def sabotage(private: steppe.Private, records: int) -> None:
         private.engine.__class__ = Finite
 
-    assert not silence(mlp(sabotage=sabotage)).passed
+    assert not non_finite_records(mlp(sabotage=sabotage)).passed
 
 
 def test_subject_needs_a_declared_population() -> None:
@@ -191,7 +191,7 @@ def test_nan_never_passes() -> None:
 def test_hostile_records_touch_only_the_last_record() -> None:
     batch, scales = mlp().records.batch(torch.arange(5)), torch.ones(5)
     generator = torch.Generator().manual_seed(0)
-    attacks = list(hostile(batch, scales, generator))
+    attacks = list(adversarial_batches(batch, scales, generator))
     assert len(attacks) == len(LOSS_SCALES) + len(INPUT_SCALES) + 3
     for _, ((inputs, labels), factors) in attacks:
         assert torch.equal(inputs[:-1], batch[0][:-1])
@@ -201,7 +201,7 @@ def test_hostile_records_touch_only_the_last_record() -> None:
 
 def test_hostile_tokens_have_hostile_losses_only() -> None:
     batch = lstm().records.batch(torch.arange(3))
-    attacks = list(hostile(batch, torch.ones(3), torch.Generator()))
+    attacks = list(adversarial_batches(batch, torch.ones(3), torch.Generator()))
     assert len(attacks) == len(LOSS_SCALES)
 
 

@@ -15,7 +15,7 @@ from steppe import demo
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     data = {"place": "steppe.demo:pictures", "classes": 10}
-    task = demo.Task("A test. SYNTHETIC DATA.", data, made_up=True)
+    task = demo.Task("A test. SYNTHETIC DATA.", data, synthetic=True)
     monkeypatch.setattr(demo, "_RECORDS", 600)
     monkeypatch.setattr(demo, "_HELD_OUT", 50)
     monkeypatch.setattr(demo, "digits", lambda: task)

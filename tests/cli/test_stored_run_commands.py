@@ -89,7 +89,7 @@ def test_predictions(shell: Shell, project: Path) -> None:
     assert out.startswith("record  label  probability   95% interval  agreement\n     0 ")
     assert "… and 2 more; --out FILE writes all of them" in out
     model = "EMA(decay=0.33, warmup=1)"
-    assert out.endswith(f"\n12 records, answers by {model}, intervals by 6 checkpoints\n")
+    assert out.endswith(f"\n12 records, predictions by {model}, intervals by 6 checkpoints\n")
     result = shell.json("predict run new.npy --checkpoints 3 --interval 0.5")
     assert (result["checkpoints"], result["interval"], result["accuracy"]) == (3, 0.5, None)
     for row in result["predictions"]:
@@ -137,8 +137,8 @@ def test_a_run_that_has_not_ended_says_so(shell: Shell, project: Path) -> None:
         (project / "run" / name).unlink()
     code, out, err = shell("predict run new.npy")
     assert code == 0
-    assert "answers by OPA(k=6)" in out
-    assert err == "the run has not ended and has published no model yet: its checkpoints answer\n"
+    assert "predictions by OPA(k=6)" in out
+    assert err == "the run has not ended and has published no model yet: its checkpoints are used\n"
     assert shell("predict run new.npy --by checkpoints")[2] == ""
 
 
@@ -166,14 +166,14 @@ def test_labels_give_an_accuracy_and_public_data_a_figure(shell: Shell, project:
 
 def test_of_the_runs_own_data_the_test_part_is_taken(shell: Shell, project: Path) -> None:
     out = shell.ok("predict run own.npz --public")
-    assert "\n200 records, answers by EMA(" in out
+    assert "\n200 records, predictions by EMA(" in out
     assert ", intervals by 6 checkpoints, accuracy " in out
     assert out.endswith("; the test part of own.npz\n")
     kept = json.loads((project / "run" / "figures.json").read_text())["intervals"]
     assert (kept["data"], kept["records"]) == ("own.npz", 200)
 
 
-PRIVATE = "are the private records of the run, and what they say would be shown; use other records"
+PRIVATE = "are the private records of the run, but the results would be shown; use other records"
 
 
 def as_folder(project: Path) -> None:
@@ -194,7 +194,7 @@ def test_the_private_records_are_refused(shell: Shell, project: Path, public: st
     (project / "link.npz").symlink_to(project / "untested.npz")
     for place in ("untested.npz", "./run/../untested.npz", "link.npz"):
         assert shell.refused(f"predict run {place}{public} --out rows.csv") == (
-            f"steppe: error: data='{place}': {PRIVATE}, or put a test part beside them.\n"
+            f"steppe: error: data='{place}': {PRIVATE}, or add a test part.\n"
         )
     toml.write_text(with_test)
     as_folder(project)
@@ -264,7 +264,7 @@ def test_flatness(shell: Shell, project: Path) -> None:
         ),
         (
             "average run --burn-in 99",
-            "--burn-in=99: leaves none of the 6 stored checkpoints; leave out fewer steps.",
+            "--burn-in=99: leaves none of the 6 stored checkpoints; use a smaller number.",
         ),
         (
             "predict run nowhere.npy",
@@ -278,7 +278,7 @@ def test_flatness(shell: Shell, project: Path) -> None:
         ),
         (
             "predict run mnist",
-            "data='mnist': would be taken as they are, and the run's own inputs were scaled by "
+            "data='mnist': would not be scaled, but the run's own inputs were scaled by "
             "bounds; give a file.",
         ),
         (
@@ -375,7 +375,7 @@ def test_a_regression_answers_with_numbers(shell: Shell, project: Path) -> None:
 
     out = shell.ok("predict numbers new.npy --out numbers.csv")
     assert out.split()[:4] == ["record", "output", "low", "high"]
-    assert ", answers by EMA(decay=0.33, warmup=1), intervals by 6 checkpoints\n" in out
+    assert ", predictions by EMA(decay=0.33, warmup=1), intervals by 6 checkpoints\n" in out
     lines = (project / "numbers.csv").read_text().splitlines()
     assert lines[0] == "record,output,low,high"
     assert len(lines) == 13
@@ -516,12 +516,12 @@ def test_a_run_of_an_earlier_version_had_another_scale(
     del config["settings"]["inputs"]
     path.write_text(json.dumps(config))
     message = shell.refused(command)
-    assert message.startswith("steppe: error: run='run': was not trained on inputs as run.toml")
+    assert message.startswith("steppe: error: run='run': was trained on inputs that were scaled")
 
 
 def test_a_run_that_python_made(shell: Shell, project: Path) -> None:
     (project / "run" / "run.toml").unlink()
     assert shell.refused("average run") == (
-        "steppe: error: run='run': was not made from a configuration, so that its model and data "
-        "are not known; load its weights in Python.\n"
+        "steppe: error: run='run': was not started from a configuration file, so its model and "
+        "data are not known; load its weights in Python.\n"
     )

@@ -174,7 +174,7 @@ def test_pictures_on_another_scale_are_not_labelled(
     np.save(project / "wide.npy", x[:9].astype(np.float32))
     np.savez(project / "wide.npz", x_train=x[:9].astype(np.float32), y_train=y[:9])
     for name in ("wide.npy", "wide.npz"):
-        assert "the run's pictures were bytes, scaled to [0, 1]" in shell.refused(
+        assert "the run's pictures were uint8, scaled to [0, 1]" in shell.refused(
             f"predict pictures {name}"
         )
 
@@ -193,7 +193,8 @@ def test_what_becomes_of_batch_normalisation_is_said(
 @pytest.mark.parametrize("name", ["fashionmnist", "Fashion_MNIST", "fashion-mnist"])
 def test_a_public_data_set_by_any_of_its_names(shell: Shell, project: Path, name: str) -> None:
     assert shell.refused(f"train --data {name} --epsilon 2 --classes 10") == (
-        "steppe: error: --classes=10: is for your own data, and these are public; leave it out.\n"
+        "steppe: error: --classes=10: is for your own data, but data.name is a public data set; "
+        "leave it out.\n"
     )
 
 
@@ -538,8 +539,8 @@ def test_a_run_folder_that_cannot_be_made(shell: Shell, project: Path) -> None:
         (
             "steps = 12",
             "steps = 12\nviews = 4",
-            "error: plan.views=4: needs a function that makes the views of a record, and a file "
-            "cannot hold one; leave it out, or train in Python: steppe.training.read(file).trainer("
+            "error: plan.views=4: needs a function that makes the views, and a file cannot "
+            "contain one; leave it out, or train in Python: steppe.training.read(file).trainer("
             "augment=…).",
         ),
         (
@@ -611,14 +612,14 @@ def test_another_configuration_is_refused(shell: Shell, project: Path) -> None:
     toml.write_text(toml.read_text().replace("lr = 1.0", "lr = 4.0"))
     (project / "run" / "result.json").unlink()
     err = shell.refused("resume run")
-    assert "is not what the run began with" in err
+    assert "differs from the value that the run began with" in err
 
 
 def test_a_run_without_a_file_cannot_be_resumed_here(shell: Shell, project: Path) -> None:
     (project / "run" / "run.toml").unlink()
     assert shell.refused("resume run") == (
-        "steppe: error: run='run': was not made from a configuration file, so that its model and "
-        "data are not known; make the same Trainer(…, run='run') and call its resume().\n"
+        "steppe: error: run='run': was not started from a configuration file, so its model and "
+        "data are not known; create the same Trainer(…, run='run') and call its resume().\n"
     )
 
 

@@ -291,10 +291,10 @@ def test_private_records_are_not_public(given: str) -> None:
         "the labels": (torch.randn(30, 4), labels),
         "a list": [inputs[:10], labels[:10]],
     }[given]
-    with pytest.raises(ValueError, match=r"are the private records, and what a clip learns from"):
+    with pytest.raises(ValueError, match=r"are the private records, but a clip uses public"):
         private(data=data, public=public)
     arrays = tuple(part.numpy()[:20] for part in data)
-    with pytest.raises(ValueError, match=r"are the private records, and what a clip learns from"):
+    with pytest.raises(ValueError, match=r"are the private records, but a clip uses public"):
         private(data=arrays, public=(inputs[10:], labels[10:]))
     private(data=arrays, public=(inputs[20:], labels[20:]))
 

@@ -130,7 +130,7 @@ def test_pieces_have_no_length() -> None:
 
 def test_wrong_partners_are_refused() -> None:
     loop, other = start(), start()
-    with pytest.raises(ConfigurationError, match="optimizer='SGD': must be the one that belongs"):
+    with pytest.raises(ConfigurationError, match="optimizer='SGD': must be the optimizer of the"):
         BatchMemoryManager(
             data_loader=loop.loader, max_physical_batch_size=3, optimizer=other.optimizer
         )

@@ -30,13 +30,13 @@ def test_a_state_is_a_copy() -> None:
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        ([], "state='list': must hold 'mechanism' and 'history', no more and no less; give what"),
-        ({"history": []}, "state='dict': must hold 'mechanism' and 'history'"),
+        ([], "state='list': must contain exactly 'mechanism' and 'history'; pass what"),
+        ({"history": []}, "state='dict': must contain exactly 'mechanism' and 'history'"),
         (
             {"mechanism": "rdp", "history": []},
-            "mechanism='rdp': must be 'prv', by which this accountant counts; make the engine with",
+            "mechanism='rdp': must be 'prv', the method of this accountant; create the engine with",
         ),
-        ({"mechanism": "prv", "history": [(1.0, 0.1)]}, r"history=\(1.0, 0.1\): must hold"),
+        ({"mechanism": "prv", "history": [(1.0, 0.1)]}, r"history=\(1.0, 0.1\): must be"),
     ],
 )
 def test_states_of_something_else_are_refused(state: Any, message: str) -> None:

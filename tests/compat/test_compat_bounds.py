@@ -79,8 +79,8 @@ def test_a_budget_with_a_bound_for_each_weight() -> None:
         ([1.0, 0.0], "max_grad_norm=0.0: must be finite and above 0; a common start"),
         (
             [1.0],
-            "max_grad_norm='1 bounds': must be one for each of the 2 trained weights, in the "
-            "optimizer's order; give as many",
+            "max_grad_norm='1 bounds': must be 2, one for each trained weight in the optimizer's "
+            "order; give one",
         ),
     ],
 )

@@ -95,7 +95,7 @@ def test_steps_cannot_be_taken_out_of_the_history() -> None:
     early = loop.engine.accountant.state_dict()
     loop.run(PASS)
     accountant = loop.engine.accountant
-    spent, text = loop.engine.get_epsilon(DELTA), "^history=0 steps: must hold the 7 that were coun"
+    spent, text = loop.engine.get_epsilon(DELTA), "^history=0 steps: must contain the 7 steps that"
     with pytest.raises(MisuseError, match=text):
         accountant.history = []
     with pytest.raises(MisuseError, match=text):
@@ -127,9 +127,9 @@ def test_history_is_a_copy_of_what_was_given() -> None:
 @pytest.mark.parametrize(
     ("history", "message"),
     [
-        ([1.0], r"history=1.0: must hold \(noise multiplier, sample rate, number of steps\); give"),
-        ([(1.0, 0.1)], "history=.* must hold"),
-        ({"history": []}, "history='history': must hold"),
+        ([1.0], r"history=1.0: must be \(noise multiplier, sample rate, number of steps\); pass"),
+        ([(1.0, 0.1)], "history=.* must be"),
+        ({"history": []}, "history='history': must be"),
         ([(1.0, 0.1, -3)], "steps=-3: must be a whole number"),
         ([(1.0, 2.0, 3)], "rate=2.0: must be at most 1"),
     ],
@@ -142,7 +142,7 @@ def test_bad_history_is_refused(history: Any, message: str) -> None:
 def test_history_comes_after_the_budget() -> None:
     engine, model = PrivacyEngine(), nn.Linear(5, 2)
     engine.accountant.history = [(1.0, 0.1, 3)]
-    with pytest.raises(ConfigurationError, match=r"to resume a run set accountant.history after"):
+    with pytest.raises(ConfigurationError, match=r"to resume a run, set accountant.history after"):
         engine.make_private_with_epsilon(
             module=model,
             optimizer=optim.SGD(model.parameters(), lr=0.1),

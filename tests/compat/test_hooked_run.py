@@ -74,7 +74,7 @@ def test_an_optimizer_that_moves_nothing_is_an_error_in_the_first_step() -> None
     model = nn.Linear(5, 2)
     loop = start(model, optimizer=_Idle(model.parameters(), lr=0.1))
     text = (
-        r"^parameters=\['weight', 'bias'\]: must move in the first step, and did not; check .*\.$"
+        r"^parameters=\['weight', 'bias'\]: must move in the first step, but did not; check .*\.$"
     )
     with pytest.raises(MisuseError, match=text):
         loop.run(1)
@@ -173,7 +173,7 @@ def test_constants_on_the_optimizer_stay() -> None:
     x, y = loop.batch()
     loop.backward(x, y)
     loop.optimizer.noise_multiplier = 0.1
-    with pytest.raises(MisuseError, match=r"optimizer.noise_multiplier=0.1: must stay 1.0, which"):
+    with pytest.raises(MisuseError, match=r"optimizer.noise_multiplier=0.1: must stay 1.0, the"):
         loop.optimizer.step()
 
 

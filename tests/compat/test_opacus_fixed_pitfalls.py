@@ -23,7 +23,7 @@ from steppe.errors import ConfigurationError, MisuseError
 
 def test_shuffled_batches_are_not_accounted_as_poisson() -> None:
     """Fixed-size shuffled batches accounted as Poisson (#80, PR #128)."""
-    with pytest.raises(ConfigurationError, match="poisson_sampling=False: the account holds for"):
+    with pytest.raises(ConfigurationError, match="poisson_sampling=False: must be True: the"):
         start(poisson_sampling=False)
     loop = start(data=vectors(200), batch_size=20)
     sizes = []
@@ -170,7 +170,7 @@ def test_second_step_on_one_batch_raises() -> None:
     """A batch's gradient must not be used twice."""
     loop = start()
     loop.run()
-    with pytest.raises(MisuseError, match="step=2: no drawn batch waits for a step, each may"):
+    with pytest.raises(MisuseError, match="step=2: no drawn batch waits for a step, and each"):
         loop.optimizer.step()
 
 
@@ -236,7 +236,7 @@ def test_ways_to_hold_weights(make) -> None:
 
 def test_unused_weights_get_noise() -> None:
     loop = start(Unused(), sigma=1.0)
-    with pytest.warns(UserWarning, match="no record uses them, so that noise alone moves them"):
+    with pytest.warns(UserWarning, match="should be used by the model, but are not, so only noise"):
         loop.run()
     assert loop.model.spare.weight.grad.abs().min() > 0
 

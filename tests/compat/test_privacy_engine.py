@@ -431,7 +431,7 @@ def test_a_budget_is_for_one_run_of_an_engine() -> None:
     engine = PrivacyEngine()
     with_budget(engine, nn.Linear(5, 2))
     model = nn.Linear(5, 2)
-    with pytest.raises(ConfigurationError, match=r"accountant='0 steps': must be new, since"):
+    with pytest.raises(ConfigurationError, match=r"accountant='0 steps': must be new, because"):
         with_budget(engine, model)
 
 

@@ -128,9 +128,8 @@ def test_a_budget_counts_the_rest_of_a_resumed_run(tmp_path: Path) -> None:
     before = ledger.path.read_bytes()
     message = (
         r"^This run and all others, some since it was interrupted, would cost epsilon=\d\.\d{4} "
-        r"together, and the ledger allows \S+ at delta=1e-05; its steps so far are paid for, so "
-        r"its checkpoints may be used, and the rest cannot be taken: plan a new run with a "
-        r"smaller epsilon\.$"
+        r"together, and the ledger allows \S+ at delta=1e-05; use its checkpoints, whose steps "
+        r"are charged, or plan a new run with a smaller epsilon\.$"
     )
     with pytest.raises(BudgetExhausted, match=message):
         ledger.resume(first, plan(), DATA, block=8, anchor=Anchor())

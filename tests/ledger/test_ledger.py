@@ -14,7 +14,7 @@ from steppe.accounting.segment import Segments, merged
 from steppe.errors import BudgetExhausted, ConfigurationError, DataError
 from steppe.ledger import Anchor, Ledger
 from steppe.ledger.chain import Writer
-from steppe.ledger.runs import Books, LedgerRun
+from steppe.ledger.runs import LedgerRun, LedgerState
 from steppe.noise import StepSchedule
 from steppe.sampling import Periodic
 
@@ -256,11 +256,11 @@ def read_records(ledger: Ledger) -> tuple[dict[str, object], ...]:
 
 
 def test_many_runs_with_groups_are_added_up_in_time_and_never_too_little() -> None:
-    books = Books()
+    state = LedgerState()
     own = [plan(sampling=Periodic(4, first=0.3), noise_multiplier=5.0 + i) for i in range(8)]
     for i, each in enumerate(own):
-        books.runs[str(i)] = LedgerRun(str(i), "", 20, 1e-5, {}, None, 20, each.segments_by_group())
-    found = books.worst_runs()
+        state.runs[str(i)] = LedgerRun(str(i), "", 20, 1e-5, {}, None, 20, each.segments_by_group())
+    found = state.worst_runs()
     assert len(found) <= 32  # and not 2^8
     for groups in ([0] * 8, [1] * 8, [0, 1] * 4):
         costs = zip(own, groups, strict=True)

@@ -105,9 +105,9 @@ def test_a_batch_of_fixed_shapes_comes_whole() -> None:
     loop = private(**FIXED)
     batch = next(iter(loop))
     rest = (
-        r": must be the whole batch where shapes are fixed, since the number of parts would tell "
-        r"its size; pass what was drawn to step\(\), and set physical_batch for what goes through "
-        r"the model at once\.$"
+        r": must be the whole batch if shapes are fixed, because the number of parts would reveal "
+        r"its size; pass the drawn batch to step\(\), and set physical_batch to limit how many "
+        r"records pass through the model at once\.$"
     )
     with pytest.raises(MisuseError, match=r"^part=list" + rest):
         loop.accumulate(list(batch))

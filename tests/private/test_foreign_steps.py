@@ -50,7 +50,7 @@ def test_a_plain_step_beside_the_private_one_is_noticed(first: str, zero: str, n
             if first == "private":
                 plain_lines(loop, batch, zero)
 
-    with pytest.raises(MisuseError, match=r"private steps must be the only ones.*fresh weights"):
+    with pytest.raises(MisuseError, match=r"private steps must be the only ones.*new weights"):
         both()
     assert loop.steps_done == (0 if first == "plain" and zero != "after" else 1)
     with pytest.raises(MisuseError):

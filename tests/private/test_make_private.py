@@ -62,7 +62,7 @@ def test_capped_batches_need_the_true_population() -> None:
     model, optimizer, data, plan = parts(
         sampling=steppe.CappedPoisson(), adjacency="zero-out", population=N + 1
     )
-    with pytest.raises(ConfigurationError, match="population=201: must be the data's length"):
+    with pytest.raises(ConfigurationError, match="population=201: must be the length of the data"):
         steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)
     loop = private(sampling=steppe.CappedPoisson(cap=21), adjacency="zero-out")
     for batch in loop:
@@ -172,7 +172,7 @@ def test_a_scheduler_made_before_does_not_look_like_a_closure() -> None:
         ({"plan": None}, "plan='NoneType': must be a steppe.Plan"),
         ({"model": lambda x: x}, "model='function': must be a torch nn.Module"),
         ({"kernels": "fast"}, "kernels='fast': must be steppe.Kernels or None"),
-        ({"loss": nn.CrossEntropyLoss}, r"loss='CrossEntropyLoss': must be made first; write"),
+        ({"loss": nn.CrossEntropyLoss}, r"loss='CrossEntropyLoss': must be an instance; write"),
         ({"loss": None, "objective": 5}, "objective=5: must be a function of"),
     ],
 )
@@ -197,5 +197,5 @@ def test_a_lazy_layer_is_named() -> None:
     model = nn.Sequential(nn.LazyLinear(3))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     _, _, data, plan = parts()
-    with pytest.raises(ConfigurationError, match=r"^weight '0.weight'='not made yet': must be "):
+    with pytest.raises(ConfigurationError, match=r"^weight '0.weight'='not made yet': must exist"):
         steppe.make_private(model, optimizer, data, plan, loss=F.cross_entropy)

@@ -134,9 +134,9 @@ def test_the_plans_last_step_is_the_last() -> None:
     loop = private(steps=1)
     batch = next(iter(loop))
     loop.step(batch)
-    with pytest.raises(BudgetExhausted, match="the plan pays for 1 steps"):
+    with pytest.raises(BudgetExhausted, match="the plan has 1 steps"):
         loop.step(batch)
-    with pytest.raises(BudgetExhausted, match="the plan pays for 1 steps"):
+    with pytest.raises(BudgetExhausted, match="the plan has 1 steps"):
         loop.step()
     assert loop.steps_done == 1
 

@@ -195,7 +195,7 @@ def test_the_state_of_another_plan_is_refused() -> None:
     [
         (
             lambda state: None,
-            "state='NoneType': must hold plan, steps_done, clip, point; load",
+            "state='NoneType': must contain plan, steps_done, clip, point; load",
         ),
         (lambda state: {}, "state='without plan, steps_done, clip, point'"),
         (lambda state: {**state, "point": None}, "state='without point'"),

@@ -96,8 +96,8 @@ def test_a_model_over_several_devices_is_refused(
     model = nn.Sequential(model) if inside else model
     name = "module '0'" if inside else "model"
     text = (
-        f"{name}={kind!r}: must not be spread over devices or processes, which the account knows "
-        "nothing of; give the module that it wraps, and train in one process on one device."
+        f"{name}={kind!r}: must not be distributed over devices or processes, which the account "
+        "does not cover; pass the module that it wraps, and train in one process on one device."
     )
     with pytest.raises(ConfigurationError, match=f"^{re.escape(text)}$"):
         entry(model)
@@ -150,8 +150,8 @@ def test_several_processes_are_refused(tmp_path: Path) -> None:
         print(*refusals({place!r}, rank=1), sep="\\n")
     """
     text = (
-        "torch.distributed='2 processes': must be one, since each would sample all records and "
-        "report an ε of its own; train in one process, without torchrun or init_process_group."
+        "torch.distributed='2 processes': must be one, because each would sample all records "
+        "and report its own ε; train in one process, without torchrun or init_process_group."
     )
     command = [sys.executable, "-c", textwrap.dedent(code)]
     where = Path(__file__).parent
@@ -190,25 +190,24 @@ def test_weights_of_which_none_reaches_the_loss_are_refused(way: str) -> None:
 
 
 def test_some_weights_that_no_record_uses_are_named_once() -> None:
-    with pytest.warns(UserWarning, match="noise alone") as caught:
+    with pytest.warns(UserWarning, match="only noise") as caught:
         natively(Adapted("off"))
     assert [str(warning.message) for warning in caught] == [
-        "parameters=['adapter.weight', 'adapter.bias']: should be used by the model, and no record "
-        "uses them, so that noise alone moves them; freeze them with requires_grad_(False) before "
-        "the optimizer is made, or use them in the forward pass."
+        "parameters=['adapter.weight', 'adapter.bias']: should be used by the model, but are not, "
+        "so only noise moves them; freeze them with requires_grad_(False) before you create the "
+        "optimizer, or use them in the forward pass."
     ]
     assert caught[0].filename == __file__, "it points to the line of make_private"
     natively(Adapted("on"))  # where a warning would be an error
 
 
 def test_weights_that_no_gradient_comes_back_to_are_named_beside_others() -> None:
-    with pytest.warns(UserWarning, match="noise alone") as caught:
+    with pytest.warns(UserWarning, match="only noise") as caught:
         natively(Adapted("detached"))
     assert [str(warning.message) for warning in caught] == [
-        "parameters=['adapter.weight', 'adapter.bias']: should reach the loss, and no gradient "
-        "comes back to them, so that noise alone moves them; freeze them with "
-        "requires_grad_(False) before the optimizer is made, or take detach() or no_grad() out of "
-        "the forward pass."
+        "parameters=['adapter.weight', 'adapter.bias']: should get a gradient, but get none, so "
+        "only noise moves them; freeze them with requires_grad_(False) before you create the "
+        "optimizer, or remove detach() or no_grad() from the forward pass."
     ]
     report = steppe.inspect(Adapted("detached"), torch.zeros(1, 3))
     assert report.detached == ("adapter.weight", "adapter.bias")
@@ -240,11 +239,11 @@ def loop_of_opacus(way: str, passes: int = 2) -> list[str]:
 
 @pytest.mark.parametrize(
     ("way", "rule"),
-    [("off", "should be used by the model"), ("detached", "should reach the loss")],
+    [("off", "should be used by the model, but"), ("detached", "should get a gradient, but")],
 )
 def test_a_loop_of_opacus_names_weights_that_noise_alone_moves_once(way: str, rule: str) -> None:
     (text,) = loop_of_opacus(way)
-    assert text.startswith(f"parameters=['adapter.weight', 'adapter.bias']: {rule}, and no ")
+    assert text.startswith(f"parameters=['adapter.weight', 'adapter.bias']: {rule} ")
     assert loop_of_opacus("on") == []
 
 
@@ -267,16 +266,14 @@ def test_a_loaders_own_batch_size_is_named_where_the_plan_overrules_it() -> None
     with pytest.warns(UserWarning, match="batch_size") as caught:
         with_loader(batch_size=2, shuffle=True)
     assert [str(warning.message) for warning in caught] == [
-        "DataLoader.batch_size=2: should be that of the plan, 4, which alone says how many records "
-        "a step takes on average; make it the same, or leave it out of the loader."
+        "DataLoader.batch_size=2: is ignored; the plan's batch size, 4, is the expected number of "
+        "records in a step; use the same, or leave it out of the loader."
     ]
     assert caught[0].filename == __file__, "it points to the line of make_private"
 
 
 def test_a_batch_samplers_size_is_named_too() -> None:
-    with pytest.warns(
-        UserWarning, match=r"^DataLoader\.batch_sampler\.batch_size=2: should be that"
-    ):
+    with pytest.warns(UserWarning, match=r"^DataLoader\.batch_sampler\.batch_size=2: is ignored"):
         with_loader(batch_sampler=BatchSampler(SequentialSampler(RECORDS), 2, False))
 
 

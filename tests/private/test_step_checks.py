@@ -107,7 +107,7 @@ def test_coarse_products_are_refused_before_a_step_is_charged(precision: str) ->
     try:
         with pytest.raises(MisuseError, match=r"^fp32_precision of mkldnn.matmul='(tf32|bf16)'"):
             private()
-        with pytest.raises(MisuseError, match="since products of rounded numbers are too"):
+        with pytest.raises(MisuseError, match="because products of rounded numbers are too"):
             loop.step(batch)
     finally:
         torch.set_float32_matmul_precision("highest")

@@ -297,7 +297,10 @@ class NamedTexts(Pairs):
 
 
 DATASET = TensorDataset(X, Y)
-SAMPLER = "records must be chosen by the plan's sampler alone, the privacy account holds for no"
+SAMPLER = (
+    "records must be chosen by the plan's sampler alone, because the account assumes its sampling "
+    "probabilities"
+)
 REFUSED: dict[str, tuple[Any, str]] = {
     "iterable": (Endless, "data=Endless: must return any record by its index, since each is"),
     "iterable in a loader": (lambda: DataLoader(Endless()), "data=Endless: must return any record"),
@@ -318,11 +321,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "text array": (
         lambda: (X, np.array(["cat"] * N)),
-        "data[1]=array of type <U3: must hold numbers; encode text and objects as numbers with a",
+        "data[1]=array of type <U3: must hold numbers; encode text and objects as numbers by a",
     ),
     "masked": (
         lambda: (np.ma.masked_array(np.zeros((3, 2)), mask=True), np.zeros(3)),
-        "data[0]=masked array: must have its value in every place, since the mask would be lost",
+        "data[0]=masked array: must have no mask, because the mask would be lost",
     ),
     "object array": (
         lambda: {"x": X, "y": np.array([None] * N)},
@@ -340,7 +343,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "repeats": (
         lambda: Subset(DATASET, [1, 2, 1]),
-        "data=Subset with repeated indices: must hold every record once, a record with k copies",
+        "data=Subset with repeated indices: must hold every record once, because a record with k",
     ),
     "slow repeats": (lambda: Subset(Pairs(), [1, 1]), "data=Subset with repeated indices"),
     "repeats in a tensor": (
@@ -371,8 +374,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "data set twice": (
         lambda: ConcatDataset([DATASET, DATASET]),
-        "data=ConcatDataset with repeated data sets: must hold every record once, a record with k "
-        "copies is protected k times less; remove the repeated data sets.",
+        "data=ConcatDataset with repeated data sets: must hold every record once, because a "
+        "record with k copies is protected k times less; remove the repeated data sets.",
     ),
     "data set twice in a loader": (
         lambda: DataLoader(ConcatDataset([DATASET, DATASET]), batch_size=4),
@@ -418,7 +421,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "subset without length": (lambda: Subset(NoLength(), [0]), "data=NoLength: must have __len__"),  # type: ignore[arg-type]
     "unsigned": (
         lambda: (np.zeros((N, 2), dtype=np.uint16), Y),
-        "data[0]=array of type uint16: must have a type whose rows torch can take; convert it",
+        "data[0]=array of type uint16: must have a type that torch can index; convert it",
     ),
     "unsigned tensor": (
         lambda: torch.zeros(N, dtype=torch.uint32),
@@ -426,7 +429,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "sparse": (
         lambda: (X.to_sparse(), Y),
-        "data[0]=sparse or nested tensor: must be dense, since its rows are taken in any order;",
+        "data[0]=sparse or nested tensor: must be dense, because its rows are indexed;",
     ),
     "sparse column": (lambda: {"x": X.to_sparse()}, "data['x']=sparse or nested tensor: "),
     "complex": (
@@ -439,11 +442,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "drop_last": (
         lambda: DataLoader(DATASET, batch_size=4, drop_last=True),
-        f"drop_last=True: {SAMPLER} other choice; leave drop_last out, there is no last batch",
+        f"drop_last=True: {SAMPLER}; leave drop_last out, there is no last batch",
     ),
     "weighted": (
         lambda: DataLoader(DATASET, sampler=WeightedRandomSampler([1.0] * N, N)),
-        f"sampler=WeightedRandomSampler: {SAMPLER} other choice; leave the sampler out.",
+        f"sampler=WeightedRandomSampler: {SAMPLER}; leave the sampler out.",
     ),
     "distributed": (
         lambda: DataLoader(
@@ -462,7 +465,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "own batch sampler": (
         lambda: DataLoader(DATASET, batch_sampler=[[0, 1], [2]]),
-        f"batch_sampler=list: {SAMPLER} other choice; give batch_size instead of batch_sampler.",
+        f"batch_sampler=list: {SAMPLER}; give batch_size instead of batch_sampler.",
     ),
     "no batches": (lambda: DataLoader(DATASET, batch_size=None), "batch_sampler=NoneType: "),
     "dropping batch sampler": (

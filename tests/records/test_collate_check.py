@@ -28,8 +28,8 @@ Collate = Callable[[list[Any]], Any]
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 MIXED = (
     "data[0]=rows that differ between a record alone and among others: must be made by collate_fn "
-    "from one record each, in the order given; do what is random or looks at several records "
-    "elsewhere: in the data set, or with constants that are fixed beforehand."
+    "from one record each, in the order given; move random operations into the data set, and "
+    "replace statistics of several records by constants."
 )
 
 
@@ -134,8 +134,8 @@ def test_random_numbers_are_refused_where_rows_must_be_compared() -> None:
     with pytest.raises(DataError) as caught:
         loaded(drawing)
     assert str(caught.value) == (
-        "collate_fn=draws random numbers: must not, because a record alone could not be compared "
-        "with the same record among others; draw them in the data set."
+        "collate_fn=draws random numbers: must not, because a record collated alone could not be "
+        "compared with its row; draw them in the data set."
     )
 
 

@@ -111,19 +111,19 @@ EQUAL = [5] * N
 VARIED = [1 + row % 7 for row in range(N)]
 ONE_LONG = [*([4] * (N - 1)), 400]
 LENGTH = (
-    "data[0]=shape or type that is not the same in every batch: must not depend on which records "
-    "meet in a batch, a long one would change the others; pad to a fixed length in the data set or "
-    "in collate_fn."
+    "data[0]=shape or type that is not the same in every batch: must be the same in every "
+    "batch, because a long record would change all others; pad to a fixed length in the data set "
+    "or in collate_fn."
 )
 MIXED = (
     "data[0]=rows that differ between a record alone and among others: must be made by collate_fn "
-    "from one record each, in the order given; do what is random or looks at several records "
-    "elsewhere: in the data set, or with constants that are fixed beforehand."
+    "from one record each, in the order given; move random operations into the data set, and "
+    "replace statistics of several records by constants."
 )
 ROWS = (
     "data[0]=tensor with more or fewer rows than records: must have one row for each record that "
-    "was drawn, a record with k rows is protected k times less; let collate_fn keep every record "
-    "once."
+    "was drawn, because a record with k rows is protected k times less; let collate_fn return "
+    "every record once."
 )
 
 
@@ -316,8 +316,8 @@ def test_stop_iteration_is_not_the_end(workers: int) -> None:
         with pytest.raises(DataError) as caught:
             ask()
         assert str(caught.value) == (
-            "data=StopIteration while reading: must give every record that is asked for; raise "
-            "another error in the data set or collate_fn when one cannot be read."
+            "data=StopIteration while reading: must return every record that is requested; raise "
+            "another error in the data set or collate_fn if a record cannot be read."
         )
 
 

@@ -73,7 +73,7 @@ def test_models_of_several_inputs_are_evaluated(tmp_path: Path) -> None:
         outputs = made.model(held_x, torch.tensor(0.5))
     assert row["accuracy"] == pytest.approx(float((outputs.argmax(1) == held_y).double().mean()))
     assert row["loss"] == pytest.approx(float(F.cross_entropy(outputs, held_y)), rel=1e-5)
-    with pytest.raises(ConfigurationError, match="asks models of one input, and a record here has"):
+    with pytest.raises(ConfigurationError, match="needs models of one input, but a record here"):
         trainer(tmp_path / "other", **own, averages=[OutputAverage(OPA, 3)])
 
 
@@ -102,7 +102,7 @@ def test_private_records_are_not_for_evaluation(tmp_path: Path, given: str) -> N
         "a loader": DataLoader(TensorDataset(x, y)),
         "a subset": Subset(TensorDataset(x, y), range(7)),
     }[given]
-    with pytest.raises(ConfigurationError, match="are the private records, and scores on them"):
+    with pytest.raises(ConfigurationError, match="are the private records, but scores on them"):
         trainer(tmp_path / "run", data=data, evaluate=evaluate)
     together = pairs(500)
     train, test = tuple(t[:400] for t in together), tuple(t[400:] for t in together)

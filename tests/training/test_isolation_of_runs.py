@@ -80,7 +80,7 @@ def stopped(run: Path, isolation: str) -> None:
 @pytest.mark.parametrize(("then", "now"), [("proven", "probed"), ("each", "proven")])
 def test_a_resumed_run_shares_it(tmp_path: Path, then: str, now: str) -> None:
     stopped(tmp_path / "run", then)
-    rule = f"isolation='{now}': is not what the run began with, '{then}'"
+    rule = f"isolation='{now}': differs from the value that the run began with, '{then}'"
     with pytest.raises(ConfigurationError, match=rule):
         made(tmp_path / "run", now).resume()
     outcome = made(tmp_path / "run", then).resume()
@@ -125,5 +125,5 @@ progress = false
     outcome = resume(run)
     assert (outcome.steps, outcome.statement.isolation) == (6, "isolated")
     (run / "run.toml").write_text((run / "run.toml").read_text().replace('"each"', '"proven"'))
-    with pytest.raises(ConfigurationError, match="isolation='proven': is not what the run began"):
+    with pytest.raises(ConfigurationError, match="isolation='proven': differs from the value"):
         resume(run)

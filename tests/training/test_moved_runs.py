@@ -97,8 +97,8 @@ def test_a_copy_of_the_file_elsewhere_does_not_begin_another_ledger(home: Path) 
     with pytest.raises(ConfigurationError) as refused:
         read(home / "copy.toml")
     assert str(refused.value) == (
-        "train.ledger='{run}/../people.jsonl': is a path from a run's folder, and this file is "
-        "not in one; write the path of the ledger."
+        "train.ledger='{run}/../people.jsonl': is a path relative to a run's folder, but this file "
+        "is not in one; write the path of the ledger."
     )
 
 
@@ -106,6 +106,6 @@ def test_a_run_does_not_go_on_in_a_ledger_of_another_name(tmp_path: Path) -> Non
     run, ledger = tmp_path / "run", tmp_path / "people.jsonl"
     with pytest.raises(Interrupted):
         trainer(run, ledger=ledger, callbacks=[stop_at(5)]).fit()
-    with pytest.raises(ConfigurationError, match=r"^ledger='other\.jsonl': is not what the run"):
+    with pytest.raises(ConfigurationError, match=r"^ledger='other\.jsonl': differs from"):
         trainer(run, ledger=tmp_path / "other.jsonl").resume()
     assert trainer(run, ledger=ledger).resume().steps == STEPS

@@ -101,7 +101,9 @@ def test_by_rule_the_exponential_average_is_published(tmp_path: Path) -> None:
 
 def test_another_choice_is_refused_when_a_run_goes_on(tmp_path: Path) -> None:
     trainer(tmp_path / "run", publish="EMA").fit()
-    with pytest.raises(ConfigurationError, match="publish='last': is not what the run began with"):
+    with pytest.raises(
+        ConfigurationError, match="publish='last': differs from the value that the run began with"
+    ):
         trainer(tmp_path / "run").resume()
     assert trainer(tmp_path / "run", publish="EMA").resume().published.startswith("EMA")
 

@@ -66,11 +66,14 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"lr": 0.25}, r"optimizer\.groups=.*is not what the run began with"),
-        ({"plan": plan(steps=30)}, r"plan\.steps=30: is not what the run began with, 24"),
-        ({"averages": ()}, r"averages=\[\]: is not what the run began with"),
+        ({"lr": 0.25}, r"optimizer\.groups=.*differs from the value that the run began with"),
+        (
+            {"plan": plan(steps=30)},
+            r"plan\.steps=30: differs from the value that the run began with, 24",
+        ),
+        ({"averages": ()}, r"averages=\[\]: differs from the value that the run began with"),
         ({"data": (torch.zeros(400, 6), torch.zeros(400, dtype=torch.int32))}, r"data\.record="),
-        ({"data_name": "others"}, r"data\.name='others': is not .* 'data'"),
+        ({"data_name": "others"}, r"data\.name='others': differs from .* 'data'"),
         ({"plan": plan(population=401)}, r"plan\.population=401"),
         (
             {"model": nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 2))},

@@ -31,7 +31,7 @@ def test_outputs_are_not_averaged_with_an_objective(tmp_path: Path, kind: type) 
     def objective(model: nn.Module, batch: Any) -> torch.Tensor:
         return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
-    with pytest.raises(ConfigurationError, match=r"\(k=3\)': asks the model about inputs alone"):
+    with pytest.raises(ConfigurationError, match=r"\(k=3\)': calls the model on inputs alone"):
         trainer(tmp_path / "run", objective=objective, averages=[OutputAverage(kind, 3)])
     assert not (tmp_path / "run").exists()
 

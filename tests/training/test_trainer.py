@@ -66,7 +66,7 @@ def test_model_data_and_plan_are_enough(tmp_path: Path, capsys: pytest.CaptureFi
         ({"optimizer": None}, "belongs to an optimizer; pass that optimizer too"),
         (
             {"optimizer": None, "scheduler": None, "plan": plan(clip=Automatic())},
-            "`optimizer` is chosen by rule for Flat, and the plan clips by Automatic",
+            "`optimizer` is chosen by rule for Flat only, and the plan's clip is Automatic",
         ),
         ({"store_every": None}, r"'OPA\(k=3\)': needs stored checkpoints; set store_every"),
         ({"store_every": 0}, "store_every=0: must be a whole number"),
@@ -85,7 +85,7 @@ def test_model_data_and_plan_are_enough(tmp_path: Path, capsys: pytest.CaptureFi
         ({"keep": 5}, r"keep=5: must be a steppe\.averaging\.Keep"),
         (
             {"keep": Keep(last=3), "store_every": None, "averages": ()},
-            "chooses among stored checkpoints, and none are stored",
+            "selects stored checkpoints, but none are stored",
         ),
         (
             {"averages": [EMA(nn.Linear(5, 2), 0.9)]},
@@ -115,7 +115,7 @@ def test_model_data_and_plan_are_enough(tmp_path: Path, capsys: pytest.CaptureFi
         ),
         (
             {"loss": F.mse_loss, "model": nn.Sequential(nn.Linear(6, 1), nn.Flatten(0))},
-            "and this run has none: they take whole-number labels, a loss such as cross_entropy",
+            "and this run has none: classes need integer labels, a loss such as cross_entropy",
         ),
     ],
 )
@@ -162,6 +162,6 @@ def test_public_records_are_in_the_statement_and_the_settings(tmp_path: Path) ->
     assert statement["public_records"] == 30
     words = "The clip also looked at 30 records handed over as public, which ε does not protect"
     assert words in statement["items"]["data accesses"]
-    with pytest.raises(ConfigurationError, match="public_records=40: is not what the run began"):
+    with pytest.raises(ConfigurationError, match="public_records=40: differs from the value"):
         made(pairs(40, seed=2)).resume()
     assert made(pairs(30, seed=2)).resume().steps == STEPS

@@ -1,4 +1,7 @@
-"""Events to ε, calibration and the privacy statement, on dp-accounting."""
+"""The cost of a run: ε by dp-accounting, calibration, and the privacy statement.
+
+Imports `utils`, `errors`.
+"""
 
 from steppe.accounting.calibration import calibrate as calibrate
 from steppe.accounting.calibration import calibrate_worst as calibrate_worst

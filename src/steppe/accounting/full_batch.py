@@ -1,4 +1,4 @@
-"""Runs in which everybody takes part in every step: their ε is known exactly.
+"""Runs in which every record takes part in every step. Their ε is known exactly.
 
 Gaussian answers compose to one Gaussian answer, and for that Balle and Wang (arXiv 1805.06530)
 give δ as a function of ε in closed form. No grid, no transform, no limit on the number of steps.
@@ -22,7 +22,7 @@ def is_full_batch(run: Segments) -> bool:
 
 
 def equivalent_noise(run: Segments, adjacency: str) -> float:
-    """The noise multiplier of the one Gaussian answer that tells as much as the whole run.
+    """The noise multiplier of the one Gaussian answer that reveals as much as the whole run.
 
     Examples:
         >>> from steppe.accounting import Segment

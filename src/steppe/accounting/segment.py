@@ -1,4 +1,4 @@
-"""What a run asks of its data, in the accountant's terms.
+"""A run as the accountant sees it: queries of the data.
 
 A run is a tuple of segments; inside one segment every step is the same mechanism.
 """
@@ -28,7 +28,7 @@ class Segment:
     """Some steps of one and the same sub-sampled Gaussian mechanism.
 
     Args:
-        rate: probability that a record takes part in a step; at 0 a step tells nothing about it.
+        rate: probability that a record takes part in a step; at 0 a step reveals nothing about it.
         noise_multiplier: standard deviation of the noise on the sum over what one record can
             change it by when it comes or goes (for `replace-one` too: the accountant doubles).
         steps: how many such steps.
@@ -67,7 +67,7 @@ Segments: TypeAlias = tuple[Segment, ...]
 
 
 def merged(segments: Iterable[Segment]) -> Segments:
-    """Equal mechanisms put together, in a fixed order, without those that tell nothing.
+    """Equal mechanisms put together, in a fixed order, without those that reveal nothing.
 
     Composition does not depend on order, so equal segments may be counted as one wherever they
     stand; the accountant then works once per distinct mechanism, and runs that differ in order

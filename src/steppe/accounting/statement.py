@@ -33,13 +33,13 @@ class Statement:
         groups: the mechanisms of every group of units, where groups have rates of their own.
         noise_multiplier: σ of one query, at its base level if it follows a schedule.
         sensitivity: the bound on one unit's part in the sum.
-        queries: how often a step asks the same batch.
+        queries: the number of queries of the same batch per step.
         rounded_noise: whether sum and noise are rounded to a common grid before they are added.
         digest: the plan's fingerprint.
         not_private_reason: why nothing above holds, if so.
         also_read: what else was read from the data before the run, outside the account.
-        public_records: how many records were handed over as public, for the clip to look at.
-        fixed_shapes: whether every batch is filled up to the largest one.
+        public_records: how many public records the clip uses.
+        fixed_shapes: whether every batch is padded to the largest one.
         isolation: how it is known that a record's gradient depends on that record alone: "proven",
             "isolated" or "probed"; None for a plan without a model.
         collated: how it is known that a batch has each record in a row of its own: "proven", or
@@ -71,7 +71,7 @@ class Statement:
 
     @classmethod
     def of(cls, runs: Sequence[Segments], delta: float, adjacency: str, **facts: Any) -> Statement:
-        """The statement of a run, with everything computed that the segments determine.
+        """The statement of a run, computed from its segments.
 
         Args:
             runs: for each group of units the mechanisms covered, at least one.
@@ -125,11 +125,11 @@ class Statement:
 
     @property
     def caution(self) -> str | None:
-        """What must be known before ε is relied on, or None."""
+        """A warning about the guarantee, or None."""
         return statement_text.caution(self.isolation, self.unit)
 
     def to_dict(self) -> dict[str, Any]:
-        """Numbers and sentences, ready for JSON; `epsilon` is null where nothing is promised."""
+        """Numbers and sentences, ready for JSON; `epsilon` is null if the run is not private."""
         return {
             "private": self.not_private_reason is None,
             "not_private_reason": self.not_private_reason,
@@ -173,7 +173,7 @@ class Statement:
         elif self.caution is not None:
             lines = [f"WARNING: {self.caution}", "", *lines]
         for number, (title, text) in enumerate(self.items.items(), 1):
-            # On one line, whatever was declared: the next could pass for another item.
+            # On one line, because a second line could look like another item.
             lines.append(f"{number}. {title}: {' '.join(text.split())}")
         return "\n".join(lines)
 

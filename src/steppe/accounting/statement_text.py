@@ -1,4 +1,4 @@
-"""A privacy statement in words: its nine items, by title.
+"""The text of a privacy statement: nine items with titles.
 
 They are those that "How to DP-fy ML" (Ponomareva et al., arXiv 2303.00654, section 5.3) asks every
 claim of differential privacy to report.
@@ -121,7 +121,7 @@ def _rdp(statement: Statement) -> str:
 
 
 def caution(isolation: object, unit: str) -> str | None:
-    """What must be known before ε is relied on, or None.
+    """A warning about the guarantee, or None.
 
     Args:
         isolation: as a statement has it, possibly read from a file.

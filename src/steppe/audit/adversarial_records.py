@@ -1,4 +1,4 @@
-"""Records that try to say more than they may."""
+"""Adversarial records, whose gradients try to exceed the clipping norm."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ _LARGE = 1e6
 Change = Callable[[Tensor], Tensor]
 
 
-def hostile(batch: Any, scales: Tensor, generator: torch.Generator) -> Iterator[tuple[str, Any]]:
-    """Pairs (batch, scales) whose last record is hostile, with a name for each kind.
+def adversarial_batches(
+    batch: Any, scales: Tensor, generator: torch.Generator
+) -> Iterator[tuple[str, Any]]:
+    """Pairs (batch, scales) whose last record is adversarial, with a name for each kind.
 
     Args:
         batch: nested tensors with the record first; left as it is.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from steppe.audit.neighbouring_runs import control_flow, release
 from steppe.audit.noise_law import noise_independence, noise_law
-from steppe.audit.replay import micro_batches, sensitivity, silence
+from steppe.audit.replay import micro_batches, non_finite_records, sensitivity
 from steppe.audit.result import Result
 from steppe.audit.sampler_law import sampler_law
 from steppe.audit.subject import AuditedRun
@@ -34,7 +34,7 @@ def battery(
     subject.private()
     return [
         *checked("sensitivity", lambda: sensitivity(subject, trials)),
-        *checked("silence", lambda: silence(subject)),
+        *checked("non_finite_records", lambda: non_finite_records(subject)),
         *checked("micro-batches", lambda: micro_batches(subject)),
         *checked("control flow", lambda: control_flow(subject)),
         *checked("release", lambda: release(subject)),

@@ -1,4 +1,4 @@
-"""How likely a count is: exact laws of sums of independent whole numbers."""
+"""The probability of counts: exact laws of sums of independent integers."""
 
 from __future__ import annotations
 

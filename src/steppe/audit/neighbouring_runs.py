@@ -1,4 +1,4 @@
-"""Whole runs on neighbouring data sets with the same noise: what shows besides the clipped sum?"""
+"""Whole runs on neighbouring data sets with the same noise, compared in all that they release."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from steppe.audit.replay import ROUNDING
 from steppe.audit.result import Result
-from steppe.audit.subject import AuditedRun, Scripted, released
+from steppe.audit.subject import AuditedRun, FixedBatches, released
 from steppe.clipping import State
 from steppe.randomness import SeededSource
 from steppe.utils.batches import rows
@@ -31,7 +31,7 @@ class _Trace:
 
 
 def control_flow(subject: AuditedRun) -> Result:
-    """Whether a record's presence shows in anything but the sum.
+    """Whether a record's presence changes anything but the sum.
 
     Every record's loss is made non-finite, so the sum is zero whoever takes part. What is left of
     a release is noise over divisor, which must be the same to the last bit with one record less in
@@ -107,7 +107,7 @@ def _length_without(subject: AuditedRun) -> int:
 def _run(subject: AuditedRun, script: Sequence[Any], length: int, scale: float) -> _Trace:
     """Step through given batches from a fixed seed, with every loss multiplied by `scale`."""
     private = subject.private(
-        Scripted(subject.records, length, script), SeededSource(_SEED), steps=len(script)
+        FixedBatches(subject.records, length, script), SeededSource(_SEED), steps=len(script)
     )
     engine, plain, plan = private.engine, private.engine.objective, private.plan
     engine.exchange_objective_(lambda batch: plain(batch) * scale)
@@ -120,7 +120,7 @@ def _run(subject: AuditedRun, script: Sequence[Any], length: int, scale: float) 
                 private.step(batch)
                 releases.append(released(private))
                 learnt.append(_numbers(engine.clipper.state()))
-        except Exception as error:  # an error that depends on a record is a release like any other
+        except Exception as error:  # an error that depends on a record is a release too
             outcome = f"{type(error).__name__} in step {private.steps_done}"
     steps = range(plan.total_steps)
     shapes = [(tuple(p.shape), p.dtype) for p in private.engine.parameters.values()]

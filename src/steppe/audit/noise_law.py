@@ -1,4 +1,4 @@
-"""The noise as it leaves the step: its size, its shape, and that no value comes twice."""
+"""The noise in released vectors: its size, its distribution, and whether values repeat."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from steppe.audit.result import SURPRISE, Result, surprise
-from steppe.audit.subject import AuditedRun, Nobody, released
+from steppe.audit.subject import AuditedRun, EmptyBatches, released
 from steppe.private import Private
 from steppe.randomness import global_generators_kept, seed_global_generators
 
@@ -33,9 +33,9 @@ def noise_law(subject: AuditedRun, draws: int = 200_000) -> list[Result]:
     """
     from scipy import stats
 
-    private = subject.private(Nobody(subject.records), steps=1)
+    private = subject.private(EmptyBatches(subject.records), steps=1)
     steps = max(1, math.ceil(draws / private.engine.width))
-    private = subject.private(Nobody(subject.records), steps=steps)
+    private = subject.private(EmptyBatches(subject.records), steps=steps)
     plan = private.plan
     pieces = [
         vector / (plan.noise_std_at(step) / plan.divisor)
@@ -81,7 +81,7 @@ def noise_independence(subject: AuditedRun, steps: int = 6) -> list[Result]:
     with global_generators_kept():
         for run in "AB":
             seed_global_generators(0)
-            private = subject.private(Nobody(subject.records), steps=steps + 1)
+            private = subject.private(EmptyBatches(subject.records), steps=steps + 1)
             for step, vector in enumerate(_releases(private, steps)):
                 vectors[f"{run}{step}"] = vector
     if hasattr(os, "fork"):
@@ -115,7 +115,7 @@ def _releases(private: Private, steps: int) -> Iterator[Tensor]:
 
 
 def _repeats(values: Tensor) -> float:
-    """The share of values that came before: of a few, and of all together with their neighbours.
+    """The share of repeated values: among a few values, and among all pairs of adjacent values.
 
     Too few distinct values show among a few. Whatever is handed out again, however much later, has
     the same neighbours, and two pairs are never the same by chance.

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steppe.audit.adversarial_records import hostile
+from steppe.audit.adversarial_records import adversarial_batches
 from steppe.audit.result import Result
 from steppe.audit.subject import AuditedRun
 from steppe.clipping import ClippedSum
@@ -25,11 +25,11 @@ _SEED = 20_171
 
 
 def sensitivity(subject: AuditedRun, trials: int = 8) -> Result:
-    """How far one hostile record moves the clipped sum, with the noise off.
+    """How far one adversarial record moves the clipped sum, with the noise off.
 
     Args:
         subject: what to audit.
-        trials: how many batches to try; each meets every kind of hostile record.
+        trials: how many batches to try; each meets every kind of adversarial record.
 
     Returns:
         The largest ‖sum with the record − sum without it‖ in units of the plan's sensitivity.
@@ -49,8 +49,8 @@ def sensitivity(subject: AuditedRun, trials: int = 8) -> Result:
     return Result.at_most("sensitivity", worst, 1 + ROUNDING, text)
 
 
-def silence(subject: AuditedRun, trials: int = 4) -> Result:
-    """What a record with a non-finite gradient changes: nothing.
+def non_finite_records(subject: AuditedRun, trials: int = 4) -> Result:
+    """Whether a record with a non-finite gradient changes anything.
 
     Args:
         subject: what to audit.
@@ -75,18 +75,19 @@ def silence(subject: AuditedRun, trials: int = 4) -> Result:
                 if not torch.equal(found, first):
                     worst = math.inf
     text = f"{kinds} records with non-finite gradients moved the sum by at most {worst:.2g} C"
-    return Result.at_most("silence", worst if kinds else math.inf, ROUNDING, text)
+    return Result.at_most("non_finite_records", worst if kinds else math.inf, ROUNDING, text)
 
 
 def micro_batches(subject: AuditedRun, trials: int = 2) -> Result:
-    """Whether a batch cut into pieces gives the sum of the whole batch.
+    """Whether physical batches give the sum of the whole batch.
 
     Args:
         subject: what to audit.
         trials: how many batches to try.
 
     Returns:
-        The largest ‖sum over pieces − sum of the whole‖ in units of the plan's sensitivity.
+        The largest ‖sum over physical batches − sum of the whole‖ in units of the plan's
+        sensitivity.
     """
     worst = 0.0
     with _engine(subject) as engine:
@@ -139,4 +140,4 @@ def _batches(
     for _ in range(trials):
         chosen = torch.randperm(len(records), generator=generator)[:_BATCH]
         batch, scales = records.batch(chosen), torch.ones(len(chosen))
-        yield (batch, scales), hostile(batch, scales, generator)
+        yield (batch, scales), adversarial_batches(batch, scales, generator)

@@ -1,4 +1,4 @@
-"""Who really takes part, counted at the batches that a run hands out."""
+"""Counts which records take part in the batches of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from steppe.audit.counts import coins, of_values, p_value, spread_p, sum_law, together_p
 from steppe.audit.result import SURPRISE, Result, surprise
-from steppe.audit.subject import AuditedRun, Noted
+from steppe.audit.subject import AuditedRun, RecordedRows
 from steppe.plan import Plan
 
 _RECORDS = 64
@@ -18,7 +18,7 @@ _RECORDS = 64
 
 @dataclass(frozen=True)
 class _Law:
-    """Who should take part in each step, and how many.
+    """The planned law of the batches: who takes part in each step, and how many.
 
     Attributes:
         group_of: the group of each record.
@@ -36,7 +36,7 @@ class _Law:
 
     @property
     def capped(self) -> bool:
-        """Whether a cap turns records away."""
+        """Whether a cap applies."""
         return not np.array_equal(self.single, self.rates)
 
     @classmethod
@@ -64,7 +64,7 @@ def _one_step(
     records = int(members.sum())
     if cap is None or cap >= records:
         return sizes, np.array(rates), np.outer(rates, rates)
-    # One group, in which whoever is turned away is drawn at random.
+    # One group, from which a random subset remains.
     sizes[cap] += sizes[cap + 1 :].sum()
     sizes[cap + 1 :] = 0
     number = np.arange(records + 1)
@@ -74,9 +74,9 @@ def _one_step(
 
 
 def sampler_law(subject: AuditedRun, steps: int = 100) -> list[Result]:
-    """Whether every record tosses its own coin, of the planned rate, in every step.
+    """Whether every record is drawn independently, with the planned rate, in every step.
 
-    Two regimes, because each shows what the other hides: half of the records in every step, and one
+    Two regimes detect different errors: half of the records in every step, and one
     record on average, where more than a third of the batches are empty.
 
     Args:
@@ -104,7 +104,7 @@ def _observed_run(
     subject: AuditedRun, batch_size: float, steps: int
 ) -> tuple[_Law, NDArray[np.int64]]:
     """A run's law, and how many times each batch holds each record."""
-    data = Noted(subject.first(_RECORDS))
+    data = RecordedRows(subject.first(_RECORDS))
     private = subject.private(data, population=len(data), batch_size=batch_size, steps=steps)
     table = np.zeros((steps, len(data)), dtype=np.int64)
     drawn = 0

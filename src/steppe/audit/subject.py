@@ -1,4 +1,4 @@
-"""What is audited, and data sets that decide what a private run gets to see."""
+"""The audited run, and data sets that control its batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AuditedRun:
         build: makes a new `Private` from a plan, records and a source of randomness. Every call
             must start from the same weights.
         plan: the public constants, with a declared population.
-        data: records as `make_private` takes them; made-up ones serve as well as real ones.
+        data: records as for `make_private`; they may be synthetic.
 
     Examples:
         >>> import copy, steppe
@@ -58,7 +58,7 @@ class AuditedRun:
                 "declare it in the plan",
                 "must be declared, or the rate itself depends on the records",
             )
-        # Checks change the number of steps; the noise must not be searched anew each time.
+        # Checks change the number of steps, but the noise must stay the same.
         if self.plan.epsilon is not None:
             object.__setattr__(self, "plan", self.plan.calibrate())
 
@@ -93,8 +93,8 @@ class AuditedRun:
         return private
 
 
-class Nobody(Records):
-    """A data set in which whoever is drawn stays away: every batch is empty."""
+class EmptyBatches(Records):
+    """A data set whose batches are all empty."""
 
     def __init__(self, base: Records) -> None:
         self._base = base
@@ -106,14 +106,14 @@ class Nobody(Records):
         return self._base.batch(rows[:0])
 
 
-class Scripted(Records):
-    """A data set that hands out given batches, whatever is drawn.
+class FixedBatches(Records):
+    """A data set that yields given batches, whatever is drawn.
 
-    No coins are tossed, so two runs from the same seed meet the same noise.
+    No random numbers are drawn for sampling, so two runs with the same seed get the same noise.
 
     Args:
         base: where the form of a batch comes from.
-        length: how many records the run is told there are.
+        length: the number of records that it reports.
         script: the batches, one for each step.
     """
 
@@ -131,8 +131,8 @@ class Scripted(Records):
         return iter(self._script)
 
 
-class Noted(Records):
-    """A data set that remembers which rows each of its batches holds."""
+class RecordedRows(Records):
+    """A data set that records which rows each of its batches contains."""
 
     def __init__(self, base: Records) -> None:
         self._base = base
@@ -147,12 +147,12 @@ class Noted(Records):
         return batch
 
     def rows_of(self, batch: Any) -> Tensor:
-        """The rows of a batch that this data set handed out."""
+        """The rows of a batch of this data set."""
         return self._given[id(batch)][1]
 
 
 def _record_releases(private: Private) -> None:
-    """Note what the mechanism releases, on the very path that a run takes without an audit."""
+    """Record what the mechanism releases. The code path is the same as without an audit."""
     clipper, mechanism = _RecordingClipper(private.engine.clipper), private._step.mechanism
     private.engine.clipper, hand_over = clipper, mechanism.hand_over
 
@@ -165,7 +165,7 @@ def _record_releases(private: Private) -> None:
 
 
 class _RecordingClipper:
-    """A clip at work that notes the last vector it was given to decode, and what it made of it."""
+    """A clipper that records the last vector it decoded, and the result."""
 
     def __init__(self, clipper: Clipper) -> None:
         self._clipper = clipper

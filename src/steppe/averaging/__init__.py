@@ -1,4 +1,8 @@
-"""Place 7: which model is published. All free, but for a choice by private data."""
+"""Place 7, which model is published: averages of weights and outputs, checkpoints, intervals.
+
+All of it costs no privacy, except a choice by private data. Imports `randomness`, `utils` and
+`errors`.
+"""
 
 from steppe.averaging.average import Average as Average
 from steppe.averaging.average import AveragedWeights as AveragedWeights

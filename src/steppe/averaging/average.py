@@ -9,13 +9,13 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from steppe.averaging.layout import ModelTensors, Now
+from steppe.averaging.layout import CurrentTensors, ModelTensors
 from steppe.errors import MisuseError
 from steppe.utils.validation import fail
 
 
 class AveragedWeights(ABC):
-    """Weights made from several moments of one run, which a model can wear.
+    """Averaged weights of one run, which can be put into a model.
 
     Guarantees:
         Post-processing of the weights it was given: it reads no data and costs no privacy beyond
@@ -43,7 +43,7 @@ class AveragedWeights(ABC):
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[nn.Module]:
-        """Let the model have the averaged weights inside the block.
+        """A block in which the model has the averaged weights.
 
         The model's own weights come back bit for bit at the end, also after an error; whatever the
         block did to them is lost, so evaluate here and do not train.
@@ -81,16 +81,16 @@ class Average(AveragedWeights):
         self._buffers = self.layout.copies()
 
     def update(self, model: nn.Module) -> None:
-        """Take the model's present weights into account; the model itself is only read."""
+        """Add the model's current weights, which are not changed."""
         self.absorb(self.layout.now(model))
 
     @torch.no_grad()
-    def absorb(self, now: Now) -> None:
+    def absorb(self, now: CurrentTensors) -> None:
         """The same from tensors that were read once for many averages."""
         self._take(now.averaged)
         self._count_update(now)
 
-    def _count_update(self, now: Now) -> None:
+    def _count_update(self, now: CurrentTensors) -> None:
         self.updates += 1
         if self._buffers:
             torch._foreach_copy_(self._buffers, now.copied)
@@ -152,7 +152,7 @@ class Average(AveragedWeights):
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a saved state.
+        """Load a saved state.
 
         Args:
             state: what `state_dict` gave for an average with the same settings and model.

@@ -48,7 +48,7 @@ class Averages:
             share_rows(self._running)
 
     def update(self, model: nn.Module) -> None:
-        """Take the model's present weights into every average."""
+        """Add the model's current weights to every average."""
         now = self._averages[0].layout.now(model)
         for average in self._others:  # first: one that cannot hold the weights refuses them
             average.absorb(now)
@@ -63,7 +63,7 @@ class Averages:
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a saved state of the same averages in the same order."""
+        """Load a saved state of the same averages in the same order."""
         parts: list[dict[str, Tensor]] = [{} for _ in self._averages]
         for key, tensor in state.items():
             index, _, name = key.partition(".")

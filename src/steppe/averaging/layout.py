@@ -4,10 +4,10 @@ The rule, for every average in this room:
 
 * floating-point parameters that are trained (`requires_grad` when the average is made) are
   averaged, in float64 when they are float64 and in float32 otherwise;
-* frozen parameters are left alone, so that adapters on a large frozen model cost only themselves;
+* frozen parameters are not changed, so averages of adapters on a large frozen model are small;
 * buffers are copied from the latest update, unless floating-point ones are named for averaging.
   A whole number has no meaningful mean, so a buffer of counts is never averaged. Buffers that a
-  model does not store (`persistent=False`) are its own affair and left alone.
+  model does not store (`persistent=False`) are not changed.
 
 Tied weights appear once, under their first name.
 """
@@ -27,7 +27,7 @@ from steppe.utils.validation import fail
 
 
 @dataclass(frozen=True)
-class Spec:
+class TensorSpec:
     """One tensor: its shape, and the dtype and device in which its average is kept."""
 
     shape: tuple[int, ...]
@@ -45,7 +45,7 @@ class Spec:
 
 
 @dataclass(frozen=True)
-class Now:
+class CurrentTensors:
     """Tensors at one moment, in the order of a layout. Read only: they are the model's.
 
     Args:
@@ -66,8 +66,8 @@ class ModelTensors:
         copied: what is copied from the latest update.
     """
 
-    averaged: dict[str, Spec]
-    copied: dict[str, Spec]
+    averaged: dict[str, TensorSpec]
+    copied: dict[str, TensorSpec]
 
     @classmethod
     def of(cls, model: nn.Module, average_buffers: Sequence[str] = ()) -> ModelTensors:
@@ -99,7 +99,7 @@ class ModelTensors:
             rule = "has no trained parameter to average"
             raise fail("model", type(model).__name__, rule, "make the average before freezing it")
         copied = {
-            name: Spec(tuple(buffer.shape), buffer.dtype, buffer.device)
+            name: TensorSpec(tuple(buffer.shape), buffer.dtype, buffer.device)
             for name, buffer in buffers.items()
             if name not in averaged
         }
@@ -133,7 +133,7 @@ class ModelTensors:
         """Room for everything that is copied."""
         return [_zeros(spec) for spec in self.copied.values()]
 
-    def now(self, model: nn.Module) -> Now:
+    def now(self, model: nn.Module) -> CurrentTensors:
         """A model's tensors in this layout, converted only where dtype or device differ."""
         own = _weights_and_buffers(model)
         tensors = self._find(own)
@@ -141,7 +141,7 @@ class ModelTensors:
             if tensor.requires_grad and name not in tensors:
                 rule = "was frozen or absent when the average was made and is trained now"
                 raise fail("parameter", name, rule, "make the average after unfreezing")
-        return Now(
+        return CurrentTensors(
             [spec.fit(tensors[name].detach()) for name, spec in self.averaged.items()],
             [tensors[name].detach() for name in self.copied],
         )
@@ -153,9 +153,9 @@ class ModelTensors:
         for name, value in zip([*self.averaged, *self.copied], [*averaged, *copied], strict=True):
             tensors[name].copy_(value)
 
-    def read(self, checkpoint: Mapping[str, Tensor]) -> Now:
+    def read(self, checkpoint: Mapping[str, Tensor]) -> CurrentTensors:
         """A checkpoint's tensors in this layout, as they are stored."""
-        return Now(
+        return CurrentTensors(
             [_pick(checkpoint, name, spec) for name, spec in self.averaged.items()],
             [_pick(checkpoint, name, spec) for name, spec in self.copied.items()],
         )
@@ -230,7 +230,7 @@ def require_of(model: nn.Module, checkpoint: Mapping[str, Tensor]) -> None:
             raise _other_model(name, "is missing from a checkpoint")
 
 
-def _pick(checkpoint: Mapping[str, Tensor], name: str, spec: Spec) -> Tensor:
+def _pick(checkpoint: Mapping[str, Tensor], name: str, spec: TensorSpec) -> Tensor:
     """One tensor of a checkpoint, or the reason why it is not there."""
     if name not in checkpoint:
         raise _other_model(name, "is missing from a checkpoint")
@@ -248,12 +248,12 @@ def _other_model(name: str, rule: str) -> ConfigurationError:
     return fail("checkpoints", name, f"{rule}, so it is another model's", "use the one stored")
 
 
-def _accumulator(name: str, tensor: Tensor) -> Spec:
+def _accumulator(name: str, tensor: Tensor) -> TensorSpec:
     if not tensor.is_floating_point():
         rule = f"has dtype {tensor.dtype}, which has no weight average here"
         raise fail("parameter", name, rule, "train real floating-point parameters")
     dtype = torch.float64 if tensor.dtype == torch.float64 else torch.float32
-    return Spec(tuple(tensor.shape), dtype, tensor.device)
+    return TensorSpec(tuple(tensor.shape), dtype, tensor.device)
 
 
 def _check_buffer(name: str, buffers: dict[str, Tensor]) -> None:
@@ -266,5 +266,5 @@ def _check_buffer(name: str, buffers: dict[str, Tensor]) -> None:
         raise fail("average_buffers", name, rule, "leave it out: it is copied from the last update")
 
 
-def _zeros(spec: Spec) -> Tensor:
+def _zeros(spec: TensorSpec) -> Tensor:
     return torch.zeros(spec.shape, dtype=spec.dtype, device=spec.device)

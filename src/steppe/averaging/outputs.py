@@ -17,7 +17,7 @@ from steppe.averaging.uncertainty import Prediction, prediction
 from steppe.utils.module_modes import evaluating
 from steppe.utils.validation import fail, positive_integer
 
-# Something that gives the same checkpoints each time it is walked through.
+# An iterable that yields the same checkpoints each time.
 CheckpointSource = Iterable[Mapping[str, Tensor]]
 
 _DECIMALS = 12  # probabilities that agree so far are a tie
@@ -25,7 +25,7 @@ _DECIMALS = 12  # probabilities that agree so far are a tie
 
 @dataclass
 class Outputs:
-    """What all checkpoints said about each input, without remembering any single one.
+    """The outputs of all checkpoints for each input, as sums.
 
     Args:
         count: how many checkpoints.
@@ -56,7 +56,7 @@ class Outputs:
 
 
 class Ensemble(ABC):
-    """Several checkpoints of one run that answer together.
+    """Several checkpoints of one run that predict together.
 
     Checkpoints are read one group after another and each is asked about all inputs, so memory
     does not grow with their number: three numbers per input and class.
@@ -64,9 +64,10 @@ class Ensemble(ABC):
     Args:
         model: the model they belong to; it answers with one logit a class. It is not changed.
         checkpoints: `store.last(k)`, or a list of state dicts.
-        batch_size: how many inputs are asked at a time.
-        together: how many checkpoints answer in one batched call. More than one pays for small
-            models, where calls cost more than arithmetic, and not for convolutions on a CPU.
+        batch_size: how many inputs are evaluated at a time.
+        together: how many checkpoints are evaluated in one batched call. More than one is faster
+            for small models, where calls cost more than arithmetic, but not for convolutions on a
+            CPU.
 
     Guarantees:
         Post-processing of the checkpoints: no privacy cost.
@@ -93,7 +94,7 @@ class Ensemble(ABC):
 
     @torch.no_grad()
     def outputs(self, inputs: Tensor) -> Outputs:
-        """Ask every checkpoint about every input.
+        """Evaluate every checkpoint on every input.
 
         Args:
             inputs: any number of inputs along the first dimension.

@@ -89,7 +89,7 @@ class PowerAverages:
         self._together = Averages(self._averages)
 
     def update(self, model: nn.Module) -> None:
-        """Take the model's present weights into account, and store snapshots when it is time."""
+        """Add the model's current weights, and store snapshots every few updates."""
         self._together.update(model)
         for average in self._averages:
             if average.updates % self.every == 0:
@@ -104,7 +104,7 @@ class PowerAverages:
         return self._together.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a saved state, and forget snapshots that were stored after it."""
+        """Load a saved state, and remove snapshots that were stored after it."""
         self._together.load_state_dict(state)
         for average in self._averages:
             self._store.rewind(average.updates, kind=_kind(average.gamma))

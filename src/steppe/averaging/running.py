@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from steppe.averaging.average import Average
-from steppe.averaging.layout import ModelTensors, Now
+from steppe.averaging.layout import CurrentTensors, ModelTensors
 
 
 class Accumulators:
@@ -124,7 +124,7 @@ def share_rows(averages: Sequence[Running]) -> None:
 
 
 @torch.no_grad()
-def absorb_together(averages: Sequence[Running], now: Now) -> None:
+def absorb_together(averages: Sequence[Running], now: CurrentTensors) -> None:
     """Let averages of one model take the same weights, in one pass where they share rows."""
     _take_together(averages, now.averaged)
     for average in averages:

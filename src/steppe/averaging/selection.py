@@ -1,4 +1,4 @@
-"""Which average to publish: free on public data, at a price on private data."""
+"""Which average to publish: free on public data, at a cost in privacy on private data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Name = TypeVar("Name", bound=Hashable)
 
 @dataclass(frozen=True)
 class Choice(Generic[Name]):
-    """What was chosen, and what the choosing cost.
+    """The choice and its cost.
 
     Args:
         name: the chosen candidate.
@@ -45,7 +45,7 @@ def choose(scores: Mapping[Name, float], *, public: bool) -> Choice[Name]:
 
     Args:
         scores: a score for each candidate (a k, a decay, a γ, a cycle, …); larger is better.
-        public: True says that no private record had a part in the scores. There is no default.
+        public: True declares that no private record affected the scores. There is no default.
 
     Returns:
         The choice, with ε = 0.
@@ -79,7 +79,7 @@ def tune(
         candidates: averages of weights or of outputs, by the setting that made them.
         inputs: public inputs.
         targets: their classes.
-        public: True says that these records are public. There is no default.
+        public: True declares that these records are public. There is no default.
 
     Returns:
         The choice, with every accuracy and ε = 0.
@@ -127,7 +127,7 @@ def best_checkpoints(scores: Sequence[float], k: int, *, public: bool) -> list[i
     Args:
         scores: a score for each checkpoint, oldest first; larger is better.
         k: how many.
-        public: True says that no private record had a part in the scores. There is no default.
+        public: True declares that no private record affected the scores. There is no default.
 
     Returns:
         Positions in `scores`.

@@ -1,4 +1,4 @@
-"""A folder of checkpoints that another process can read while training writes."""
+"""A folder of checkpoints that other processes can read during training."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class CheckpointStore:
         plan: digest of the run's plan (`plan.digest()`); a store of another plan is refused. None
             reads any store, and writes only to one that has no plan either.
         keep: which checkpoints stay; those dropped last are on the disk until the next append.
-        not_private_reason: why the noise in what will be appended protects nothing, or None. Index
+        not_private_reason: why checkpoints to be appended are not private, or None. Index
             and files say so, the index from then on.
 
     Guarantees:
         Holds what the private steps released and nothing else. Every file is checked against its
         hash before a number of it is used. An index that names a file as no store does, in another
-        folder say, is refused before a file is read or removed.
+        folder, is refused before a file is read or removed.
 
     Examples:
         >>> import tempfile
@@ -79,7 +79,7 @@ class CheckpointStore:
 
     @property
     def not_private_reason(self) -> str | None:
-        """Why checkpoints in this store protect nothing, or None."""
+        """Why checkpoints in this store are not private, or None."""
         return self._reason or self._read_index().not_private_reason
 
     def append(
@@ -97,7 +97,7 @@ class CheckpointStore:
         Args:
             weights: a model, or tensors by name.
             step: how many private steps have been taken; must exceed the newest of this kind.
-            epsilon: ε spent so far; None where nothing is promised.
+            epsilon: ε spent so far; None if the run is not private.
             kind: "model", or a name for something derived from it.
 
         Returns:
@@ -174,7 +174,6 @@ class CheckpointStore:
         k: int,
         burn_in: int = 0,
         spacing: int = 1,
-        kind: str = MODEL,
         damaged: str = "refuse",
     ) -> StoredCheckpoints:
         """The newest k checkpoints, oldest first, read from the disk one at a time.
@@ -183,12 +182,11 @@ class CheckpointStore:
             k: how many.
             burn_in: leave out steps up to this one.
             spacing: at least so many steps from one checkpoint to the next.
-            kind: which kind.
             damaged: "refuse" raises when a file is damaged, "skip" warns and goes on.
         """
         k = positive_integer("k", k)
         chosen: list[StoreEntry] = []
-        for entry in reversed(self.entries(kind)):
+        for entry in reversed(self.entries()):
             if entry.step <= burn_in or len(chosen) == k:
                 break
             if not chosen or chosen[-1].step - entry.step >= spacing:
@@ -206,7 +204,7 @@ class CheckpointStore:
         return index
 
     def _write_index(self, index: Index, entries: Sequence[StoreEntry]) -> None:
-        """Put those of the entries that are to stay in the place of the index's own."""
+        """Replace the entries of the index by those that are kept."""
         kept: list[StoreEntry] = []
         for kind in {entry.kind for entry in entries}:
             own = sorted((e for e in entries if e.kind == kind), key=lambda e: e.step)
@@ -230,7 +228,7 @@ class CheckpointStore:
 
 
 class StoredCheckpoints:
-    """Stored checkpoints that can be walked through again and again, one in memory at a time.
+    """Stored checkpoints, which can be iterated over repeatedly, with one in memory at a time.
 
     Args:
         store: where they are.

@@ -1,4 +1,4 @@
-"""The index of a store: checked as a whole when it is read, so that the rest may believe it.
+"""The index of a store, which is checked completely when it is read.
 
 The names of files in it are opened and removed, so a name that the store would not have given is
 refused, whoever wrote it.
@@ -56,7 +56,7 @@ class Index:
         plan: digest of the plan that the checkpoints are of, or None.
         shapes: of the tensors of each kind of checkpoint.
         entries: the checkpoints.
-        not_private_reason: why some of them protect nothing, or None.
+        not_private_reason: why some of them are not private, or None.
     """
 
     plan: str | None = None
@@ -98,7 +98,7 @@ def read_index(folder: Path) -> Index | None:
 
 
 def file_name(step: int, sha256: str) -> str:
-    """What a store calls the file of a checkpoint."""
+    """The file name of a checkpoint."""
     return f"{step:09d}-{sha256[:16]}.safetensors"
 
 

@@ -1,4 +1,4 @@
-"""`steppe average`: averages that were not kept, from the checkpoints that were stored."""
+"""`steppe average`: averages that were not kept, computed from stored checkpoints."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ steppe average runs/first EMA:decay=0.9 PolynomialDecay:gamma=2 OPA:k=10
 steppe average runs/first SWA --burn-in 600
 """
 _DETAILS = """
-Each average goes over the stored checkpoints, oldest first: SWA, EMA:decay=…, Window:k=…,
-PolynomialDecay:gamma=…, and of outputs OPA:k=…, OMV:k=…. Where the run stored power averages
-(PowerAverages in [averages]), EMA and PolynomialDecay of any horizon are rebuilt from them over all
-steps, and the residual says how closely. Averages cost no privacy. Comparing many of them on public
-test data costs none either; on private test data the scores themselves are private.
+Averages of weights (SWA, EMA:decay=…, Window:k=…, PolynomialDecay:gamma=…) and of outputs (OPA:k=…,
+OMV:k=…) are computed from the stored checkpoints. If the run stored power averages (PowerAverages
+in [averages]), EMA and PolynomialDecay of any horizon are reconstructed from them over all steps;
+the residual is the error of the reconstruction. Averages cost no privacy, and neither does
+comparing them on public test data. Scores on private test data are private.
 Averages of weights are written into the run's folder.
 """
 _DEFAULT = ("SWA", "EMA:decay=0.9", "PolynomialDecay:gamma=2", "OPA", "OMV")
@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
         commands,
         "average",
         run,
-        purpose="Any average of a run, from its stored checkpoints.",
+        purpose="Averages of a run, from its stored checkpoints.",
         details=_DETAILS,
         examples=_EXAMPLES,
     )
@@ -39,22 +39,22 @@ def add(commands: Any) -> None:
         "averages",
         nargs="*",
         metavar="AVERAGE",
-        help="NAME:KEY=VALUE,…; one of each kind unless given",
+        help="NAME:KEY=VALUE,… (default: one of each kind)",
     )
     parsing.add_burn_in(new)
     parsing.add_json(new)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the averages, score them, write them down."""
-    from steppe.cli.reaveraged import OUTPUTS, Reaveraged
+    """Compute, score and write the averages."""
+    from steppe.cli.later_averages import OUTPUTS, LaterAverages
     from steppe.cli.stored_run import StoredRun
     from steppe.training import Evaluation, as_lines
 
     stored = StoredRun(arguments.folder)
     default = [name for name in _DEFAULT if stored.has_classes or name not in OUTPUTS]
     wanted = [parsing.named(text) for text in arguments.averages or default]
-    averages = Reaveraged(stored, wanted, arguments.burn_in)
+    averages = LaterAverages(stored, wanted, arguments.burn_in)
     rows = averages.rows(Evaluation(stored.held_out(), stored.loss, None))
     count = len(stored.entries(arguments.burn_in))
     if arguments.json:

@@ -1,4 +1,4 @@
-"""`steppe budget`: from four of ε, noise, length, batch and population to the fifth."""
+"""`steppe budget`: computes one of ε, noise, length, batch and population from the other four."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ steppe budget --population 60000 --batch-size 2048 --epochs 20 --epsilon 2 --del
 """
 _DETAILS = """
 Leave out one of --epsilon, --noise-multiplier, --steps (or --epochs), --batch-size and
---population, and it is computed: the ε that a run costs, the noise that a budget needs, the most
-steps, the largest batch or the smallest population that stay within it. Give all five to check
-them against each other; the exit code is 1 if the run costs more than --epsilon.
+--population, and it is computed: the ε of a run, the noise for a budget, or the most steps, the
+largest batch or the smallest population within a budget. Give all five to check them; the exit code
+is 1 if the run costs more than --epsilon.
 """
 _UNKNOWNS = ("epsilon", "noise_multiplier", "steps", "batch_size", "population")
 
@@ -31,7 +31,7 @@ def add(commands: Any) -> None:
         commands,
         "budget",
         run,
-        purpose="What a private run costs, or what a budget buys.",
+        purpose="What a private run costs, or what a budget allows.",
         details=_DETAILS,
         examples=_EXAMPLES,
     )
@@ -41,7 +41,7 @@ def add(commands: Any) -> None:
         "--noise-multiplier",
         type=number,
         metavar="σ",
-        help="standard deviation of the noise over the clipping bound",
+        help="standard deviation of the noise divided by the clipping norm",
     )
     length = new.add_mutually_exclusive_group()
     length.add_argument("--steps", type=whole, metavar="T", help="number of steps")

@@ -22,14 +22,14 @@ def draw(plan: Plan, path: Path) -> None:
 
     Args:
         plan: the run.
-        path: where to; the ending says in which format.
+        path: of the file; its suffix defines the format.
     """
     figure, axes = new_figure("What the run has cost after each step", "steps", "ε")
     for factor, style in ((0.5, ":"), (1.0, "-"), (2.0, "--")):
         sigma = plan.sigma * factor
         try:
             run = replace(plan, epsilon=None, noise_multiplier=sigma)
-        except ConfigurationError:  # half the noise may be too little to be drawn
+        except ConfigurationError:  # half the noise may be too little for a guarantee
             continue
         taken = _spread(run.total_steps)
         costs = [run.epsilon_spent(steps) for steps in taken]
@@ -42,7 +42,7 @@ def draw(plan: Plan, path: Path) -> None:
 
 
 def check(path: Path) -> None:
-    """Refuse a place or an ending that will not do, before anything is computed."""
+    """Check path and suffix before anything is computed."""
     require_writable("figure", path)
     one_of("figure", path.suffix, _FORMATS, f"name it {path.stem or 'budget'}.svg")
 

@@ -1,4 +1,4 @@
-"""What `steppe budget` answers: numbers, plain words, and what other constants would cost."""
+"""The output of `steppe budget`: numbers, an explanation, and the cost of variations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FOUND = {
 
 @dataclass(frozen=True)
 class Answer:
-    """A plan, what it costs and what its neighbours would cost.
+    """A plan, its cost and the cost of variations.
 
     Attributes:
         plan: the complete run.
@@ -90,7 +90,7 @@ class Answer:
 
     @property
     def _tier(self) -> str:
-        """How much the numbers promise; nothing where δ alone lets whole records out."""
+        """An assessment of ε; no guarantee if δ alone allows whole records to be published."""
         if self.plan.delta * (self.plan.population or 1) >= 1:
             return f"no meaningful guarantee, whatever ε is: {_LARGE_DELTA}"
         return next(words for most, words in _TIERS if self.spent <= most)
@@ -172,7 +172,7 @@ def _variations(plan: Plan) -> tuple[dict[str, Any], ...]:
                 warnings.simplefilter("ignore", PrivacyWarning)  # the plan itself has said it
                 other = replace(plan, epsilon=None, epochs=None, **values)
                 cost = other.epsilon_spent()
-        except ConfigurationError:  # twice the batch may be more than everybody
+        except ConfigurationError:  # twice the batch may exceed the population
             continue
         noise = other.noise_std / other.divisor
         rows.append({"change": words, **values, "noise_on_the_mean": noise, "epsilon": cost})
@@ -189,7 +189,7 @@ def _factor(epsilon: float) -> str:
 
 
 def _power(epsilon: float, delta: float) -> float:
-    """The most that a test can find at that rate of false alarms, by the definition of (ε, δ)."""
+    """The largest true positive rate of a test at that false positive rate, from (ε, δ)."""
     return min(
         1.0,
         math.exp(min(epsilon, 300.0)) * _FALSE_ALARMS + delta,

@@ -90,7 +90,7 @@ def run_fetch(arguments: argparse.Namespace) -> int:
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
-    """Check cached data sets; damage is the answer of a check, a name that is unknown is not."""
+    """Check cached data sets. Damage gives exit code 1, an unknown name is an error."""
     from steppe import data
     from steppe.errors import DataError
 

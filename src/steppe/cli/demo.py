@@ -21,8 +21,8 @@ def add(commands: Any) -> None:
         "demo",
         run,
         purpose="Train a private model of handwritten digits, in minutes.",
-        details="MNIST with ε = 2 and δ = 1e-5: every average of one run, and its report. Where "
-        "MNIST\ncannot be downloaded, made-up pictures take its place, and the output says so.",
+        details="MNIST with ε = 2 and δ = 1e-5: every average of one run, and its report. If "
+        "MNIST\ncannot be downloaded, synthetic pictures are used, and the output says so.",
         examples="steppe demo\nsteppe demo --epsilon 1 --run runs/demo",
     )
     new.add_argument(
@@ -35,13 +35,13 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the demo and print its table."""
     from steppe import demo
-    from steppe.cli.outcomes import watched
+    from steppe.cli.outcomes import is_terminal
 
     task = demo.digits()
     if not arguments.json:
         print(paragraph(task.about), flush=True)
     with validation.called({"plan.epsilon": "--epsilon"}):
-        result = demo.run(task, arguments.epsilon, arguments.folder, progress=watched())
+        result = demo.run(task, arguments.epsilon, arguments.folder, progress=is_terminal())
     if arguments.json:
         print_json(_result(task, result))
     else:
@@ -55,7 +55,7 @@ def _result(task: Task, result: DemoResult) -> dict[str, Any]:
     outcome = result.outcome
     return {
         "data": task.about,
-        "synthetic": task.made_up,
+        "synthetic": task.synthetic,
         "models": result.rows(),
         "epsilon": outcome.epsilon,
         "delta": outcome.delta,
@@ -88,16 +88,16 @@ def _print(result: DemoResult) -> None:
         "\n"
         + paragraph(
             f"Accuracy on held-out pictures. All of these models together cost ε = "
-            f"{rounded_up(outcome.epsilon)} at δ = {outcome.delta:g}: averages are made from "
-            f"weights that are released already. The time of each is that of the training, "
-            f"{outcome.steps} steps in {outcome.seconds:.1f} s for all of them, and of making and "
-            f"scoring this one; data, features and noise took {result.preparation:.0f} s before."
+            f"{rounded_up(outcome.epsilon)} at δ = {outcome.delta:g}: averages are computed from "
+            f"weights that are released already. Each time includes the training ({outcome.steps} "
+            f"steps in {outcome.seconds:.1f} s) and making and scoring the model. Loading data, "
+            f"computing features and calibrating noise took {result.preparation:.0f} s before."
         )
     )
     print(f"\nrun:    {outcome.run}\nreport: {result.report}")
 
 
 def _constants(row: dict[str, Any], published: str) -> str:
-    """What follows a model's name in the table."""
+    """The second column of the table: constants, and whether the model is published."""
     text = "" if row["model"] == row["name"] else row["model"]
     return ", ".join(filter(None, (text, "published" if row["model"] == published else "")))

@@ -11,9 +11,9 @@ from steppe.utils import validation
 from steppe.utils.formatting import table
 
 _DETAILS = """
-For the last weights and every average: the loss and accuracy, the largest eigenvalues and the trace
-of the Hessian, on the run's held-out data. The numbers are kept for the run's report if the data
-are one of the public sets or --public says that they may be shown.
+Prints loss, accuracy, the largest eigenvalues and the trace of the Hessian on the run's held-out
+data, for the last weights and every average. The report shows them if the data are a public data
+set or --public is given.
 """
 _SEED = 0
 _AT_ONCE = 250

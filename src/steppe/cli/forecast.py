@@ -1,4 +1,4 @@
-"""How long a run will take and how much memory it needs, measured on made-up records."""
+"""The time and memory that a run will need, measured on synthetic records."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from steppe.records import as_records
 from steppe.sampling import Poisson
 from steppe.training import BuiltConfig, as_columns, features, loss_of
 
-# The first step also finds out which kernels are fastest; the quickest of the others counts.
+# The first step also times the kernels, so the fastest of the other steps counts.
 _TRIALS = 3
 _SEED = 0
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a run will need.
+    """The time and memory that a run will need.
 
     Attributes:
-        seconds_a_step: of one step with as many records as expected.
-        seconds: of all steps; evaluation and checkpoints come on top.
-        peak_bytes: the most memory that this process has held, the data as loaded included, and
-            what fixed features of all records will take.
+        seconds_a_step: of one step with the expected batch size.
+        seconds: of all steps, without evaluation and checkpoints.
+        peak_bytes: the peak memory of this process, with the loaded data, plus the memory of fixed
+            features of all records.
         threads: of torch.
         isolation: how it is known that a record's gradient depends on that record alone.
     """
@@ -56,7 +56,7 @@ class Forecast:
 
 
 def forecast(assembly: BuiltConfig, plan: Plan) -> Forecast:
-    """Take a few steps of the run's own kind on made-up records.
+    """Take a few steps like those of the run on synthetic records.
 
     Args:
         assembly: the parts of the run; they are not changed.
@@ -71,10 +71,10 @@ def forecast(assembly: BuiltConfig, plan: Plan) -> Forecast:
     size = max(1, round(plan.batch_size))
     form = as_records(assembly.loaded.train).example()
     generator = torch.Generator().manual_seed(_SEED)
-    made_up = as_columns(synthetic(form, size, generator))
-    made_up = features(assembly.model, made_up, progress=False)
+    records = as_columns(synthetic(form, size, generator))
+    records = features(assembly.model, records, progress=False)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrivacyWarning)  # nobody's records are at stake
+        warnings.simplefilter("ignore", PrivacyWarning)  # the records are synthetic
         trial = replace(
             plan,
             epsilon=None,
@@ -90,7 +90,7 @@ def forecast(assembly: BuiltConfig, plan: Plan) -> Forecast:
     private = make_private(
         model,
         torch.optim.SGD([w for w in model.parameters() if w.requires_grad], lr=1e-3, momentum=0.9),
-        made_up,
+        records,
         trial,
         loss=loss_of(assembly.resolved["train"]),
         isolation=assembly.isolation,
@@ -107,17 +107,17 @@ def forecast(assembly: BuiltConfig, plan: Plan) -> Forecast:
     return Forecast(
         seconds_a_step=a_step,
         seconds=a_step * plan.total_steps,
-        peak_bytes=_features_to_come(assembly, made_up, size)
+        peak_bytes=_features_to_come(assembly, records, size)
         + (peak if sys.platform == "darwin" else peak * 1024),  # bytes there, KB elsewhere
         threads=torch.get_num_threads(),
         isolation=private.report().isolation,
     )
 
 
-def _features_to_come(assembly: BuiltConfig, made_up: Any, size: int) -> int:
-    """Bytes of the features of all records, which the run computes once and this does not."""
+def _features_to_come(assembly: BuiltConfig, records: Any, size: int) -> int:
+    """Bytes of the fixed features of all records, which are not computed here."""
     if assembly.trained is assembly.model:
         return 0
     parts = (assembly.loaded.train, assembly.loaded.evaluate, assembly.loaded.public)
-    inputs = made_up[0]
+    inputs = records[0]
     return inputs.nbytes // size * sum(len(part) for part in parts if part is not None)

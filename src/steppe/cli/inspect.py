@@ -1,4 +1,4 @@
-"""`steppe inspect`: each layer of a model and the clipping path it takes."""
+"""`steppe inspect`: how the per-example gradient of each layer is computed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from steppe.cli import parsing
-from steppe.cli.misfits import misfits
+from steppe.cli.model_errors import errors_of_model
 from steppe.cli.printing import print_json
 from steppe.utils import validation
 
@@ -25,7 +25,7 @@ _DETAILS = """
 The model is one of `steppe.models.names()`, or your own as module:factory, where the factory
 takes no arguments and returns an nn.Module; the current folder is searched for the module. The
 model goes through the checks of a private run: if records influence each other, or buffers are
-written, or weights are used in a way that cannot be followed, the error names the layer. The last
+written, or weights are used in a way that cannot be traced, the error names the layer. The last
 line says how the isolation of records was established.
 """
 
@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
         commands,
         "inspect",
         run,
-        purpose="Each layer of a model and the clipping path it takes.",
+        purpose="How the per-example gradient of each layer is computed.",
         details=_DETAILS,
         examples=_EXAMPLES,
     )
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     example = torch.zeros(1, *arguments.input_shape, dtype=getattr(torch, arguments.dtype))
     shape = ",".join(map(str, arguments.input_shape))
     remedy = "give the shape of one record without the batch, and its --dtype"
-    with misfits("--input-shape", shape, remedy):
+    with errors_of_model("--input-shape", shape, remedy):
         report = _report(network, example, arguments.isolation or "proven")
     weights = sum(p.numel() for p in network.parameters() if p.requires_grad)
     if arguments.json:

@@ -1,4 +1,4 @@
-"""The `steppe` command: finds the command, runs it, turns what happens into an exit code."""
+"""The `steppe` command: finds the command, runs it and returns an exit code."""
 
 from __future__ import annotations
 
@@ -95,8 +95,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except SteppeError as error:
         return _complain(str(error))
     except BrokenPipeError:
-        # The reader has gone, as in `steppe … | head`. Nothing can be printed any more, and the
-        # interpreter must not try to when it ends.
+        # The reader has ended, as in `steppe … | head`. The interpreter must not flush at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except OSError as error:
@@ -139,7 +138,7 @@ def _complain(message: str) -> int:
 
 
 def _shown_once() -> Callable[..., None]:
-    """Prints every warning the first time; Python's "once" counts each place that warns."""
+    """Shows each warning once. Python's "once" counts each line that warns."""
     shown: set[str] = set()
 
     def show(

@@ -1,4 +1,4 @@
-"""How the end of a run is printed, and what was chosen for it."""
+"""Prints the result of a run and the constants that were chosen by rule."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from steppe.training import Outcome, Trainer, numbers
 from steppe.utils.formatting import table
 
 
-def watched() -> bool:
-    """Whether a person looks at standard error, so that a progress bar is of use."""
+def is_terminal() -> bool:
+    """Whether standard error is a terminal, so that a progress bar is useful."""
     return sys.stderr.isatty()
 
 
@@ -23,7 +23,7 @@ def chosen(tables: Mapping[str, Any], reasons: Mapping[str, str]) -> dict[str, d
 
     Args:
         tables: the configuration with every choice made.
-        reasons: why each of those that were open is what it is.
+        reasons: the reason for each choice.
     """
     known = {
         **tables.get("plan", {}),
@@ -43,7 +43,7 @@ def chosen_for(trainer: Trainer) -> dict[str, dict[str, Any]]:
 
 
 def chosen_text(choices: dict[str, dict[str, Any]]) -> str:
-    """The choices as a table for reading."""
+    """The choices as a table of text."""
     rows = [(name, _in_words(made["value"]), made["reason"]) for name, made in choices.items()]
     return table([("chosen", "value", "why"), *rows], left=3)
 
@@ -51,7 +51,7 @@ def chosen_text(choices: dict[str, dict[str, Any]]) -> str:
 def print_outcome(
     outcome: Outcome, as_json: bool, choices: dict[str, dict[str, Any]] | None = None
 ) -> None:
-    """The table of a run, what it cost and where it is."""
+    """Print the table of a run, its cost and its folder."""
     if not as_json:
         print(outcome)
         print(f"report: steppe report {shlex.quote(str(outcome.run))}")

@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
         own,
         "list",
         run_list,
-        purpose="All experiments, what is stored and what is left.",
+        purpose="All experiments, with stored and missing runs.",
         examples="steppe papers list",
     )
     running = parsing.new_command(
@@ -42,15 +42,15 @@ def add(commands: Any) -> None:
         "run",
         run_run,
         purpose="Do the missing runs of an experiment, then show it.",
-        details="Each run is stored as it ends; started again, the command goes on where it was. "
-        "The exit\ncode is 1 if --minutes were used up before everything was run.",
+        details="Each run is stored when it ends. The command continues where it stopped. The "
+        "exit code\nis 1 if --minutes were used up before everything was run.",
         examples="steppe papers run dp-sat-toy --seeds 0,1 --minutes 10",
     )
     showing = parsing.new_command(
         own,
         "show",
         run_show,
-        purpose="Table and figure of an experiment from what is stored.",
+        purpose="Table and figure of an experiment, from stored runs.",
         examples="steppe papers show dp-sat-toy",
     )
     for command in (running, showing):
@@ -144,7 +144,7 @@ def _print_results(results: Results, as_json: bool) -> None:
 
 
 def _typed(arguments: argparse.Namespace) -> str:
-    """The command line that gives the same runs again."""
+    """The command line that repeats these runs."""
     words = ["steppe", "papers", "run", arguments.name]
     if arguments.seeds is not None:
         words += ["--seeds", ",".join(map(str, arguments.seeds))]
@@ -154,5 +154,5 @@ def _typed(arguments: argparse.Namespace) -> str:
 
 
 def _print_progress(text: str) -> None:
-    """Progress goes beside the result, which may be JSON."""
+    """Print progress to standard error, since the result may be JSON."""
     print(text, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""What the commands' parsers share: their shape, numbers as people type them, `--json`."""
+"""What the parsers of all commands share: help texts, types of arguments, common options."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _INDENT = "  "
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that keeps its text as written, takes no abbreviations, and is brief when it errs.
+    """A parser without reformatted help texts, abbreviated options and long error messages.
 
-    An abbreviation that works today means something else when an option is added.
+    Abbreviations could change their meaning when an option is added.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -24,11 +24,11 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and where help is; the usage of some commands fills a screen."""
+        """Print the error and where help is, without the usage, which may fill a screen."""
         self.exit(2, f"{self.prog}: error: {message}\nSee {self.prog} --help.\n")
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
-        """Say that words mean nothing here, and which option was probably meant by the first."""
+        """Print an error about unknown arguments, with the nearest option."""
         known = [text for action in self._actions for text in action.option_strings]
         near = difflib.get_close_matches(words[0].partition("=")[0], known, n=1)
         hint = f"did you mean {near[0]}?" if near else "leave it out."
@@ -36,7 +36,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def typed(arguments: argparse.Namespace) -> dict[str, str]:
-    """The options that were typed, by the names of the arguments that they stand for.
+    """The options that were typed, by the names of their arguments.
 
     Examples:
         >>> parser = Parser()
@@ -71,7 +71,7 @@ def new_command(
         run: takes the parsed arguments and returns the exit code.
         purpose: one line, for the list of commands too.
         examples: command lines, one each line.
-        details: what a first reader needs beyond the purpose.
+        details: more help.
 
     Returns:
         The parser, for its arguments.
@@ -122,7 +122,7 @@ def add_run_folder(parser: argparse.ArgumentParser) -> None:
         dest="folder",
         type=path,
         metavar="FOLDER",
-        help="where the run is kept (default: a new folder under runs/)",
+        help="folder of the run (default: a new folder under runs/)",
     )
 
 
@@ -132,7 +132,7 @@ def add_isolation(parser: argparse.ArgumentParser) -> None:
         "--isolation",
         choices=("proven", "each", "probed"),
         help="how to ensure that a record's gradient depends on that record alone: proven from "
-        "the operations (default); each record in a pass of its own; or only probed with made-up "
+        "the operations (default); each record in its own pass; or only probed with synthetic "
         "values",
     )
 
@@ -149,7 +149,7 @@ def add_burn_in(parser: argparse.ArgumentParser) -> None:
 
 
 def require_writable(name: str, file: Path) -> None:
-    """Refuse a file that cannot be made, before anything is computed for it."""
+    """Check that a file can be created, before anything is computed for it."""
     if file.is_dir():
         raise validation.fail(name, file, "is a folder", "name a file in it")
     if not file.parent.is_dir():
@@ -158,7 +158,7 @@ def require_writable(name: str, file: Path) -> None:
 
 
 def path(text: str) -> Path:
-    """The place of a file or folder; empty text, as of a shell variable that is not set, is none.
+    """The path of a file or folder. Empty text, as from an unset shell variable, is an error.
 
     >>> path("runs/first").name
     'first'
@@ -209,7 +209,7 @@ def real_number(text: str) -> float:
 
 
 def several(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
-    """A list with commas, each part of one kind.
+    """A list with commas, whose parts have one type.
 
     >>> several(whole_number)("1,28,28")
     (1, 28, 28)
@@ -222,7 +222,7 @@ def several(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
 
 
 def count_or_names(text: str) -> int | list[str]:
-    """How many there are, or what they are called.
+    """A number, or a list of names.
 
     >>> count_or_names("3"), count_or_names("no,yes")
     (3, ['no', 'yes'])
@@ -238,7 +238,7 @@ def count_or_names(text: str) -> int | list[str]:
 
 
 def column_and_texts(text: str) -> tuple[str, list[str]]:
-    """A column and what it can hold, from `COLUMN=A,B,…`.
+    """A column and its categories, from `COLUMN=A,B,…`.
 
     >>> column_and_texts("sex=f,m")
     ('sex', ['f', 'm'])
@@ -267,7 +267,7 @@ def column_and_range(text: str) -> tuple[str, tuple[float, float]]:
 
 
 def named(text: str) -> tuple[str, dict[str, Any]]:
-    """A class by its name, with numbers for its arguments, from `NAME:KEY=VALUE,…`.
+    """The name of a class and its numeric arguments, from `NAME:KEY=VALUE,…`.
 
     >>> named("StepSchedule:drop=0.6,every=290")
     ('StepSchedule', {'drop': 0.6, 'every': 290})

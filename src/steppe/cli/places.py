@@ -1,4 +1,4 @@
-"""The choices of a plan's places as options, such as `--point SAM`."""
+"""Options for the places of a plan, such as `--point SAM`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from steppe.utils import validation
 
 _POINTS = ("Here", "SAM", "SAT", "SATMomentum")
 _ADJACENCIES = ("add-remove", "zero-out", "replace-one")
-# How far a point climbs does not change what the run costs.
+# The radius does not change the cost of a run.
 _ANY_RADIUS = 0.05
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the places that change what a run costs."""
+    """Add the options of the places that change the cost of a run."""
     parser.add_argument(
         "--point",
         choices=_POINTS,
         default="Here",
-        help="where the gradient is taken; SAM queries each batch twice (default: Here)",
+        help="at which weights the gradient is taken; SAM queries each batch twice (default: Here)",
     )
     parser.add_argument(
         "--noise",
@@ -47,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of `Plan` that these options stand for."""
+    """The arguments of `Plan` from these options."""
     from steppe import points
     from steppe.sampling import CappedPoisson
 

@@ -1,4 +1,4 @@
-"""`steppe plan`: what a configuration promises and needs, before any budget is spent."""
+"""`steppe plan`: statement, event, time and memory of a run, before any budget is spent."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def add(commands: Any) -> None:
         commands,
         "plan",
         run,
-        purpose="What a run will promise, and need: statement, event, memory, speed.",
-        details="Nothing is trained and nothing is spent. Time and memory are measured on made-up "
-        "records of\nthe same shape, on this machine.",
+        purpose="What a run will promise and need: statement, event, memory, speed.",
+        details="No model is trained and no budget is spent. Time and memory are measured on "
+        "synthetic records\nof the same shape, on this machine.",
         examples="steppe plan run.toml\nsteppe plan run.toml --isolation each --json",
     )
     new.add_argument("config", type=parsing.path, metavar="CONFIG", help="a TOML file")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steppe.cli import parsing
-from steppe.cli.misfits import misfits
+from steppe.cli.model_errors import errors_of_model
 from steppe.cli.printing import print_json
 from steppe.utils import validation
 from steppe.utils.formatting import table
@@ -29,17 +29,17 @@ steppe predict runs/first mnist --checkpoints 10 --public
 steppe predict runs/first new.npy --by checkpoints
 """
 _DETAILS = """
-The published model, which was fixed before training, gives the labels. The newest stored
-checkpoints say how certain they are: the mean probability of the label, an interval around it, and
-the share of checkpoints that agree. The interval is a lower estimate of how much the noise of the
-training moves the probability, since checkpoints of one run are alike. With --by checkpoints, and
-for runs without a published model, the mean of the checkpoints gives the labels too.
+The published model predicts the labels. The newest stored checkpoints show how certain they are:
+the mean probability of the label, an interval around it, and the share of checkpoints that agree.
+The interval is a lower estimate of the spread caused by the noise of training, because checkpoints
+of one run are correlated. With --by checkpoints, and for runs without a published model, the mean
+of the checkpoints predicts the labels too.
 
-The data are inputs alone (a .npy file, or a CSV file without the column of labels), data with
-labels in the form that the run was trained on, or the test part of a public data set. They are
-scaled like the run's own. Of the run's own data the test part is used; its private records are
-refused. With labels the accuracy is printed; with --public the calibration of the checkpoints is
-kept for the report. For a regression the outputs are printed, with such intervals around them.
+The data are inputs alone (a .npy file, or a CSV file without the label column), data with labels in
+the form that the run was trained on, or the test part of a public data set. They are scaled like
+the run's own data. Of the run's own data the test part is used; private records are rejected. With
+labels the accuracy is printed; with --public the calibration is shown in the report. For a
+regression, outputs with intervals are printed.
 """
 _PUBLISHED, _CHECKPOINTS = "published", "checkpoints"
 _SHOWN = 10
@@ -62,13 +62,13 @@ def add(commands: Any) -> None:
         "--by",
         choices=(_PUBLISHED, _CHECKPOINTS),
         default=_PUBLISHED,
-        help="what gives the labels: the published model, or the checkpoints (default: published)",
+        help="predict by the published model or by the checkpoints (default: published)",
     )
     new.add_argument(
         "--checkpoints",
         type=parsing.whole_number,
         metavar="K",
-        help="how many give the intervals (default: 20, or all if there are fewer)",
+        help="number of checkpoints for the intervals (default: 20, or all if there are fewer)",
     )
     parsing.add_burn_in(new)
     new.add_argument(
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.public and not stored.has_classes:
         rule = "needs labels to measure calibration, and the run has no classes"
         raise validation.fail("public", True, rule, "leave it out")
-    with misfits("data", arguments.data, _FIT):
+    with errors_of_model("data", arguments.data, _FIT):
         inputs, targets = stored.other(arguments.data)
     if arguments.public and targets is None:
         rule = "needs labels to measure calibration, and the data have none"
@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not stored.has_classes:
         return _outputs(arguments, stored, checkpoints, inputs, targets, model, weights)
     ensemble = OPA(stored.trained, checkpoints)
-    with misfits("data", arguments.data, _FIT):
+    with errors_of_model("data", arguments.data, _FIT):
         labels = None if weights is None else OPA(stored.trained, [weights]).labels(inputs)
         with validation.called({"k": "--checkpoints"}):
             found = ensemble.predict(inputs, arguments.interval, labels)
@@ -136,12 +136,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _single_model(by: str, stored: StoredRun) -> tuple[str, dict[str, Tensor]] | None:
-    """The one model that answers; None where the checkpoints do so together."""
+    """The model that predicts; None if the checkpoints predict together."""
     if by != _PUBLISHED:
         return None
     if not stored.folder.result.exists():
         print(
-            "the run has not ended and has published no model yet: its checkpoints answer",
+            "the run has not ended and has published no model yet: its checkpoints are used",
             file=sys.stderr,
         )
     return stored.published()
@@ -156,31 +156,31 @@ def _outputs(
     model: str,
     weights: dict[str, Tensor] | None,
 ) -> int:
-    """The numbers that a regression answers with."""
-    from steppe.cli import regressed
+    """Print the outputs of a regression."""
+    from steppe.cli import regression_outputs
 
-    with misfits("data", arguments.data, _FIT):
+    with errors_of_model("data", arguments.data, _FIT):
         with validation.called({"k": "--checkpoints"}):
-            found, half, count = regressed.outputs(
+            found, half, count = regression_outputs.mean_outputs(
                 stored.trained, checkpoints, inputs, arguments.interval
             )
         if weights is not None:
-            found = regressed.answers(stored.trained, weights, inputs)
+            found = regression_outputs.outputs_with(stored.trained, weights, inputs)
         loss = None if targets is None else float(stored.loss(found, targets.to(found.dtype)))
     facts = {"model": model, "checkpoints": count, "interval": arguments.interval, "loss": loss}
     said = "" if loss is None else f", loss {loss:.4f}"
     said += _part(stored, arguments.data)
-    _print_rows(arguments, regressed.rows(found, half), _output_cells, facts, said)
+    _print_rows(arguments, regression_outputs.rows(found, half), _output_cells, facts, said)
     return 0
 
 
 def _part(stored: StoredRun, place: str) -> str:
-    """Which part of the data was taken, where whoever named them may have meant all."""
+    """Which part of the data was used, if they are the run's own."""
     return f"; the test part of {Path(place).name}" if stored.is_own(place) else ""
 
 
 def _rows(found: Prediction, classes: Any) -> list[dict[str, Any]]:
-    """What to print of each record; the names of labels where they were declared."""
+    """The row of each record, with the names of labels if they were declared."""
     names = classes if isinstance(classes, list) else range(found.probabilities.shape[-1])
     labels = found.labels.unsqueeze(-1)
     columns = [
@@ -236,7 +236,7 @@ def _print_rows(
     facts: dict[str, Any],
     said: str,
 ) -> None:
-    """Write all rows where that was asked for, and print the first of them."""
+    """Write all rows if --out is given, and print the first of them."""
     from steppe.utils.files import write_atomically, writing
 
     if arguments.out is not None:
@@ -250,7 +250,7 @@ def _print_rows(
     if len(rows) > _SHOWN:
         more = f"… and {len(rows) - _SHOWN:,} more"
         print(more if arguments.out is not None else f"{more}; --out FILE writes all of them")
-    by = f"answers by {facts['model']}, intervals by {facts['checkpoints']} checkpoints"
+    by = f"predictions by {facts['model']}, intervals by {facts['checkpoints']} checkpoints"
     print(f"\n{len(rows):,} records, {by}{said}")
     if arguments.out is not None:
         print(f"written: {arguments.out}")

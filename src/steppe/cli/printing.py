@@ -1,4 +1,4 @@
-"""How results look: paragraphs and JSON."""
+"""Prints paragraphs and JSON."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _WIDTH = 88
 
 
 def paragraph(text: str) -> str:
-    """Running text in lines that are short enough to read."""
+    """Text wrapped to a readable width."""
     return textwrap.fill(text, _WIDTH)
 
 
 def print_json(result: Mapping[str, Any]) -> None:
-    """A result for other programs; infinity and NaN, which JSON does not know, become null."""
+    """Print a result as JSON; infinity and NaN become null."""
     print(json.dumps(finite(dict(result)), indent=2, ensure_ascii=False, allow_nan=False))

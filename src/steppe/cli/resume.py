@@ -1,4 +1,4 @@
-"""`steppe resume`: go on with a run that was stopped."""
+"""`steppe resume`: continue a run that was stopped."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Resume, and print the table."""
-    from steppe.cli.outcomes import print_outcome, watched
+    from steppe.cli.outcomes import is_terminal, print_outcome
     from steppe.training import resume
 
-    quiet = {} if watched() else {"progress": False}
+    quiet = {} if is_terminal() else {"progress": False}
     print_outcome(resume(arguments.folder, **quiet), arguments.json)
     return 0

@@ -1,4 +1,4 @@
-"""From four of ε, noise, length, batch and population to the fifth."""
+"""Computes one of ε, noise, length, batch and population from the other four."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from steppe.errors import ConfigurationError, PrivacyWarning
 from steppe.plan import Plan
 from steppe.utils import validation
 
-# The range in which a length, a batch or a population is looked for.
+# The range of the search for a length, a batch or a population.
 _MOST_STEPS, _MOST_RECORDS = 10**8, 10**12
 _STRIDE = 8
-# Large answers are right to this much, small ones to the last digit.
+# The relative precision of large results; small ones are exact.
 _CLOSE = 1 + 1e-4
 
 
@@ -24,14 +24,14 @@ def complete(known: dict[str, Any], missing: str) -> Plan:
 
     Args:
         known: arguments of `Plan`; what is missing is left out.
-        missing: `epsilon` or `noise_multiplier`, which the plan finds itself; `steps` or
-            `batch_size`, as large as the budget allows; `population`, as small as it allows.
+        missing: `epsilon` or `noise_multiplier`, which the plan computes; `steps` or `batch_size`,
+            as large as the budget allows; `population`, as small as it allows.
 
     Returns:
         A plan with a noise multiplier.
 
     Guarantees:
-        Where a budget is given, the plan's ε was computed and is not above it.
+        If a budget is given, the plan's ε was computed and does not exceed it.
 
     Examples:
         >>> known = dict(delta=1e-5, population=10_000, batch_size=256, noise_multiplier=0.96)
@@ -48,7 +48,7 @@ def complete(known: dict[str, Any], missing: str) -> Plan:
     @cache
     def cost(value: int) -> float:
         with warnings.catch_warnings():
-            # What is tried on the way is not what is used.
+            # Candidates of the search may give warnings.
             warnings.simplefilter("ignore", PrivacyWarning)
             return Plan(**{**rest, missing: value}).epsilon_spent()
 
@@ -60,7 +60,7 @@ def complete(known: dict[str, Any], missing: str) -> Plan:
     else:
         batch = validation.positive("batch_size", rest["batch_size"])
         epochs = validation.positive("epochs", rest.get("epochs", 1.0))
-        # More records mean more steps where the length is given in epochs.
+        # More records mean more steps if the length is given in epochs.
         most = _MOST_STEPS * batch / epochs if "epochs" in rest else _MOST_RECORDS
         found = _smallest(cost, budget, missing, math.ceil(batch), math.floor(most))
     return Plan(**{**rest, missing: found})
@@ -70,7 +70,7 @@ def _largest(cost: Callable[[int], float], budget: float, name: str, most: int) 
     """The largest number up to `most` within the budget, where more costs more."""
     affordable = partial(_affordable, cost, budget)
     bad, good = _accountable(cost, most)
-    if bad and not affordable(good):  # what lies between them may cost less
+    if bad and not affordable(good):  # a number between them may cost less
         good = _last_that_does(partial(_affordable, cost, math.inf), good, bad)
     if (least := cost(good)) > budget:
         raise _exceeded(budget, name, good, least)
@@ -83,10 +83,10 @@ def _largest(cost: Callable[[int], float], budget: float, name: str, most: int) 
 
 
 def _accountable(cost: Callable[[int], float], most: int) -> tuple[int, int]:
-    """Two numbers from 0 to `most`, of which the first has no cost and the second has one.
+    """Two numbers from 0 to `most`: one whose cost cannot be computed, and one whose cost can.
 
-    A small batch may have none: over a length in epochs it means more steps than can be accounted,
-    or more than a small δ allows.
+    For a small batch it may not be possible: with a length in epochs it means more steps than can
+    be accounted, or more than a small δ allows.
     """
     bad, good = 0, 1
     try:
@@ -94,7 +94,7 @@ def _accountable(cost: Callable[[int], float], most: int) -> tuple[int, int]:
     except ConfigurationError:
         while not _affordable(cost, math.inf, good):
             if good == most:
-                raise  # it is not the size that is wrong
+                raise  # the error is not about the size
             bad, good = good, min(good * _STRIDE, most)
     return bad, good
 
@@ -114,7 +114,7 @@ def _smallest(cost: Callable[[int], float], budget: float, name: str, least: int
 
 
 def _last_that_does(does: Callable[[int], bool], good: int, bad: int) -> int:
-    """The last number that will do, on the way from one that does to one that does not."""
+    """The last number that passes the test, between one that does and one that does not."""
     while abs(good - bad) > 1 and max(good / bad, bad / good) > _CLOSE:
         middle = math.isqrt(good * bad)
         if middle in (good, bad):
@@ -138,5 +138,5 @@ def _exceeded(budget: float, name: str, value: int, least: float) -> Configurati
 def _affordable(cost: Callable[[int], float], budget: float, value: int) -> bool:
     try:
         return cost(value) <= budget
-    except ConfigurationError:  # too long a run to be accounted, or too large a batch
+    except ConfigurationError:  # the run is too long to be accounted, or the batch too large
         return False

@@ -1,4 +1,4 @@
-"""A run that has ended, as far as commands need it: its model, its store, its held-out data."""
+"""A run read from its folder: its model, its store and its held-out data."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ Pairs = tuple[Tensor, Tensor]
 
 
 class StoredRun:
-    """What a run left behind, read again.
+    """A run read from its folder.
 
     Args:
-        path: its folder; the run must have begun from a configuration.
+        path: the folder; the run must have been started from a configuration.
 
     Attributes:
         folder: the files.
@@ -55,7 +55,7 @@ class StoredRun:
             raise validation.fail(
                 "run",
                 path,
-                "was not made from a configuration, so that its model and data are not known",
+                "was not started from a configuration file, so its model and data are not known",
                 "load its weights in Python",
             )
         self.tables: dict[str, Any] = read_toml(self.folder.toml)
@@ -64,12 +64,12 @@ class StoredRun:
         self._require_same_scale()
 
     def _require_same_scale(self) -> None:
-        """Refuse the run of an earlier version, whose inputs were scaled in another way."""
+        """Require that inputs are scaled as they were in training."""
         if reading(self.tables["data"]) != self._inputs:
             raise DataError.about(
                 "run",
                 self.folder.path,
-                "was not trained on inputs as run.toml and this version scale them",
+                "was trained on inputs that were scaled differently from run.toml",
                 "restore that file, or train again",
             )
 
@@ -77,7 +77,7 @@ class StoredRun:
     def loaded(self) -> Loaded:
         """The data of the run."""
         found = load_data(self.tables["data"], loss=self.loss)
-        self._require_same_scale()  # bounds that were left open are settled now
+        self._require_same_scale()  # bounds that were left out are known now
         return found
 
     @property
@@ -87,7 +87,7 @@ class StoredRun:
 
     @property
     def has_classes(self) -> bool:
-        """Whether the model answers with one logit a class, by the loss and the targets' form."""
+        """Whether the model returns one logit per class, by the loss and the form of targets."""
         whole = not self._target_shape and not self._target_type.startswith("float")
         return whole and for_classes(self.loss)
 
@@ -98,22 +98,22 @@ class StoredRun:
 
     @property
     def classes(self) -> int | list[str] | None:
-        """How many labels there are, or their names, as declared."""
+        """The number of labels, or their names, as declared."""
         table = self.tables["data"]
         declared: int | list[str] | None = table.get("classes")
         return find(table["name"]).classes if "name" in table else declared
 
     @property
     def trained(self) -> nn.Module:
-        """The part of it that the steps trained."""
+        """The part of the model that was trained."""
         return trained_part(self.whole)
 
     def pairs(self, data: Any, most: int | None = None) -> Pairs:
-        """Inputs as the trained part takes them, and targets.
+        """Inputs of the trained part, and targets.
 
         Args:
-            data: records of the run's own form.
-            most: the first so many only; None for all.
+            data: records in the form of the run's own.
+            most: the largest number of records; None for all.
         """
         rows = as_records(data)
         count = len(rows) if most is None else min(len(rows), most)
@@ -127,36 +127,35 @@ class StoredRun:
                 "data",
                 self.loaded.name,
                 "have no held-out part to measure on",
-                "put x_test and y_test beside x_train and y_train, or name a test file",
+                "add x_test and y_test to x_train and y_train, or name a test file",
             )
         return self.pairs(self.loaded.evaluate, most)
 
     def is_own(self, place: str) -> bool:
-        """Whether a place is the one that the private records of the run came from."""
+        """Whether a place is that of the run's private records."""
         own = self.tables["data"].get("place")
         return own is not None and (place == own or _is_same(Path(own), Path(place).expanduser()))
 
     def _own_test_part(self, place: str) -> Pairs:
-        """The test part beside the private records, where there is one; nothing else of theirs."""
+        """The test part of the run's own data; the private records are an error."""
         one_array = Path(place).suffix.lower() in (".csv", ".npy")
         if one_array or self.loaded.evaluate is None:
-            rule = "are the private records of the run, and what they say would be shown"
-            arrays = "" if one_array else ", or put a test part beside them"
+            rule = "are the private records of the run, but the results would be shown"
+            arrays = "" if one_array else ", or add a test part"
             raise validation.fail("data", place, rule, f"use other records{arrays}")
         return self.held_out()
 
     @validation.called({"place": "data"})
     def other(self, place: str) -> Pairs | tuple[Tensor, None]:
-        """Other records, read as the run's own were; with labels where there are any.
+        """Other records, read like the run's own, with labels if there are any.
 
         Args:
-            place: the name of a public data set, whose test part is meant; a file or folder in the
+            place: the name of a public data set, whose test part is used; a file or folder in the
                 form of the run's own data; inputs alone in an .npy file, or in a CSV file without
-                the column of labels; or `module:factory`. Where it is the run's own, its test part
-                is meant.
+                the label column; or `module:factory`. Of the run's own data, the test part is used.
 
         Guarantees:
-            Gives no record from where the run found its private ones.
+            Does not return private records of the run.
         """
         if self.is_own(place):
             return self._own_test_part(place)
@@ -164,7 +163,7 @@ class StoredRun:
         public = known(place) is not None
         made = ":" in place and not Path(place).exists()
         if (public or made) and "bounds" in table:
-            rule = "would be taken as they are, and the run's own inputs were scaled by bounds"
+            rule = "would not be scaled, but the run's own inputs were scaled by bounds"
             raise validation.fail("data", place, rule, "give a file")
         if public:
             return self.pairs(load(place).test.tensors())
@@ -192,13 +191,13 @@ class StoredRun:
         return self.pairs(labelled)
 
     def _require_scale_of_pictures(self, place: str, inputs: Tensor) -> None:
-        """Refuse pictures on another scale than those of the run, which were bytes if unbounded."""
+        """Require the scale of the run's pictures, which were uint8 if there are no bounds."""
         if "bounds" in self.tables["data"] or inputs.ndim < 3 or not len(inputs):
             return
         low, high = inputs.min().item(), inputs.max().item()
         if low < 0 or high > 1:
             rule = (
-                f"holds values from {low:g} to {high:g}, and the run's pictures were bytes, scaled "
+                f"has values from {low:g} to {high:g}, but the run's pictures were uint8, scaled "
                 "to [0, 1]"
             )
             raise validation.fail(
@@ -222,15 +221,15 @@ class StoredRun:
         found = [entry for entry in self.store.entries() if entry.step > burn_in]
         if not found:
             rule = f"leaves none of the {len(self.store.entries())} stored checkpoints"
-            raise validation.fail("--burn-in", burn_in, rule, "leave out fewer steps")
+            raise validation.fail("--burn-in", burn_in, rule, "use a smaller number")
         with torch.no_grad():
             write_checkpoint(self.trained, self.store.load(found[-1]))
         return found
 
     def published(self) -> tuple[str, dict[str, Tensor]] | None:
-        """The model to use by its name, and its weights; None where the folder has none.
+        """The name and weights of the published model; None if there is none.
 
-        The trained part has the weights afterwards, and they its types.
+        The weights are copied into the trained part and returned with its types.
         """
         if not self.folder.published.exists():
             return None
@@ -240,7 +239,7 @@ class StoredRun:
         return name, {key: tensor.clone() for key, tensor in self.trained.state_dict().items()}
 
     def each_model(self) -> Iterator[str]:
-        """The names of all weights, which the trained part then has: the last, the averages."""
+        """Load the last weights and every average in turn, and yield their names."""
         for path in [self.folder.model, *sorted(self.folder.averages.glob("*.safetensors"))]:
             if not path.exists():
                 rule = "has published no weights yet"
@@ -261,6 +260,6 @@ def _weights(path: Path) -> tuple[str, dict[str, Tensor]]:
 
 
 def _is_same(own: Path, given: Path) -> bool:
-    """Whether a path leads to the run's own file or folder, or to private arrays in that folder."""
+    """Whether a path is the run's own file or folder, or private arrays in that folder."""
     private = [own, *(own / f"{name}.npy" for name in ("x_train", "y_train", "x", "y"))]
     return given.exists() and any(path.exists() and path.samefile(given) for path in private)

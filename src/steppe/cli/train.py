@@ -1,4 +1,4 @@
-"""`steppe train`: a private run from a file, or from data and ε alone."""
+"""`steppe train`: a private run from a configuration file, or from data and ε alone."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _add_own_data(group: Any) -> None:
         action="append",
         metavar="COLUMN=LOW,HIGH",
         help="the lowest and highest value of a column, once for each column, or "
-        "LOW,HIGH for all values (default: read off the records, outside the guarantee)",
+        "LOW,HIGH for all values (default: read from the records, outside the guarantee)",
     )
     group.add_argument(
         "--categories",
@@ -102,7 +102,7 @@ def _add_own_data(group: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, and print the table."""
-    from steppe.cli.outcomes import chosen_for, chosen_text, print_outcome, watched
+    from steppe.cli.outcomes import chosen_for, chosen_text, is_terminal, print_outcome
     from steppe.training import RunFolder
 
     as_given = name_options if arguments.config is None else _as_in_file(arguments)
@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
         folder = arguments.folder or config.tables.get("train", {}).get("run")
         if folder is not None:  # before data are loaded and features computed
             RunFolder(folder).require_free()
-        quiet = {} if watched() else {"progress": False}
+        quiet = {} if is_terminal() else {"progress": False}
         trainer = config.trainer(arguments.folder, **quiet)
     choices = chosen_for(trainer)
     if choices and not arguments.json:
@@ -129,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _as_in_file(arguments: argparse.Namespace) -> Callable[[SteppeError], None]:
-    """Errors that name keys of the file, and options where they took their place."""
+    """Rename arguments in errors to keys of the file, or to the options that replaced them."""
     names = {}
     given_here = {
         "run": arguments.folder,
@@ -182,7 +182,7 @@ def _config(arguments: argparse.Namespace) -> Config:
 
 
 def in_train(config: Config, name: str, given: str | None) -> Config:
-    """The configuration with an option of the command line as a key of its `[train]`."""
+    """The configuration with an option of the command line in its `[train]`."""
     from steppe.training import Config
 
     if given is None:
@@ -195,7 +195,7 @@ def in_train(config: Config, name: str, given: str | None) -> Config:
 
 
 def _bounds(given: list[tuple[str, tuple[float, float]]]) -> Any:
-    """One pair for all values, or a pair for each column, as a TOML file has them."""
+    """One pair for all values, or a pair for each column, as in a TOML file."""
     by_column = {column: list(ends) for column, ends in given}
     if "" not in by_column:
         return by_column

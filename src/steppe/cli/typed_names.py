@@ -1,10 +1,10 @@
-"""Errors about options, by the names that were typed."""
+"""Renames arguments in errors to the options that were typed."""
 
 from __future__ import annotations
 
 from steppe.errors import SteppeError
 
-# Arguments and keys that an option of another name stands for; the rest are called as it is.
+# Arguments and keys whose option has another name.
 _OTHER_NAMES = {
     "place": "data",
     "data.place": "data",
@@ -29,7 +29,7 @@ _OPTIONS = {name: f"--{option}" for name, option in _NAMES.items()}
 
 
 def name_options(error: SteppeError) -> None:
-    """Name options in an error, in place of Python's arguments and a file's keys.
+    """Rename Python's arguments and a file's keys in an error to options.
 
     Examples:
         >>> way = 'missing="middle"'
@@ -44,7 +44,7 @@ def name_options(error: SteppeError) -> None:
 
 
 def name_other_ways(error: SteppeError) -> None:
-    """Name options where an error ends with other ways, such as `--isolation each`."""
+    """Name options in the alternatives of an error, such as `--isolation each`."""
     error.otherwise = _with_options(error.otherwise, error.mentions)
 
 

@@ -1,4 +1,4 @@
-"""Place 4: every record's gradient is brought to one length, whatever it was."""
+"""Place 4: per-example gradients are normalised instead of clipped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from steppe.clipping.clip import NormClip
 from steppe.utils import validation
 
-# Beyond this a factor would leave float32, and the gradient it belongs to is zero for all purposes.
+# Larger factors would overflow float32; their gradients are practically zero.
 _LARGEST_FACTOR = 1e30
 
 
@@ -23,9 +23,8 @@ class Automatic(NormClip):
 
     Args:
         bound: the length that long gradients are brought to, and the l2 sensitivity.
-        gamma: how long a gradient must be to count in full (the paper's AUTO-S). It keeps the
-            size of small gradients, so that training can come to rest; 0 brings all of them to the
-            bound (AUTO-V).
+        gamma: gradients much shorter than gamma keep their size (the paper's AUTO-S), so training
+            can converge; with 0 all norms become the bound (AUTO-V).
 
     Guarantees:
         Adding or removing one record moves the clipped sum by at most `sensitivity` in l2 norm.

@@ -1,8 +1,8 @@
 """Place 4: the protocol of a clip.
 
-A query of a batch releases one vector under one Gaussian. A clip says what a record's part of that
-vector is, how long it can be, and how the noised mean of the parts becomes a gradient again. What
-it learns on the way, it learns from released vectors only.
+A query of a batch releases one vector under one Gaussian. A clip defines a record's part of that
+vector, the largest norm of this part, and how the noised mean of the parts becomes a gradient. It
+adapts to released vectors only.
 """
 
 from __future__ import annotations
@@ -57,27 +57,27 @@ class Clipper(Protocol):
         """Whether an answer is the gradient itself: nothing to prepare, nothing to decode."""
 
     def prepare(self) -> None:
-        """Called before every query, at the weights that it asks at."""
+        """Called before every query, at the weights of the query."""
 
     def add_(self, out: Tensor, gradients: RecordGradients) -> Tensor:
         """Add the records' parts to a buffer of `width` numbers; return the records' norms."""
 
     def encode(self, gradients: Tensor) -> Tensor:
-        """The parts one by one, `(B, weights)` to `(B, width)`: slow, obvious, what `add_` adds."""
+        """The parts of all records, `(B, weights)` to `(B, width)`: slowly defines `add_`."""
 
     def decode(self, answer: Tensor) -> Tensor:
         """The gradient in the noised sum of all parts over the expected batch."""
 
     def state(self) -> State:
-        """What later queries depend on."""
+        """The state that later queries depend on."""
 
     def load(self, state: State) -> None:
-        """Go on from what `state` returned."""
+        """Load what `state` returned."""
 
 
 @runtime_checkable
 class Clip(Protocol):
-    """A clip: how long a record's part of the released vector may be. Public constants alone.
+    """A clip: bounds a record's part of the released vector. It contains public constants alone.
 
     Guarantees:
         Adding or removing one record moves the vector that a query releases by at most
@@ -86,11 +86,11 @@ class Clip(Protocol):
 
     @property
     def sensitivity(self) -> float:
-        """The largest l2 change of the released vector when one record comes or goes."""
+        """The largest l2 change of the released vector when one record is added or removed."""
 
     @property
     def constant_noise(self) -> bool:
-        """Whether a gradient has the noise that the plan says, whatever happened in the run."""
+        """Whether the noise in a gradient is a constant of the plan."""
 
     def begin(
         self, parameters: Mapping[str, Tensor], public: PublicGradients | None = None
@@ -99,7 +99,7 @@ class Clip(Protocol):
 
         Args:
             parameters: the trained weights by name.
-            public: gradients of public records, where some were given.
+            public: gradients of public records, if there are any.
         """
 
 
@@ -107,14 +107,14 @@ class NormClip(ABC):
     """A clip that scales gradients to one bound: an answer is the gradient.
 
     Attributes:
-        bound: how long a record's part can be.
+        bound: the largest norm of a record's part.
     """
 
     bound: float
 
     @property
     def sensitivity(self) -> float:
-        """The largest l2 change of the clipped sum when one record comes or goes."""
+        """The largest l2 change of the clipped sum when one record is added or removed."""
         return self.bound
 
     @property
@@ -125,7 +125,7 @@ class NormClip(ABC):
     def begin(
         self, parameters: Mapping[str, Tensor], public: PublicGradients | None = None
     ) -> NormClipper:
-        """Start a run; it remembers nothing from step to step."""
+        """Start a run. It has no state."""
         refuse_public(public)
         return NormClipper(count_weights(parameters), self.factors)
 
@@ -169,11 +169,11 @@ class NormClipper:
         return answer
 
     def state(self) -> State:
-        """Nothing is remembered."""
+        """There is no state."""
         return {}
 
     def load(self, state: State) -> None:
-        """Nothing is remembered."""
+        """There is no state."""
 
 
 def movable_bound(name: str, value: float) -> float:
@@ -191,7 +191,7 @@ def row_norms(gradients: Tensor) -> Tensor:
 
 
 def finite_rows(gradients: Tensor, norms: Tensor) -> Tensor:
-    """The rows, with zeros where the norm is not finite: a factor of 0 does not silence NaN."""
+    """The rows, with zeros where the norm is not finite, because 0 × NaN is NaN."""
     return torch.where(torch.isfinite(norms)[:, None], gradients, 0.0)
 
 
@@ -201,7 +201,7 @@ def count_weights(parameters: Mapping[str, Tensor]) -> int:
 
 
 def refuse_public(public: PublicGradients | None) -> None:
-    """Public records that a clip does not look at were meant for another one."""
+    """Reject public records for a clip that does not use them."""
     if public is not None:
         raise validation.fail(
             "public",

@@ -1,8 +1,8 @@
-"""The clipped sum: Σᵢ clip(gᵢ + λθ) at nearly the price of Σᵢ gᵢ.
+"""The clipped sum: Σᵢ clip(gᵢ + λθ) at nearly the cost of Σᵢ gᵢ.
 
 One forward pass and one backward pass that stops at the activations give, for every weight, what
-each per-example gradient is made of. Norms follow from that, then one weighted sum for each weight.
-Per-example gradients are written out only where that is the cheapest way.
+each per-example gradient consists of. Norms follow from that, then one weighted sum for each
+weight. Per-example gradients are written out only if that is the cheapest way.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class ClippedSum:
     Args:
         parameters: the weights to train, by name; their order is the order in the buffer.
         objective: maps a batch to one loss for each record.
-        clip: how long a per-example gradient may be.
+        clip: bounds per-example gradients.
         l2: λ of the term λθ that joins every record's gradient before the clip; a mapping from name
             prefixes gives parts of the model their own.
         physical_batch: how many records go through the model at once; None takes all.
         layouts: where the records lie in each operation, as the probe found them; None means
             record axis first everywhere.
-        kernels: which way each layer shape takes; measured on the first batch unless pinned.
+        kernels: the algorithm for each layer shape; timed on the first batch unless pinned.
         public: a batch of public records, for clips that learn directions from them.
         padded_to: how many rows every batch is filled up to, so that the passes through the model
             have the same shapes for every batch; None leaves batches as they are.
@@ -90,11 +90,11 @@ class ClippedSum:
 
     @property
     def objective(self) -> Objective:
-        """Maps a batch to its losses. A run was probed with it, so another takes another run."""
+        """Maps a batch to its losses. It cannot be replaced, because it was probed."""
         return self._objective
 
     def exchange_objective_(self, objective: Objective) -> None:
-        """Use another objective from now on, which no probe has seen: for measurements of a run."""
+        """Use another objective, which is not probed: for measurements of a run."""
         self._objective = objective
 
     @property
@@ -114,7 +114,7 @@ class ClippedSum:
         return not isinstance(objective, RecordLosses) or objective.runs_users_code
 
     def sequential(self) -> PlainSequential | None:
-        """The model as plain layers that need no tracer, where it is such a model as it is now."""
+        """The model as plain layers that need no tracer, or None if it is not such a model now."""
         if self.in_mixed_precision or self.one_at_a_time is not None:
             return None
         return plain_sequential(self._objective)
@@ -124,14 +124,14 @@ class ClippedSum:
         return self.weights.part_of(flat, name)
 
     def prepare(self) -> None:
-        """Make the clip ready for a query at the weights as they are."""
+        """Prepare the clip for a query at the current weights."""
         if self.clipper.releases_gradients:
             return  # nothing to do, and entering contexts takes longer than a small layer
         with torch.no_grad(), self._own_precision():
             self.clipper.prepare()
 
     def rehearse(self) -> None:
-        """Prepare once and forget it, so that public records that do not fit fail at set-up."""
+        """Prepare once and reset, so that unsuitable public records are an error at set-up."""
         before = self.clipper.state()
         try:
             self.prepare()
@@ -151,7 +151,7 @@ class ClippedSum:
         return copies * self.numel * 4
 
     def choose_physical_batch(self, bytes_per_record: int) -> None:
-        """Choose how many records go through the model at once.
+        """Choose how many records pass through the model at once.
 
         Args:
             bytes_per_record: what a record keeps alive in the model.
@@ -237,11 +237,11 @@ class ClippedSum:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.weights.device
 
     def _own_precision(self) -> AbstractContextManager[Any]:
-        """Where mixed precision around a step ends: its products are too coarse to clip by."""
+        """A block without mixed precision, whose products are too imprecise for clipping."""
         if not self.in_mixed_precision:
             return nullcontext()  # entering autocast takes longer than a small layer
         return torch.autocast(self.device.type, enabled=False)

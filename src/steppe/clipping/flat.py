@@ -31,7 +31,7 @@ class Flat(NormClip):
 
     def __post_init__(self) -> None:
         bound = validation.positive("Flat.bound", self.bound, "a common start is 0.1 to 1")
-        # Any real number is welcome; a plan prints and hashes the float it stands for.
+        # Any real number is accepted; a plan prints and hashes it as a float.
         object.__setattr__(self, "bound", bound)
 
     def factors(self, norms: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Place 4: what a record says inside and outside of a public subspace, clipped apart."""
+"""Place 4: gradients inside and outside of a public subspace, clipped separately."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class GEP:
 
     A query releases one vector: the residual outside of the subspace over its bound, and the
     coordinates inside over theirs. Most of a gradient lies in few directions, so the coordinates
-    meet noise in `bases` dimensions only, and the residual, which meets noise in all, is short and
-    clipped hard. Yu et al., Do Not Let Privacy Overbill Utility: Gradient Embedding Perturbation
-    for Private Learning, 2021.
+    get noise in `bases` dimensions only. The residual gets noise in all dimensions, but it is short
+    and clipped to a small norm. Yu et al., Do Not Let Privacy Overbill Utility: Gradient Embedding
+    Perturbation for Private Learning, 2021.
 
     Needs `make_private(..., public=batch)`: records that need no protection, in the form that the
     loss takes; random labels will do. Their gradients are taken at the weights of each query.
@@ -42,7 +42,7 @@ class GEP:
         power_iterations: passes over the public records to find a subspace.
         embedding_bound: largest norm of a record's coordinates.
         residual_bound: largest norm of a record's residual.
-        biased: drop the residual. Less noise, and whatever the public records do not show is lost.
+        biased: omit the residual. Less noise, but gradients outside of the subspace are lost.
         refresh_every: how many queries use the same subspace.
 
     Guarantees:
@@ -83,7 +83,7 @@ class GEP:
 
     @property
     def sensitivity(self) -> float:
-        """The largest l2 change of the released vector when one record comes or goes."""
+        """The largest l2 change of the released vector when one record is added or removed."""
         return 1.0 if self.biased else math.sqrt(2.0)
 
     @property
@@ -94,7 +94,7 @@ class GEP:
     def begin(
         self, parameters: Mapping[str, Tensor], public: PublicGradients | None = None
     ) -> GEPClipper:
-        """Start a run; it remembers the subspace while that is in use."""
+        """Start a run. Its state is the subspace in use."""
         if public is None:
             raise validation.missing(
                 "public",
@@ -149,14 +149,14 @@ class GEPClipper:
         return self._bases
 
     def prepare(self) -> None:
-        """Find the subspace at the weights as they are, if its turn has come."""
+        """Find the subspace at the current weights, if it is due."""
         if self._queries % self.clip.refresh_every == 0:
             self._bases = self._search()
         self._queries += 1
 
     @torch.no_grad()
     def _search(self) -> list[Tensor]:
-        """The subspace at the weights as they are.
+        """The subspace at the current weights.
 
         Where no public record has a gradient that is finite any more, the one in use goes on: a
         run does not end for it, and any directions are as private.
@@ -247,7 +247,7 @@ class GEPClipper:
 
     def load(self, state: State) -> None:
         """Go on after that many queries."""
-        # By name: a file may give them back in any order, and bases of equal shapes look alike.
+        # By name, because a file may return them in any order.
         names = (f"bases.{index}" for index in range(len(self._sizes)))
         found = [value for name in names if isinstance(value := state.get(name), Tensor)]
         shapes = [tuple(bases.shape) for bases in found]

@@ -27,13 +27,13 @@ _REMEDY = "use 'equal', 'size' or a mapping such as {'features': 0.7, 'head': 0.
 class PerLayer:
     """Clip each layer's part of a record's gradient on its own.
 
-    One long layer no longer silences the others. The squares of the layers' bounds add up to the
-    square of `bound`, which stays the sensitivity. McMahan et al., Learning Differentially Private
-    Recurrent Language Models, 2018.
+    A layer with large gradients does not dominate the others. The squares of the layers' bounds
+    add up to the square of `bound`, which stays the sensitivity. McMahan et al., Learning
+    Differentially Private Recurrent Language Models, 2018.
 
     Args:
         bound: C, the largest norm of all parts together.
-        budget: how C² is shared out. `equal`: every layer the same. `size`: by the number of
+        budget: how C² is divided. `equal`: every layer the same. `size`: by the number of
             weights, as the noise is. A mapping from name prefixes to shares makes a layer of
             everything under a prefix (`''` for the rest); the shares count relative to their sum.
             Without a mapping, a layer is the weights of one module.
@@ -62,7 +62,7 @@ class PerLayer:
 
     @property
     def sensitivity(self) -> float:
-        """The largest l2 change of the clipped sum when one record comes or goes."""
+        """The largest l2 change of the clipped sum when one record is added or removed."""
         return self.bound
 
     @property
@@ -73,7 +73,7 @@ class PerLayer:
     def begin(
         self, parameters: Mapping[str, Tensor], public: PublicGradients | None = None
     ) -> PerLayerClipper:
-        """Start a run; it remembers nothing from step to step."""
+        """Start a run. It has no state."""
         refuse_public(public)
         layers = self.layers(parameters)
         sizes = {name: weight.numel() for name, weight in parameters.items()}

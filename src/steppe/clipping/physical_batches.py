@@ -1,7 +1,7 @@
 """Physical batches: their size, and how a batch is split and filled up to them.
 
 The number of records that a step draws is secret. With rows of zeros behind the records every pass
-has as many rows as every other, whoever was drawn.
+has as many rows as every other, whichever records were drawn.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CEILING = 320 * 2**20
 
 
 class PhysicalBatch(NamedTuple):
-    """What goes through the model at once.
+    """A physical batch: the rows that pass through the model at once.
 
     Attributes:
         batch: its rows.

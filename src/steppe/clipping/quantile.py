@@ -35,7 +35,7 @@ class Quantile:
         target: the share of records that should pass unclipped.
         learning_rate: how fast log C follows.
         start: C of the first query.
-        low, high: where C must stay.
+        low, high: the range of C.
         count_share: the part of the privacy budget 1/σ² that is spent on the count. With the
             plan's noise multiplier σ the count gets noise of σ / (2 √count_share) records and the
             gradients get the multiplier σ / √(1 − count_share). `share_for` turns a count noise
@@ -108,12 +108,12 @@ class Quantile:
 
     @property
     def sensitivity(self) -> float:
-        """The largest l2 change of the released vector when one record comes or goes."""
+        """The largest l2 change of the released vector when one record is added or removed."""
         return 1 / math.sqrt(1 - self.count_share)
 
     @property
     def constant_noise(self) -> bool:
-        """The answer is multiplied by the bound, which moves."""
+        """The answer is multiplied by the bound, which changes."""
         return False
 
     @property
@@ -124,7 +124,7 @@ class Quantile:
     def begin(
         self, parameters: Mapping[str, Tensor], public: PublicGradients | None = None
     ) -> QuantileClipper:
-        """Start a run; it remembers C."""
+        """Start a run. Its state is C."""
         refuse_public(public)
         return QuantileClipper(self, count_weights(parameters))
 
@@ -168,7 +168,7 @@ class QuantileClipper(NormClipper):
         gradient = answer[:-1].mul_(self.bound)
         clip = self.clip
         below = 0.5 + float(answer[-1]) / clip.count_weight  # the share of records, up to noise
-        # However wild the noise, one move spans the whole range at most.
+        # One move spans at most the whole range, however large the noise is.
         range_ = math.log(clip.high / clip.low)
         move = min(max(-clip.learning_rate * (below - clip.target), -range_), range_)
         self.bound = min(max(self.bound * math.exp(move), clip.low), clip.high)
@@ -179,7 +179,7 @@ class QuantileClipper(NormClipper):
         return {"bound": self.bound}
 
     def load(self, state: State) -> None:
-        """Go on from a bound."""
+        """Load a bound."""
         bound = validation.positive("clip state's bound", state.get("bound"))
         if not self.clip.low <= bound <= self.clip.high:
             raise validation.fail(

@@ -1,6 +1,6 @@
-"""The slow, obvious truth: one record at a time.
+"""The slow reference: one record at a time.
 
-Every fast path is tested equal to this one. It asks nothing of the model but autograd.
+Every fast path is tested equal to this one. It needs only autograd.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def clipped_sum(
         objective: as for `record_gradients`.
         parameters: by name; a sequence where no name matters.
         batch: as for `record_gradients`.
-        clip: how much a record may say.
+        clip: bounds each record's part.
         l2: one λ, or λ by name prefix.
 
     Guarantees:

@@ -1,4 +1,7 @@
-"""The names and the loop of Opacus, on this library's engine: change the import, keep the code."""
+"""Loops written for Opacus, run by this library's engine: change the import, keep the code.
+
+Imports `private`, `mechanism`, `probing`, `plan` and lower layers.
+"""
 
 from steppe.compat.accountant import create_accountant as create_accountant
 from steppe.compat.memory_manager import BatchMemoryManager as BatchMemoryManager

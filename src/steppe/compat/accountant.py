@@ -1,4 +1,4 @@
-"""What was spent, under the names that Opacus gives it."""
+"""Accountants with the interface of Opacus."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from steppe.utils import validation
 # Noise multiplier, sample rate and number of equal steps, in the order of Opacus.
 Entry: TypeAlias = tuple[float, float, int]
 
-# "prv" and "pld" are two names of one idea, computed here by dp-accounting's PLD.
+# "prv" and "pld" are two names for the same method, which is dp-accounting's PLD here.
 _METHODS = {
     "prv": accounting.epsilon,
     "pld": accounting.epsilon,
@@ -23,7 +23,7 @@ _METHODS = {
 
 
 def method_of(accountant: str) -> str:
-    """The name of an accountant, or why it cannot be had."""
+    """Check the name of an accountant."""
     if accountant == "gdp":
         raise validation.fail(
             "accountant",
@@ -35,24 +35,24 @@ def method_of(accountant: str) -> str:
 
 
 def epsilon_of(history: Iterable[Entry], delta: float, method: str) -> float:
-    """The ε that the steps of a history cost at δ, by the accountant of that name."""
+    """The ε of a history at δ, computed by the accountant of that name."""
     run = [Segment(rate, sigma, steps) for sigma, rate, steps in history]
     return _METHODS[method](run, delta)
 
 
 class Accountant:
-    """Counts the steps of every run of one engine and says what they cost together.
+    """Counts the steps of all runs of one engine and computes their total cost.
 
     Args:
         accountant: "prv" or "pld" for the tight value, "rdp" for the looser second opinion.
 
     Attributes:
-        history: (noise multiplier, sample rate, number of steps) of what was spent. Set it to go on
-            where an earlier process stopped; its steps count against the budget of a run.
+        history: (noise multiplier, sample rate, number of steps) of all steps so far. Set it to
+            continue after an earlier process; its steps count against the budget of a run.
 
     Guarantees:
-        Steps that were counted here stay counted: a history without them is refused, whenever it
-        is set or asked about.
+        Steps that were counted here stay counted: a history without them is rejected when it is
+        set and when it is used.
 
     Examples:
         >>> accountant = Accountant("prv")
@@ -77,7 +77,7 @@ class Accountant:
         self._history = list(self._checked(history))
 
     def entries(self) -> tuple[Entry, ...]:
-        """The history as it is now, checked: its list is open to everybody."""
+        """The current history, checked, because users can modify the list."""
         return self._checked(self._history)
 
     def _checked(self, history: Iterable[Any]) -> tuple[Entry, ...]:
@@ -87,14 +87,14 @@ class Accountant:
             held[sigma, rate] += steps
         if not self._counted <= held:
             raise MisuseError(
-                f"history={held.total()} steps: must hold the {self._counted.total()} that were "
-                "counted here, since what was released stays released; load an earlier history "
-                "before the first step, and add to it afterwards."
+                f"history={held.total()} steps: must contain the {self._counted.total()} steps "
+                "that were counted here, because their cost cannot be taken back; load an earlier "
+                "history before the first step."
             )
         return entries
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
-        """Count one step; the optimizer does this by itself."""
+        """Count one step. The optimizer calls this automatically."""
         steps = 1
         if self._history and self._history[-1][:2] == (noise_multiplier, sample_rate):
             steps += self._history.pop()[2]
@@ -111,12 +111,12 @@ class Accountant:
             ε ≥ 0; 0 before the first step.
 
         Guarantees:
-            An upper bound for add/remove-one adjacency. Asking changes nothing.
+            An upper bound for add/remove-one adjacency. Calling this changes nothing.
         """
         return epsilon_of(self.entries(), delta, self._method)
 
     def state_dict(self) -> dict[str, Any]:
-        """What was spent, for a checkpoint: numbers, text and lists only."""
+        """The history, for a checkpoint: numbers, text and lists only."""
         return {"mechanism": self._method, "history": [list(entry) for entry in self.entries()]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -129,15 +129,15 @@ class Accountant:
             raise validation.fail(
                 "state",
                 type(state).__name__,
-                "must hold 'mechanism' and 'history', no more and no less",
-                "give what accountant.state_dict() returned",
+                "must contain exactly 'mechanism' and 'history'",
+                "pass what accountant.state_dict() returned",
             )
         if state["mechanism"] != self._method:
             raise validation.fail(
                 "mechanism",
                 state["mechanism"],
-                f"must be {self._method!r}, by which this accountant counts",
-                "make the engine with the accountant of the stored run",
+                f"must be {self._method!r}, the method of this accountant",
+                "create the engine with the accountant of the stored run",
             )
         self.history = state["history"]
 
@@ -151,7 +151,7 @@ class Accountant:
 
 
 def create_accountant(mechanism: str) -> Accountant:
-    """An accountant of its own, under the name that Opacus gives its maker.
+    """Create an accountant. Opacus has a function of this name.
 
     Args:
         mechanism: "prv" or "pld" for the tight value, "rdp" for the looser second opinion.
@@ -166,15 +166,15 @@ def create_accountant(mechanism: str) -> Accountant:
 
 
 def _entry(found: Any) -> Entry:
-    """An entry of a history, which may have been lists in a file."""
+    """Check an entry of a history. Entries read from a file are lists."""
     try:
         sigma, rate, steps = found
     except (TypeError, ValueError):
         raise validation.fail(
             "history",
             found,
-            "must hold (noise multiplier, sample rate, number of steps)",
-            "give what accountant.history was when the run was stored",
+            "must be (noise multiplier, sample rate, number of steps)",
+            "pass accountant.history of the stored run",
         ) from None
     segment = Segment(rate, sigma, steps)
     return segment.noise_multiplier, segment.rate, segment.steps

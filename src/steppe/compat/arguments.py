@@ -1,4 +1,4 @@
-"""The arguments of a module: which axis holds the records, and what stands in for a batch."""
+"""The arguments of a module: their record axis, and synthetic arguments of the same form."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class RecordAxis:
-    """Where a module expects the records.
+    """The axis on which a module expects the records.
 
     Args:
-        batch_first: True: on the first axis of every tensor. False: on the second, except in
-            tensors that have only one.
+        batch_first: True for the first axis of every tensor; False for the second axis, or the
+            first axis of tensors that have only one.
     """
 
     def __init__(self, batch_first: bool) -> None:
@@ -33,37 +33,37 @@ class RecordAxis:
         return 0 if self._batch_first or tensor.ndim < 2 else 1
 
     def swapped(self, nest: Any) -> Any:
-        """From the module's order to records first, and from there back."""
+        """Move the records to the first axis, or back to the module's axis."""
         return each(lambda tensor: tensor.transpose(0, self.of(tensor)), nest)
 
     def require(self, arguments: Arguments, records: int) -> None:
-        """Every tensor must hold the drawn records, or it could smuggle in others unseen."""
+        """Require that every tensor contains the drawn records, so that none contains others."""
         for tensor in tensors_in(arguments):
             if tensor.ndim == 0 or tensor.shape[self.of(tensor)] != records:
-                # Without its lengths: how many records were drawn is private.
+                # The message shows no lengths, because the number of drawn records is private.
                 raise MisuseError(
                     f"argument={tensor.ndim} axes: every tensor given to the module must hold the "
                     f"records of the batch just drawn on axis {self.of(tensor)}, each once; pass "
-                    "the batch on whole, and make constants buffers of the module."
+                    "the whole batch, and make constants buffers of the module."
                 )
 
     def followed(self, arguments: Arguments, number: int) -> Arguments:
-        """The same arguments as new tensor objects, marked as made from the records of a pass.
+        """The same arguments as new tensor objects, marked as computed from the records of a pass.
 
-        Those that need a gradient are copied: layers take them for the model's own and measure them
-        early, and the caller may write over its memory, unseen, before the step.
+        Tensors that require a gradient are copied. Layers treat them like weights and may read them
+        early, and the caller may overwrite their memory before the step.
         """
         alias = each(lambda t: t.clone() if t.requires_grad else t.view_as(t), arguments)
         mark(alias, number)
         return alias
 
-    def made_up(self, arguments: Arguments) -> Arguments:
-        """One made-up record in the form of these arguments."""
+    def synthetic_record(self, arguments: Arguments) -> Arguments:
+        """One synthetic record in the form of these arguments."""
         generator = torch.Generator().manual_seed(0)
         return self.swapped(synthetic(self.swapped(arguments), 1, generator))
 
     def without_records(self, output: Any) -> Any:
-        """The output of one made-up record with that record taken away."""
+        """The output for one synthetic record, with that record removed."""
 
         def empty(tensor: Tensor) -> Tensor:
             return tensor.narrow(self.of(tensor), 0, 0) if tensor.ndim else tensor
@@ -72,7 +72,7 @@ class RecordAxis:
 
 
 def _renewed(function: Callable[[Tensor], Tensor], value: Any) -> Any:
-    """The same nest with other tensors; objects that hold some are copied."""
+    """The nest with `function` applied to its tensors; objects that hold tensors are copied."""
     if isinstance(value, (Tensor, tuple, list)) or type(value) is dict:
         return each(function, value)
     if isinstance(value, MutableMapping):
@@ -87,15 +87,15 @@ def _renewed(function: Callable[[Tensor], Tensor], value: Any) -> Any:
     return value
 
 
-def stand_in_objective(module: nn.Module, axis: RecordAxis) -> Callable[[Any], Tensor]:
-    """A loss for each record that depends on all that the module says about it.
+def placeholder_losses(module: nn.Module, axis: RecordAxis) -> Callable[[Any], Tensor]:
+    """A per-example loss that depends on all outputs of the module.
 
-    The user's loss is computed outside the module and cannot be run on made-up records, so the
-    probe uses the sum of the squared outputs in its place.
+    The user's loss is computed outside the module and cannot be run on synthetic records, so the
+    probe uses the sum of the squared outputs instead.
     """
 
     def run(batch: Any) -> Any:
-        # Late: what it needs of torch takes a while.
+        # Imported late, because the parts of torch that it needs take a while to load.
         from steppe.compat.loop_isolation.nests import objects_in
 
         args, kwargs = axis.swapped(batch)

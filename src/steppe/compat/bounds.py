@@ -1,4 +1,4 @@
-"""How long a record's gradient may be, under the names that Opacus gives the choice."""
+"""Clipping norms with the arguments of Opacus."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _HINT = "a common start is 0.1 to 1"
 
 @dataclass(frozen=True)
 class Bounds:
-    """One bound for the whole gradient, or one for each trained weight.
+    """One clipping norm for the whole gradient, or one for each trained weight.
 
     Attributes:
-        total: the largest norm of one record's gradient: with a bound cᵢ for each weight, √Σcᵢ².
-        each: these bounds in the order of the optimizer's weights; None for one bound.
+        total: the largest norm of a per-example gradient: with a norm cᵢ for each weight, √Σcᵢ².
+        each: the norms in the order of the optimizer's weights; None for a single norm.
     """
 
     total: float
@@ -33,7 +33,7 @@ class Bounds:
 
         Args:
             parameters: the trained weights, by name.
-            optimizer: in the order of its weights the bounds are given.
+            optimizer: its weights define the order of the bounds.
         """
         if self.each is None:
             return Flat(self.total)
@@ -44,16 +44,15 @@ class Bounds:
             raise validation.fail(
                 "max_grad_norm",
                 f"{len(self.each)} bounds",
-                f"must be one for each of the {len(trained)} trained weights, in the optimizer's "
-                "order",
-                "give as many",
+                f"must be {len(trained)}, one for each trained weight in the optimizer's order",
+                "give one bound per trained weight",
             )
         squares = {name: bound**2 for name, bound in zip(trained, self.each, strict=True)}
         return PerLayer(self.total, squares)
 
 
 def bounds_of(clipping: str, max_grad_norm: Any) -> Bounds:
-    """What `clipping` and `max_grad_norm` say together.
+    """The bounds that `clipping` and `max_grad_norm` define.
 
     Examples:
         >>> bounds_of("per_layer", [3.0, 4.0]).total

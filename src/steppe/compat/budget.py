@@ -1,4 +1,4 @@
-"""How many steps a budget pays for, beside what was spent before."""
+"""How many steps a budget allows, given what was spent before."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from steppe.errors import BudgetExhausted
 
 @dataclass(frozen=True)
 class Budget:
-    """What all steps that an accountant holds may cost together.
+    """The largest total cost of the steps in an accountant.
 
     Args:
-        epsilon: the most that may be spent.
-        delta: the δ at which it is counted.
-        noise_multiplier, sample_rate: of the steps that it is to pay for.
-        steps: how many of them it pays for where nothing else was spent.
+        epsilon: the largest ε.
+        delta: the δ at which ε is computed.
+        noise_multiplier, sample_rate: of the run's own steps.
+        steps: how many of them the budget allows if nothing else was spent.
     """
 
     epsilon: float
@@ -28,11 +28,11 @@ class Budget:
     steps: int
 
     def require_another(self, accountant: Accountant) -> None:
-        """Refuse a step that the budget does not pay for.
+        """Raise an error if the budget does not allow another step.
 
         Args:
-            accountant: its history may come from earlier processes and from other mechanisms, and
-                holds the steps that were taken here.
+            accountant: its history contains the steps of this run, and may contain those of earlier
+                processes and of other mechanisms.
         """
         history = accountant.entries()
         others = tuple(entry for entry in history if not self._pays_for(entry))
@@ -49,9 +49,9 @@ class Budget:
         return entry[:2] == (self.noise_multiplier, self.sample_rate)
 
 
-@lru_cache(maxsize=8)  # it is asked for before every step, and the others seldom change
+@lru_cache(maxsize=8)  # called before every step; the other entries seldom change
 def _paid_beside(budget: Budget, others: tuple[Entry, ...], method: str) -> int:
-    """The most steps that cost no more than the budget together with these others."""
+    """The largest number of steps that stays within the budget together with other entries."""
 
     def too_much(steps: int) -> bool:
         own = (budget.noise_multiplier, budget.sample_rate, steps)

@@ -1,4 +1,4 @@
-"""What is agreed before a run in the shape of Opacus begins."""
+"""The public constants of a run of `steppe.compat`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Constants:
     """The public constants of a run.
 
     Attributes:
-        noise_multiplier: σ, the noise on the sum in units of the clipping bound.
-        bounds: the clipping bound, or one for each weight.
-        expected_batch_size: what the noised sum is divided by.
-        sample_rate: the probability that a record takes part in a step, exactly as it is drawn.
-        averaged: whether the user's loss is the mean over the batch, not the sum.
-        budget: what the steps may cost, with all that the accountant holds; None without one.
+        noise_multiplier: σ, the noise on the sum in units of the clipping norm.
+        bounds: the clipping norm, or one for each weight.
+        expected_batch_size: the divisor of the noised sum.
+        sample_rate: the exact probability that a record takes part in a step.
+        averaged: whether the user's loss is a mean over the batch, and not a sum.
+        budget: limits the cost of all steps in the accountant; None for no limit.
     """
 
     noise_multiplier: float
@@ -30,10 +30,10 @@ class Constants:
 
     @property
     def max_grad_norm(self) -> float:
-        """C, the largest norm of what a record adds."""
+        """C, the largest norm of a clipped per-example gradient."""
         return self.bounds.total
 
     def visible(self) -> dict[str, float]:
-        """What Opacus shows as attributes of the optimizer."""
+        """The constants that Opacus sets as attributes of the optimizer."""
         names = ("noise_multiplier", "max_grad_norm", "expected_batch_size")
         return {name: getattr(self, name) for name in names}

@@ -1,4 +1,4 @@
-"""Along which gradient does an optimizer step?"""
+"""Whether an optimizer's step uses the private gradient."""
 
 from __future__ import annotations
 
@@ -11,53 +11,53 @@ from torch.optim import Optimizer
 
 
 class GradientInUse:
-    """The private gradient, from when a run hands it over to the end of the optimizer's step.
+    """The private gradient, from `hand_over` to the end of the optimizer's step.
 
-    A step may call others of the same optimizer, as that of a subclass calls that of its parent,
-    and one that failed may be called again. Neither asks for another gradient. Torch tells hooks
-    that a step begins and that it has ended well, and nothing of one that failed: whether a step is
-    inside another is read from the calls that led to it.
+    The step of a subclass may call the step of its parent, and a step that failed may be called
+    again. Neither needs a new gradient. Hooks of torch are called when a step begins and when it
+    succeeds, but not when it fails. Therefore the call stack shows whether a step runs inside
+    another one.
 
     Args:
-        optimizer: steps along it.
+        optimizer: uses the gradient.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
-        self._pieces: dict[int, tuple[Tensor, int]] = {}  # by weight, with the count of changes
+        self._noted: dict[int, tuple[Tensor, int]] = {}  # by weight, with the count of changes
 
     def note(self, weights: Iterable[Tensor]) -> None:
-        """The gradients that these weights have now are the private ones."""
-        self._pieces = {
+        """Remember the current gradients of these weights as the private ones."""
+        self._noted = {
             id(weight): (weight.grad, weight.grad._version)
             for weight in weights
             if weight.grad is not None
         }
 
     def forget(self) -> None:
-        """Its step is over, or another batch was drawn."""
-        self._pieces = {}
+        """Forget the gradient: its step is over, or another batch was drawn."""
+        self._noted = {}
 
     @property
     def is_in_use(self) -> bool:
-        """Whether the step that begins now goes along it: inside the step that it was made for, or
-        after that failed, with the gradient as it was.
+        """Whether the step that begins now uses it: a step inside the one it was made for, or a
+        second attempt with the same gradient.
 
         Called by a hook of the optimizer.
         """
-        if not self._pieces:
+        if not self._noted:
             return False
         return self.is_inside(sys._getframe(1)) or all(
-            weight.grad is None or self._is_piece(weight)
+            weight.grad is None or self._is_noted(weight)
             for group in self._optimizer.param_groups
             for weight in group["params"]
         )
 
     def is_inside(self, hook: FrameType) -> bool:
-        """Whether a step that calls a hook was itself called by a step of the optimizer.
+        """Whether the step that calls a hook runs inside another step of the optimizer.
 
         Args:
-            hook: what the hook runs in.
+            hook: the frame of the hook.
         """
         own: FrameType | None = hook
         while own is not None and own.f_code is not _AROUND_STEP:
@@ -69,10 +69,10 @@ class GradientInUse:
             frame = frame.f_back
         return False
 
-    def _is_piece(self, weight: Tensor) -> bool:
-        piece, changes = self._pieces.get(id(weight), (None, 0))
-        return piece is not None and weight.grad is piece and piece._version == changes
+    def _is_noted(self, weight: Tensor) -> bool:
+        gradient, changes = self._noted.get(id(weight), (None, 0))
+        return gradient is not None and weight.grad is gradient and gradient._version == changes
 
 
-# What torch puts around the steps of all optimizers, and calls hooks from.
+# torch wraps the steps of all optimizers in this function, which calls the hooks.
 _AROUND_STEP = Optimizer.profile_hook_step(lambda self: None).__code__

@@ -1,9 +1,9 @@
-"""One private run in the shape of a plain loop: draw, forward, backward, step.
+"""One private run inside a user's own loop: draw, forward, backward, step.
 
-Module and optimizer stay the user's own objects. Hooks on them put the seven places of a private
-step where the loop already passes: the loader draws (1), the forward pass is traced so that the
-user's own backward leaves per-record gradients (3), and just before the optimizer moves the weights
-(6) they are clipped (4), noised (5) and handed over as `.grad`.
+Module and optimizer stay the user's own objects. Hooks on them do the work of the seven places: the
+loader draws (1), the forward pass is traced so that the user's own backward pass leaves per-example
+gradients (3). Just before the optimizer moves the weights (6), the gradients are clipped (4),
+noised (5) and written to `.grad`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from steppe.clipping import ClippedSum
 from steppe.compat.accountant import Accountant
-from steppe.compat.arguments import RecordAxis, stand_in_objective
+from steppe.compat.arguments import RecordAxis, placeholder_losses
 from steppe.compat.constants import Constants
 from steppe.compat.gradient_in_use import GradientInUse
 from steppe.compat.loop_isolation.watched import Watched
@@ -37,9 +37,9 @@ class DrawnPart:
 
     Attributes:
         records: how many it has.
-        first, last: its place in the drawn batch.
-        rows: those of the whole drawn batch.
-        draw: stands for that batch in one pass, and for no other.
+        first, last: whether it is the first or the last part of the drawn batch.
+        rows: the rows of the whole drawn batch.
+        draw: identifies the drawn batch within one pass.
     """
 
     records: int
@@ -55,21 +55,21 @@ class HookedRun:
     Args:
         module, optimizer: the user's; hooks are registered on both.
         parameters: the weights to train, by name.
-        constants: what was agreed.
+        constants: the public constants.
         axis: where the module expects the records.
-        accountant: is told about every step before its result is handed over.
+        accountant: counts every step before its result is released.
         isolation: "proven", so that module and loop are followed, or "probed".
 
     Attributes:
         watched: follows the loop.
-        unstepped: the rows of the batch that was handed out last, until its step is charged.
-        again: whether the physical batch that was handed out last must come again.
+        unstepped: the rows of the last batch that was yielded, until its step is charged.
+        again: whether the last physical batch must be yielded again.
 
     Guarantees:
-        `.grad` is only ever set to (clipped sum + noise of std σC) / expected batch. During a
-        traced pass no other gradient of a trained weight is computed, so there is nothing that
-        another optimizer could pick up. A drawn batch is stepped once or refused, and parts of
-        different ones are never added up. A weight that stands still in the first step is an error.
+        `.grad` is only ever set to (clipped sum + noise of std σC) / expected batch. A traced pass
+        computes no other gradient of a trained weight, so another optimizer finds none. A drawn
+        batch is stepped once or rejected, and parts of different batches are never added. A weight
+        that does not move in the first step is an error.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class HookedRun:
         self.unstepped: Tensor | None = None
         self.again = False
         clip = constants.bounds.clip(parameters, optimizer)
-        self._engine = ClippedSum(parameters, stand_in_objective(module, axis), clip)
+        self._engine = ClippedSum(parameters, placeholder_losses(module, axis), clip)
         self._mechanism = Mechanism(
             self._engine,
             Gaussian(),
@@ -97,34 +97,34 @@ class HookedRun:
             source=self.source,
         )
         self._accountant = accountant
-        self.dice = SecretGenerators(self.source, "passes")
+        self.generators = SecretGenerators(self.source, "passes")
         self.watched = Watched(module, constants.averaged, isolation)
         self._forward = TracedForward(
             module,
             self._engine,
             axis,
-            self.dice,
+            self.generators,
             constants.expected_batch_size,
             self.watched,
         )
         self._model_weights = {id(p) for p in module.parameters()}
         self.trained_parameters = {id(p) for p in parameters.values()}
-        self._piece: DrawnPart | None = None
+        self._part: DrawnPart | None = None
         self._query: Query | None = None
         self._draw: object = None  # the drawn batch that the parts in `_query` belong to
-        self._handed_over = GradientInUse(optimizer)
+        self._gradient_in_use = GradientInUse(optimizer)
         self._before: dict[str, Tensor] = {}  # the weights before the first step
         first = optimizer.register_step_pre_hook(self._before_step)
-        # Before the hooks of others, which may look at `.grad`: there is none until ours has run.
+        # First, because other hooks may read `.grad`, which ours sets.
         optimizer._optimizer_step_pre_hooks.move_to_end(first.id, last=False)  # type: ignore[attr-defined]
         self._handles = (first, optimizer.register_step_post_hook(self._after_step))
         vars(optimizer).update(constants.visible())
         self._detached = False
 
     def detach(self) -> None:
-        """End the run: module and optimizer are plain again, without a hook or an attribute of it.
+        """End the run: remove all hooks and attributes from module and optimizer.
 
-        A batch of which nothing was released is forgotten. Detaching twice is no mistake.
+        A batch that was not released is dropped. A second call has no effect.
         """
         if self._detached:
             return
@@ -136,33 +136,33 @@ class HookedRun:
         for name in self.constants.visible():
             vars(self.optimizer).pop(name, None)
 
-    def offer(self, piece: DrawnPart) -> None:
-        """A batch was drawn and is about to be handed to the user."""
+    def offer(self, part: DrawnPart) -> None:
+        """Prepare for a drawn batch that is about to be yielded to the user."""
         if self._detached:
             raise MisuseError(
                 f"step={self.steps_done + 1}: the run was detached, so a step would have neither "
                 "clip nor noise; make the loop private again for more private steps."
             )
         self.require_stepped()
-        if not piece.first and piece.draw is not self._draw:
+        if not part.first and part.draw is not self._draw:
             raise MisuseError(
                 f"step={self.steps_done + 1}: the parts of a drawn batch must follow one another, "
                 "and since its last part another pass over the loader began or the block was left; "
                 "take one pass at a time, and begin a new one."
             )
         budget = self.constants.budget
-        if piece.first and budget is not None:
+        if part.first and budget is not None:
             budget.require_another(self._accountant)
-        if piece.first:
-            self.unstepped = piece.rows
-        self._piece, self._draw = piece, piece.draw
+        if part.first:
+            self.unstepped = part.rows
+        self._part, self._draw = part, part.draw
         self.again = False
-        self._handed_over.forget()
-        self._forward.expect(piece.records)
+        self._gradient_in_use.forget()
+        self._forward.expect(part.records)
 
     def require_stepped(self) -> None:
-        """Leaving out batches, empty ones say, would be another mechanism than the account's."""
-        if self._piece is not None:
+        """Refuse to skip a batch, also an empty one: the account assumes that all are stepped."""
+        if self._part is not None:
             raise MisuseError(
                 f"step={self.steps_done + 1}: a batch was drawn and not stepped; call "
                 "optimizer.step() of the optimizer that make_private returned for every batch, "
@@ -170,16 +170,16 @@ class HookedRun:
             )
 
     def abandon(self) -> None:
-        """Forget what was made of a batch so far, of which nothing was released."""
-        self._piece = self._query = self._draw = None
+        """Drop a batch that was processed in part and not released."""
+        self._part = self._query = self._draw = None
         self.again = False
         self._forward.expect(None)
         self.watched.end()
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-        if self._handed_over.is_in_use and not self._forward.saw_raw:
+        if self._gradient_in_use.is_in_use and not self._forward.saw_raw:
             return None
-        self._handed_over.forget()
+        self._gradient_in_use.forget()
         _, *rest = args
         named = dict(kwargs)
         closure = rest.pop(0) if rest else named.pop("closure", None)
@@ -188,14 +188,14 @@ class HookedRun:
             with torch.enable_grad():
                 loss = closure()
         self._take()
-        self._handed_over.note(self._engine.parameters.values())
-        # The optimizer gets its loss, and no second pass that would replace the gradient.
+        self._gradient_in_use.note(self._engine.parameters.values())
+        # The optimizer gets the loss. A second pass would replace the private gradient.
         return None if closure is None else ((optimizer, lambda: loss, *rest), named)
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         del optimizer, args, kwargs
-        if not self._handed_over.is_inside(sys._getframe()):
-            self._handed_over.forget()
+        if not self._gradient_in_use.is_inside(sys._getframe()):
+            self._gradient_in_use.forget()
             before, self._before = self._before, {}
             require_movement(before, self._engine.parameters, self.optimizer)
 
@@ -204,25 +204,25 @@ class HookedRun:
         """Turn what the backward pass left into the private gradient."""
         self._require_unchanged()
         refuse_coarse_products(self._engine)
-        piece, found = self._captured()
-        self.again = not self.watched.accepts(piece.records)
+        part, found = self._captured()
+        self.again = not self.watched.accepts(part.records)
         self.watched.end()
-        if self.again:  # what was captured is forgotten, before anything was added or charged
-            self._piece = None
+        if self.again:  # nothing was added or charged, so the captured gradients are dropped
+            self._part = None
             self._forward.expect(None)
             self._mechanism.hand_over(self.optimizer, None)
             return
-        if piece.first or self._query is None:
+        if part.first or self._query is None:
             self._query = self._mechanism.query(
                 self.constants.noise_multiplier * self.constants.max_grad_norm
             )
-        scale = piece.records if self.constants.averaged else 1
-        # Let go of first: if adding is interrupted, what was added must not be added again.
-        self._piece = None
+        scale = part.records if self.constants.averaged else 1
+        # Reset first: if adding is interrupted, the same gradients must not be added again.
+        self._part = None
         self._forward.expect(None)
-        self._query.add_captured(found, piece.records, scale)
-        if not piece.last:
-            # Without gradients the optimizer has nothing to move.
+        self._query.add_captured(found, part.records, scale)
+        if not part.last:
+            # Without gradients the optimizer moves nothing.
             self._mechanism.hand_over(self.optimizer, None)
             return
         if self.steps_done == 0:
@@ -237,15 +237,15 @@ class HookedRun:
         self._mechanism.hand_over(self.optimizer, query.finish())
 
     def _captured(self) -> tuple[DrawnPart, list[tuple[Tensor, Slot]]]:
-        """The batch that waits for its step, with its per-record gradients."""
+        """The batch that waits for its step, with its per-example gradients."""
         step = self.steps_done + 1
-        if self._piece is None:
+        if self._part is None:
             raise MisuseError(
-                f"step={step}: no drawn batch waits for a step, each may be used once; take every "
-                "batch from the loader that make_private returned, and step once for each."
+                f"step={step}: no drawn batch waits for a step, and each may be used once; take "
+                "every batch from the loader that make_private returned, and step once for each."
             )
-        if self._piece.records == 0:
-            return self._piece, []
+        if self._part.records == 0:
+            return self._part, []
         if self._forward.tracer is None:
             raise MisuseError(
                 f"step={step}: the module did not run on this batch in train mode; call "
@@ -258,25 +258,26 @@ class HookedRun:
                 f"step={step}: no gradient reached the module's weights; call loss.backward() "
                 "before optimizer.step(), on a loss computed from the module's output."
             )
-        return self._piece, found
+        return self._part, found
 
     def _require_unchanged(self) -> None:
-        """What was agreed at the start must still hold."""
+        """Require that the public constants and the set of weights have not changed."""
         for name, value in self.constants.visible().items():
             if vars(self.optimizer).get(name) != value:
                 raise MisuseError(
                     f"optimizer.{name}={vars(self.optimizer).get(name)!r}: must stay {value!r}, "
-                    "which the account is made for; use steppe.Plan for schedules."
+                    "the value in the account; use steppe.Plan for schedules."
                 )
         held = {id(p): p for group in self.optimizer.param_groups for p in group["params"]}
-        strangers = held.keys() - self._model_weights
+        unknown = held.keys() - self._model_weights
         unfrozen = [
             name
             for name, p in self.module.named_parameters()
             if p.requires_grad and id(p) not in self.trained_parameters
         ]
-        if strangers or unfrozen:
+        if unknown or unfrozen:
             raise MisuseError(
-                f"new weights={unfrozen[:3] or len(strangers)}: must be known when make_private is "
-                "called, later ones get no private gradient; add and unfreeze weights before."
+                f"new weights={unfrozen[:3] or len(unknown)}: must be known when make_private is "
+                "called, because later ones get no private gradient; add and unfreeze weights "
+                "before the call."
             )

@@ -1,4 +1,4 @@
-"""Keywords of Opacus that mean nothing here, or would void the guarantee: say so, never swallow."""
+"""Checks of keyword arguments. Keywords without a meaning here are errors, never ignored."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ _GONE = {
 def check_options(
     poisson_sampling: bool, clipping: str, noise_generator: object, grad_sample_mode: str
 ) -> None:
-    """Refuse the choices that cannot be offered."""
+    """Reject choices that are not supported."""
     if poisson_sampling is not True:
         raise validation.fail(
             "poisson_sampling",
             poisson_sampling,
-            "the account holds for Poisson sampling only, a shuffled pass costs several times more",
+            "must be True: the account assumes Poisson sampling, and a shuffled pass costs "
+            "several times more",
             "leave it out",
         )
     if clipping == "adaptive":
         raise validation.fail(
             "clipping",
             clipping,
-            "is not offered through the compatibility layer",
+            "is not offered by steppe.compat",
             "use steppe.make_private with Plan(clip=Quantile(...))",
         )
     validation.one_of("clipping", clipping, ("flat", "per_layer"))
@@ -44,27 +45,27 @@ def check_options(
         raise validation.fail(
             "noise_generator",
             type(noise_generator).__name__,
-            "whoever can seed the noise can subtract it, and a torch generator keeps 32 bits of "
-            "its seed",
-            "leave it out, noise comes from a cryptographic stream",
+            "must be None: whoever knows the seed can subtract the noise, and a torch generator "
+            "keeps only 32 bits of it",
+            "leave it out; noise comes from a cryptographic stream",
         )
     validation.one_of("grad_sample_mode", grad_sample_mode, _MODES)
 
 
 def check_isolation(isolation: str) -> None:
-    """Only what a user's own loop allows."""
+    """Check that a user's own loop supports this kind of isolation."""
     if isolation == "each":
         raise validation.fail(
             "isolation",
             isolation,
-            "is not offered through the compatibility layer, where the loop takes the whole batch",
+            "is not offered by steppe.compat, whose loop processes the whole batch",
             'use steppe.make_private(isolation="each")',
         )
     validation.one_of("isolation", isolation, ("proven", "probed"))
 
 
 def refuse_unknown(method: Callable[..., Any], unknown: Mapping[str, Any]) -> None:
-    """A misspelt keyword must not pass for its default."""
+    """Reject unknown keywords, which could be misspelt ones."""
     for name in unknown:
         if name in _GONE:
             raise TypeError(f"{method.__name__}() has no keyword {name!r}: {_GONE[name]}.")

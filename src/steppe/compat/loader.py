@@ -20,15 +20,15 @@ _END = object()
 
 
 class Draws:
-    """Who takes part: the data of a user's loader and the rate that its batch size means.
+    """The data of a user's loader and the sampling rate that follows from its batch size.
 
     Args:
         data_loader: its data set, batch size, collate function and workers are kept.
 
     Attributes:
         batch_size: the expected number of records in a step.
-        sample_rate: batch size over number of records, exactly as it is drawn.
-        pass_length: the number of batches in one pass, as many as the user's loader had.
+        sample_rate: batch size over number of records; the exact probability of a draw.
+        pass_length: the number of batches in one pass, as in the user's loader.
     """
 
     def __init__(self, data_loader: DataLoader[Any]) -> None:
@@ -37,7 +37,7 @@ class Draws:
                 "data_loader",
                 type(data_loader).__name__,
                 "must be a torch DataLoader",
-                "give the one of the plain loop",
+                "pass the loader of the plain loop",
             )
         self.dataset = data_loader.dataset
         self.rows: Records = _padding_named(data_loader)
@@ -47,7 +47,7 @@ class Draws:
 
 
 def _padding_named(data_loader: DataLoader[Any]) -> Records:
-    """The records; where lengths differ the error names what pads them."""
+    """The records. If their lengths differ, the error names `pad_to=`."""
     try:
         return as_records(data_loader)
     except DataError as error:
@@ -58,16 +58,15 @@ def _padding_named(data_loader: DataLoader[Any]) -> Records:
 
 
 class PoissonLoader:
-    """What `make_private` returns in place of the user's loader.
+    """The loader that `make_private` returns.
 
-    Each pass draws new batches, every record with its own coin, so their sizes vary around
-    `batch_size` and may be 0. A pass that is left early is not resumed, but the next one begins
-    with the batch that was drawn and not stepped, if there is one: whoever sees a batch cannot have
-    another one in its place.
+    Each pass draws new batches. Every record is drawn independently, so the sizes vary around
+    `batch_size` and may be 0. A pass that was left early is not resumed. If a batch was drawn and
+    not stepped, the next pass begins with it, so that a batch cannot be exchanged for another.
 
     Args:
         draws: the data and the rate.
-        run: is told about every batch before the user sees it.
+        run: receives every batch before the user does.
 
     Attributes:
         dataset: the user's data set.
@@ -85,13 +84,13 @@ class PoissonLoader:
         return self._draws.pass_length
 
     def __iter__(self) -> Iterator[Any]:
-        return self.pieces(len(self._draws.rows))
+        return self.physical_batches(len(self._draws.rows))
 
-    def pieces(self, largest: int) -> Iterator[Any]:
+    def physical_batches(self, largest: int) -> Iterator[Any]:
         """One pass in physical batches of at most `largest` records."""
         draws, run = self._draws, self.run
         threshold = Poisson().threshold(len(draws.rows), draws.batch_size)
-        # Worker processes fetch ahead of what is handed out.
+        # Worker processes read ahead of the batches that are yielded.
         waiting: deque[tuple[DrawnPart, Tensor]] = deque()
 
         def indices() -> Iterator[Tensor]:
@@ -103,23 +102,24 @@ class PoissonLoader:
                     rows, left = left, None
                 parts = rows.split(largest)
                 draw, last = object(), len(parts) - 1
-                for place, part in enumerate(parts):
-                    piece = DrawnPart(len(part), place == 0, place == last, rows, draw)
-                    waiting.append((piece, part))
-                    yield part
+                for place, some in enumerate(parts):
+                    part = DrawnPart(len(some), place == 0, place == last, rows, draw)
+                    waiting.append((part, some))
+                    yield some
 
         def fetched(batches: Iterator[Any]) -> Any:
-            with run.dice.hidden(draws.rows.run_users_code):  # what a data set draws is secret
+            # What a data set draws from the global generators is secret.
+            with run.generators.hidden(draws.rows.run_users_code):
                 return next(batches, _END)
 
         run.abandon()
         batches = draws.rows.stream(indices())
         while (batch := fetched(batches)) is not _END:
-            piece, part = waiting.popleft()
-            run.offer(piece)
-            yield run.watched.begin(batch, piece.records)
-            if run.again:  # made anew: the loop may have changed what it was given
-                batch = fetched(draws.rows.stream(iter((part,))))
-                run.offer(piece)
-                yield run.watched.begin(batch, piece.records)
+            part, some = waiting.popleft()
+            run.offer(part)
+            yield run.watched.begin(batch, part.records)
+            if run.again:  # read again, because the loop may have changed the first one
+                batch = fetched(draws.rows.stream(iter((some,))))
+                run.offer(part)
+                yield run.watched.begin(batch, part.records)
         run.require_stepped()

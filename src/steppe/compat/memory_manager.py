@@ -1,4 +1,4 @@
-"""Large batches in small pieces."""
+"""Large batches in physical batches that fit into memory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from steppe.utils import validation
 class BatchMemoryManager:
     """Splits every drawn batch into physical batches that fit into memory.
 
-    The loop stays as it is: `optimizer.step()` after every physical batch adds its clipped
-    gradients up, and moves the weights once, at the end of the drawn batch.
+    The loop stays as it is: `optimizer.step()` adds the clipped gradients of a physical batch, and
+    moves the weights once, at the end of the drawn batch.
 
     Args:
         data_loader: from `make_private`.
@@ -23,9 +23,9 @@ class BatchMemoryManager:
         optimizer: from `make_private`.
 
     Guarantees:
-        A drawn batch is one step of the account however many pieces it has. If the block is left
-        inside a drawn batch, what was added up so far is thrown away, and the next pass begins with
-        that batch.
+        A drawn batch is one step of the account, however many physical batches it has. If the block
+        is left inside a drawn batch, the sum so far is dropped, and the next pass begins with that
+        batch.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class BatchMemoryManager:
             raise validation.fail(
                 "optimizer",
                 type(optimizer).__name__,
-                "must be the one that belongs to the loader",
+                "must be the optimizer of the loader",
                 "pass what make_private returned",
             )
         self._loader = data_loader
@@ -58,11 +58,11 @@ class BatchMemoryManager:
 
 
 class PhysicalLoader:
-    """One pass over the drawn batches, in pieces. It has no length: how many is up to chance.
+    """One pass over the drawn batches, in physical batches. Their number is random.
 
     Args:
         loader: from `make_private`.
-        largest: the most records in a piece.
+        largest: the most records in a physical batch.
     """
 
     def __init__(self, loader: PoissonLoader, largest: int) -> None:
@@ -70,15 +70,14 @@ class PhysicalLoader:
         self._loader, self._largest = loader, largest
 
     def __iter__(self) -> Iterator[Any]:
-        return self._loader.pieces(self._largest)
+        return self._loader.physical_batches(self._largest)
 
     def __bool__(self) -> bool:
-        """As of any object without a length."""
+        """True, as for any object without a length."""
         return True
 
     def __len__(self) -> NoReturn:
         raise TypeError(
-            "len=unknown: the number of physical batches is up to chance, as the sizes of the "
-            "drawn ones are; use len() of the loader that make_private returned, which counts the "
-            "steps of a pass, and let schedulers go by these."
+            "len=unknown: the number of physical batches is random; use len() of the loader that "
+            "make_private returned, which is the number of steps of a pass, also for schedulers."
         )

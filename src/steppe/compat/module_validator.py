@@ -1,4 +1,4 @@
-"""What can be said about a module before it has seen a batch."""
+"""Checks and replacements of layers by type, as in Opacus."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from steppe.probing import fix
 
 
 class ModuleValidator:
-    """Finds and replaces layers that carry values from one record to another.
+    """Finds and replaces layers that mix records.
 
-    This looks at types only. Before the first private step the engine runs the module on made-up
-    records and finds every other way in which records can meet.
+    Only the types of layers are checked here. The operations of the module are checked before the
+    first private step.
 
     Examples:
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8, affine=False))

@@ -1,4 +1,4 @@
-"""How much noise a budget needs, under the name that Opacus gives the question."""
+"""The noise multiplier for a budget, with the interface of Opacus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from steppe.compat.keywords import refuse_unknown
 from steppe.utils import validation
 
 _RDP_PRECISION = 1e-3
-# What Opacus calls the plan's constants, for messages.
+# The plan's constants by the names that Opacus has for them, for messages.
 TARGETS = {"epsilon": "target_epsilon", "delta": "target_delta"}
 
 
@@ -27,7 +27,7 @@ def get_noise_multiplier(
     accountant: str = "prv",
     **unknown: Any,
 ) -> float:
-    """The noise multiplier with which a run spends its budget and not more.
+    """The smallest noise multiplier with which a run stays within its budget.
 
     Args:
         target_epsilon: the budget.
@@ -35,10 +35,10 @@ def get_noise_multiplier(
         sample_rate: the probability that a record takes part in a step.
         epochs: passes of `ceil(1 / sample_rate)` steps; give this or `steps`.
         steps: number of steps.
-        accountant: by which account the budget is met; the tight "prv" unless "rdp" is asked for.
+        accountant: computes ε: "prv" (tight, the default), "pld" (the same) or "rdp".
 
     Returns:
-        σ, the noise on the sum in units of the clipping bound.
+        σ, the noise on the sum in units of the clipping norm.
 
     Guarantees:
         The ε of the returned σ was computed by this accountant and is at most `target_epsilon`.
@@ -65,7 +65,7 @@ def get_noise_multiplier(
     def run(sigma: float) -> list[Segment]:
         return [Segment(sample_rate, sigma, length)]
 
-    # The RDP value is never below the PLD value, so this is where the search for it may start.
+    # The RDP value is never below the PLD value, so its search starts here.
     with validation.called(TARGETS):
         sigma = accounting.calibrate(run, target_epsilon, target_delta)
     if method != "rdp":
@@ -78,7 +78,7 @@ def get_noise_multiplier(
 
 
 def steps_per_pass(sample_rate: float) -> int:
-    """ceil(1/q), where 1/q is a whole number on paper it is that number.
+    """ceil(1/q). If 1/q is a whole number up to rounding errors, that number.
 
     >>> [steps_per_pass(1 / n) for n in (49, 93, 98, 5000)]
     [49, 93, 98, 5000]
@@ -87,7 +87,7 @@ def steps_per_pass(sample_rate: float) -> int:
 
 
 def _smallest(enough: Callable[[float], bool], too_little: float, target: float) -> float:
-    """The root of a monotone test to three digits, from the safe side."""
+    """The smallest value that passes a monotone test, to three digits and rounded up."""
     largest = 1e6
     found = 2 * too_little
     while not enough(found):

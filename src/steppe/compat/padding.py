@@ -1,4 +1,4 @@
-"""Collate functions that pad to the longest record of a batch: padded on to a declared length."""
+"""Collate functions that pad to the longest record of a batch, padded to a declared length."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Padded:
         pad_value: what to fill up with, for all or by key.
 
     Guarantees:
-        Whatever a record's length, the others' rows are the same. A longer record is refused, and
-        the message shows no length.
+        A record's length does not affect the rows of other records. A longer record is rejected,
+        and the message does not show its length.
 
     Examples:
         >>> import torch
@@ -40,7 +40,7 @@ class Padded:
         self._collate, self._pad_to, self._pad_value = collate, pad_to, pad_value
 
     def __call__(self, records: Any) -> Any:
-        """Collate, then fill up."""
+        """Collate, then pad."""
         batch = self._collate(records)
         if isinstance(batch, Mapping):
             return {key: self._filled(key, value) for key, value in batch.items()}

@@ -1,4 +1,4 @@
-"""The Opacus loop on this library's engine."""
+"""The `PrivacyEngine` of Opacus, on this library's engine."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ _ELSEWHERE = {
 
 
 class PrivacyEngine:
-    """Makes a plain loop private under the names that Opacus users know.
+    """Makes a plain loop private, with the interface of Opacus.
 
-    Three things differ. The module and the optimizer that come back are the ones that went in, so
-    state dicts, schedulers and type checks are as before. `.grad` is empty until `step()` and holds
-    the private gradient after it. Misuse that would void the guarantee raises, until `detach()`, or
-    the end of a `with PrivacyEngine() as engine:` block, makes module and optimizer plain again.
+    Three things differ. `make_private` returns your own module and optimizer, so state dicts,
+    schedulers and type checks work as before. `.grad` is empty until `step()` and contains the
+    private gradient after it. Misuse that would void the guarantee is an error until the run is
+    ended by `detach()` or at the end of a `with PrivacyEngine() as engine:` block.
 
     Args:
         accountant: "prv" (or "pld") for the tight account, "rdp" for the looser second opinion.
         secure_mode: accepted; noise and sampling always come from a cryptographic stream.
 
     Guarantees:
-        A step releases (sum of the records' gradients clipped to C, plus noise of std σC) divided
-        by the batch size of the loader, a constant. Sampling, noise and account use the same rate,
-        batch size / number of records; that number is read from the data set and treated as
-        public. That a record's gradient depends on that record alone is proven from the operations
-        of the module, before its first step, and of the loop, on its first two batches and whenever
-        its loss comes about in another way: row i of the module's inputs must be made from record i
-        alone (mixup and batch statistics are not), and the loss must be a mean or sum, at its very
-        end, of terms that each depend on one record. That the loop decides nothing by values of
-        earlier batches is not proven.
+        A step releases (sum of the per-example gradients clipped to C, plus noise of std σC)
+        divided by the batch size of the loader, a constant. Sampling, noise and account use the
+        same rate, batch size / number of records. The number of records is read from the data set
+        and treated as public. It is proven that a record's gradient depends on that record alone:
+        from the operations of the module before its first step, and from those of the loop on its
+        first two batches and whenever its operations change. Row i of the module's inputs must be
+        made from record i alone, which excludes mixup and batch statistics. The loss must end in a
+        mean or sum of terms that each depend on one record. It is not proven that the loop makes no
+        decision by values of earlier batches.
 
     Examples:
         >>> import torch
@@ -91,7 +91,7 @@ class PrivacyEngine:
 
     @property
     def accountant(self) -> Accountant:
-        """Counts the steps of every run of this engine, which all know it: it stays the same."""
+        """Counts the steps of all runs of this engine. It cannot be replaced."""
         return self._accountant
 
     def make_private(
@@ -116,30 +116,30 @@ class PrivacyEngine:
         """Make a loop private with a given amount of noise.
 
         Args:
-            module: any module in which every record stands alone.
+            module: any module that processes every record independently.
             optimizer: over exactly the module's trainable weights.
-            data_loader: its data set, batch size, collate function and workers are kept; who takes
-                part in a step is drawn.
+            data_loader: its data set, batch size, collate function and workers are kept; its order
+                is replaced by Poisson sampling.
             noise_multiplier: σ, the noise on the sum in units of `max_grad_norm`.
             max_grad_norm: C, the largest norm of one record's gradient; with
                 `clipping="per_layer"` a list, one for each trained weight in the optimizer's order.
             batch_first: False if the module expects records on the second axis.
-            loss_reduction: "mean" or "sum", what the loss of the loop does over the batch.
+            loss_reduction: "mean" or "sum": how the loss of the loop combines the batch.
             poisson_sampling: only True.
-            clipping: "flat", or "per_layer": every weight's part of a record's gradient is clipped
-                to its own bound, and C of noise and account is the root of the sum of squares.
+            clipping: "flat", or "per_layer": each weight's part of a per-example gradient is
+                clipped to its own norm, and the sensitivity is the root of the sum of squares.
             noise_generator: only None.
-            grad_sample_mode: accepted; every mode gives the same gradients, and the cheapest way
-                is found for each layer.
+            grad_sample_mode: accepted and ignored; all modes give the same gradients, and the
+                fastest way is found for each layer.
             isolation: how it is known that a record's gradient depends on that record alone.
-                "proven": from the operations of module and loop, else refused. "probed": by trying
-                values on the module; what the loop does is not checked.
+                "proven": from the operations of module and loop; what cannot be proven is rejected.
+                "probed": by trying values on the module; the loop is not checked.
             pad_to: the length to which every batch is padded on axis 1, for collate functions that
                 pad to the longest record; for all tensors that have such an axis, or by key.
-            pad_value: what to fill up with, for all tensors or by key (0, -100 for labels).
+            pad_value: the padding value, for all tensors or by key (0, or -100 for labels).
 
         Returns:
-            The same module, the same optimizer, and a loader of as many batches.
+            The same module, the same optimizer, and a loader with the same number of batches.
         """
         refuse_unknown(self.make_private, unknown)
         check_options(poisson_sampling, clipping, noise_generator, grad_sample_mode)
@@ -177,7 +177,7 @@ class PrivacyEngine:
         Args:
             target_epsilon: the budget.
             target_delta: δ, well below 1 over the number of records.
-            epochs: passes over the loader that the budget has to pay for.
+            epochs: passes over the loader that the budget must allow.
             module, optimizer, data_loader, max_grad_norm, batch_first, loss_reduction,
             poisson_sampling, clipping, noise_generator, grad_sample_mode, isolation, pad_to,
             pad_value: as for `make_private`.
@@ -187,9 +187,9 @@ class PrivacyEngine:
 
         Guarantees:
             All batches of `epochs` passes together cost at most `target_epsilon` at
-            `target_delta`. The next batch after them raises `BudgetExhausted`. Steps count that
-            were taken by others, also those of a history that is given to the accountant later:
-            no batch is handed out of which the step would pass the target.
+            `target_delta`. The next batch after them raises `BudgetExhausted`. Steps of other runs
+            count too, also those of a history that is given to the accountant later: no batch is
+            yielded whose step would exceed the target.
         """
         refuse_unknown(self.make_private_with_epsilon, unknown)
         check_options(poisson_sampling, clipping, noise_generator, grad_sample_mode)
@@ -198,8 +198,8 @@ class PrivacyEngine:
             raise validation.fail(
                 "accountant",
                 f"{len(self.accountant)} steps",
-                "must be new, since the noise does not allow for what another run spends",
-                "use a new PrivacyEngine, and to resume a run set accountant.history afterwards",
+                "must be new, because the noise is calibrated for one run alone",
+                "use a new PrivacyEngine; to resume a run, set accountant.history afterwards",
             )
         draws = Draws(padded(data_loader, pad_to, pad_value))
         bounds = bounds_of(clipping, max_grad_norm)
@@ -229,17 +229,17 @@ class PrivacyEngine:
 
     @property
     def isolation(self) -> list[LoopReport]:
-        """How it is known that records stand alone, for every run of this engine; to be printed."""
+        """How isolation is known, one printable report per run of this engine."""
         return [run.watched.report for run in self._runs]
 
     def detach(self) -> None:
-        """End every run of this engine, so that its modules and optimizers are plain again.
+        """End all runs of this engine: remove every hook and attribute.
 
-        No hook and no attribute stays, and the loaders that were returned hand out no more batches.
-        What was spent stays counted, and `make_private` of this engine may follow.
+        The loaders that were returned yield no more batches. Steps that were counted stay counted,
+        and `make_private` may be called again.
 
         Guarantees:
-            Steps taken from here on are plain ones: on the private data they void the guarantee.
+            Later steps are plain ones. Taken on the private data, they void the guarantee.
         """
         for run in self._runs:
             run.detach()
@@ -268,8 +268,8 @@ class PrivacyEngine:
         if any(isinstance(hook, Hook) for hook in module._forward_pre_hooks.values()):
             raise MisuseError(
                 f"module={type(module).__name__}: was made private before; build a new module and "
-                "optimizer for another run, go on with the objects that were returned, or end that "
-                "run with detach() of its engine."
+                "optimizer for another run, continue with the objects that were returned, or end "
+                "that run with detach() of its engine."
             )
         parameters = trained_weights(module, optimizer)
         axis = RecordAxis(batch_first)

@@ -1,4 +1,4 @@
-"""Follow the user's own forward pass, so that the user's own backward leaves what is needed."""
+"""Traces the user's own forward pass, so that the backward pass leaves per-example gradients."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from steppe.randomness import SecretGenerators
 
 
 class TracedForward:
-    """Traces the one forward pass in train mode that a drawn batch may have.
+    """Traces the forward pass in train mode, of which each drawn batch may have one.
 
-    All other passes (eval mode, `torch.no_grad`, no batch drawn) are left alone.
+    Other passes (eval mode, `torch.no_grad`, no batch drawn) are not affected.
 
     Args:
         module: the user's; two hooks are registered on it and one on each trained weight.
-        engine: makes the tracers; it is given the layouts that the probe finds.
+        engine: makes the tracers, and receives the layouts that the probe finds.
         axis: where the module expects the records.
-        dice: what the module draws from the global generators in a traced pass.
-        batch_size: how many records a step takes on average.
+        generators: hides the state of the global generators during a traced pass.
+        batch_size: the expected number of records in a step.
         watched: follows the loop around the module.
 
     Attributes:
         tracer: of the current batch, once the module has run on it.
-        saw_raw: whether a gradient of no drawn batch has reached a trained weight since `expect`.
+        saw_raw: whether a raw gradient has reached a trained weight since `expect`.
 
     Guarantees:
-        The module is probed on made-up records before it is first traced in a setting, and trained
-        weights that noise alone would move are named in a warning. While a
-        traced batch waits for its step, a gradient that reaches a weight untraced raises.
+        The module is probed on synthetic records before it is first traced in a setting, and a
+        warning names trained weights that only noise would move. While a traced batch waits for its
+        step, a gradient that reaches a weight untraced is an error.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class TracedForward:
         module: nn.Module,
         engine: ClippedSum,
         axis: RecordAxis,
-        dice: SecretGenerators,
+        generators: SecretGenerators,
         batch_size: float,
         watched: Watched,
     ) -> None:
         self.tracer: Tracer | None = None
         self.saw_raw = False
-        self._module, self._engine, self._axis, self._dice = module, engine, axis, dice
+        self._module, self._engine, self._axis, self._generators = module, engine, axis, generators
         self._watched = watched
         self._made: Callable[[Any], None] = nothing
         self._records: int | None = None
@@ -68,7 +68,7 @@ class TracedForward:
             alternatives=False,
         )
         self._forms: set[object] = set()  # of arguments
-        self._warned: set[str] = set()  # weights that noise alone moves, each named once
+        self._warned: set[str] = set()  # weights that only noise moves, each named once
         self._probing, self._passes = False, 0
         self._running: ExitStack | None = None
         self._handles: list[RemovableHandle] = [
@@ -80,18 +80,18 @@ class TracedForward:
             self._handles.append(parameter.register_post_accumulate_grad_hook(refusal))
 
     def expect(self, records: int | None) -> None:
-        """Forget the last batch; so many records come next, or None."""
-        self._leave()  # Ctrl-C ends a pass without the hooks that follow it
+        """Forget the last batch. The next one has this many records; None for no batch."""
+        self._leave()  # after Ctrl-C in a pass, its forward hooks are not called
         self._records, self.tracer, self.saw_raw = records, None, False
 
     def detach(self) -> None:
-        """Take every hook away."""
+        """Remove all hooks."""
         self.expect(None)
         for handle in self._handles:
             handle.remove()
         for parameter in self._engine.parameters.values():
             if not parameter._post_accumulate_grad_hooks:
-                # As on a weight that never had any, which the types of torch leave out.
+                # As on a weight that never had a hook.
                 parameter._post_accumulate_grad_hooks = None  # type: ignore[assignment]
 
     def _before(
@@ -102,23 +102,23 @@ class TracedForward:
             return None
         if self.tracer is not None:
             raise MisuseError(
-                "forward=second: the module must run once for each batch in train mode, a second "
-                "pass would be clipped apart from the first; put both passes into one forward, or "
+                "forward=second: the module must run once per batch in train mode, because a "
+                "second pass would be clipped separately; put both passes into one forward, or "
                 "evaluate under module.eval() or torch.no_grad()."
             )
         refuse_modes(self._engine)
         arguments = (args, kwargs)
-        with torch._C.DisableTorchFunctionSubclass():  # these questions are no part of the loop
+        with torch._C.DisableTorchFunctionSubclass():  # these checks are not part of the loop
             self._axis.require(arguments, self._records)
             known, arguments = self._watched.arguments(arguments, self._axis.of)
         self._expect(arguments)
         if self._records:
             self._made = self._outputs_of(arguments, known)
         self._running = ExitStack()
-        self._running.enter_context(self._dice.hidden())
+        self._running.enter_context(self._generators.hidden())
         if self._records == 0:
-            # Few modules can be run on nothing, so one made-up record takes the place.
-            return self._axis.made_up(arguments)
+            # Few modules accept an empty batch, so one synthetic record replaces it.
+            return self._axis.synthetic_record(arguments)
         self.tracer = self._engine.passes.tracer(self._records)
         arguments = self._axis.followed(arguments, self.tracer.number)
         self._running.enter_context(self.tracer)
@@ -131,7 +131,7 @@ class TracedForward:
         self._leave()
         if self.tracer is None:
             return self._axis.without_records(output)
-        if output is None:  # the pass failed, and may be tried again
+        if output is None:  # the pass failed and may be repeated
             self.tracer = None
         else:
             self._made(output)
@@ -142,14 +142,14 @@ class TracedForward:
             return self._watched.outputs_of(arguments, known, self._axis.of)
 
     def _leave(self) -> None:
-        """End what surrounds a traced pass."""
+        """Leave the contexts of a traced pass."""
         running, self._running = self._running, None
         if running is not None:
             running.close()
 
     def _expect(self, arguments: Arguments) -> None:
-        """Probe the module as it is set now, once for each setting and form of its arguments, and
-        now and then again."""
+        """Probe the module once for each setting and form of its arguments, and repeat this from
+        time to time."""
         example = self._axis.swapped(arguments)
         known = self._probes.knows(example)
         if not known:
@@ -171,7 +171,7 @@ class TracedForward:
 
     @contextmanager
     def _unhooked(self) -> Iterator[None]:
-        """A block in which the module may run without being traced."""
+        """A block in which the module runs untraced."""
         self._probing = True
         try:
             yield
@@ -184,8 +184,8 @@ class TracedForward:
                 parameter.grad = None
                 raise MisuseError(
                     f"parameter={name!r}: must reach the loss through the module's forward pass "
-                    "alone, what comes another way is not clipped; move that computation into the "
-                    "module, and write penalties as weight_decay of the optimizer."
+                    "alone, because other gradients are not clipped; move that computation into "
+                    "the module, and write penalties as weight_decay of the optimizer."
                 )
             self.saw_raw = True
 

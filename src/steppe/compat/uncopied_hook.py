@@ -1,4 +1,4 @@
-"""A hook that stays with the module it was registered on."""
+"""A hook that is not copied or pickled with its module."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 class Hook:
-    """A module's hook that copies and saved files of the module do not inherit.
+    """A module's hook that copies and pickles of the module do not contain.
 
-    A copy has other weights and is trained by nobody, so tracing it would mean nothing; and what
-    the hook refers to, the source of noise above all, must not be copied.
+    A copy has other weights and is not part of the run. The hook refers to objects that must not be
+    copied, such as the source of noise.
     """
 
     def __init__(self, call: Callable[..., Any]) -> None:

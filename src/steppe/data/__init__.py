@@ -1,4 +1,7 @@
-"""Public data sets from checked sources, and users' own data."""
+"""Public data sets from checked sources, and users' own data.
+
+Imports `records`, `utils`, `errors`.
+"""
 
 from steppe.data.cache import cache_folder as cache_folder
 from steppe.data.cache import fetch as fetch

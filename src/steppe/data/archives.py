@@ -16,7 +16,7 @@ _AR_HEADER = 60
 
 
 class BrokenArchive(Exception):
-    """The file is not the archive it should be; the caller tries its next source."""
+    """The file is damaged or not the expected archive; the caller tries the next source."""
 
 
 def read_members(archive: Path, names: Sequence[str]) -> dict[str, bytes]:
@@ -27,7 +27,7 @@ def read_members(archive: Path, names: Sequence[str]) -> dict[str, bytes]:
         names: the members' exact names; in a Debian package those of its data part.
 
     Returns:
-        Each name with its bytes. Other members are skipped unread.
+        Each name with its bytes. Other members are not read.
     """
     try:
         if archive.suffix in (".whl", ".zip"):

@@ -34,8 +34,8 @@ class Arrays(NamedTuple):
     Args:
         train: the records to train on.
         test: the records to evaluate on, or none.
-        bounds: what inputs were cut to and scaled by; None for pictures of uint8, and where inputs
-            were taken as they are.
+        bounds: used to clamp and scale inputs; None for pictures of uint8 and if inputs were not
+            scaled.
     """
 
     train: Split
@@ -67,14 +67,14 @@ def read_array(path: Path) -> NDArray[Any]:
 def arranged(
     place: str, arrays: dict[str, NDArray[Any]], classes: int | None, bounds: Any, missing: bool
 ) -> Arrays:
-    """Check the arrays of both parts and put them on one scale.
+    """Check the arrays of both parts and scale them.
 
     Args:
-        place: where they come from, for messages.
+        place: of the data, for messages.
         arrays: inputs and targets to train on and, where there are any, to test on, in this order.
         classes: how many labels there are; None where the targets are numbers.
         bounds: as for `scale`.
-        missing: whether NaN stands for a missing value.
+        missing: whether NaN means a missing value.
     """
     x, y, *rest = arrays.values()
     targets = _targets(place, x, y, classes)
@@ -107,12 +107,12 @@ def scale(
     """Inputs on one scale.
 
     Args:
-        place: where they come from, for messages.
+        place: of the data, for messages.
         x: a record a row. Pictures of uint8, of three dimensions or more, stay as they are:
             `Split.tensors` divides by 255.
         bounds: a pair for all values; for a table of two dimensions also a list with a pair for
             each column; "records" to read them off the records; None to take values as they are.
-        missing: whether NaN stands for a missing value, which becomes the middle.
+        missing: whether NaN means a missing value, which becomes the middle of the bounds.
 
     Returns:
         The inputs and the bounds that were used: of a table's columns in [−1, 1], of other arrays
@@ -172,7 +172,7 @@ def _require_finite(place: str, values: NDArray[Any], missing: bool) -> None:
 def _targets(
     place: str, x: NDArray[Any], y: NDArray[Any], classes: int | None
 ) -> NDArray[np.int64] | NDArray[np.float32]:
-    """Labels of the declared classes, or numbers where there are none."""
+    """Labels of the declared classes, or numbers if there are no classes."""
     whole = y.ndim == 1 or (classes is None and y.ndim > 1 and y.size > 0)
     if x.ndim < 2 or not whole or len(x) != len(y) or x.size == 0:
         one = "target" if classes is None else "label"
@@ -268,6 +268,6 @@ def _array_names(place: str, present: list[str]) -> list[str]:
 
 
 def _numpy_reason(reason: Exception) -> str:
-    """Why numpy refuses, without its advice to unpickle what it cannot read."""
+    """numpy's reason, without its advice to allow pickles."""
     text = str(reason)
     return "it holds objects, or is no file of numpy" if "pickle" in text else text

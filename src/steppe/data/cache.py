@@ -35,7 +35,7 @@ def load(name: str, *, root: str | Path | None = None, progress: bool | None = N
     Args:
         name: one of `names()`; case, dashes and underscores do not matter.
         root: the cache folder; None for `STEPPE_DATA` or the user's cache directory.
-        progress: show a bar while downloading; None for "if a person is watching".
+        progress: show a bar while downloading; None to show it on a terminal.
 
     Returns:
         The data set. Its arrays have passed the check of their SHA-256, whatever the source.
@@ -59,10 +59,10 @@ def fetch(name: str, *, root: str | Path | None = None, progress: bool | None = 
     Args:
         name: one of `names()`.
         root: the cache folder; None for the default one.
-        progress: show a bar while downloading; None for "if a person is watching".
+        progress: show a bar while downloading; None to show it on a terminal.
 
     Returns:
-        The path of its `.npz`. A file that is there already is left alone; `verify` checks it.
+        The path of its `.npz`. An existing file is not changed; `verify` checks it.
     """
     entry = find(name)
     path = cache_folder(root) / f"{entry.name}.npz"
@@ -103,7 +103,7 @@ def verify(name: str, *, root: str | Path | None = None) -> str:
 def _from_sources(entry: DatasetEntry, path: Path, progress: bool) -> tuple[SplitArrays, str]:
     reasons = []
     for source, decode in entry.sources:
-        # Beside the cache: a RAM disk for temporary files may be too small for an archive.
+        # In the cache folder, because a RAM disk for temporary files may be too small.
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=path.parent) as folder:
             try:
                 arrays = decode(source.download(Path(folder), progress))

@@ -23,7 +23,7 @@ class DatasetEntry:
         name: its name.
         about: one line for people.
         classes: number of labels.
-        sources: ways to get it, best first, each with what turns its files into arrays.
+        sources: in order of preference, each with the decoder of its files.
         sha256: fingerprint of the decoded arrays (`steppe.data.dataset.digest`), checked whatever
             the source; None where the official file, pinned by its own digest, is the only source.
     """
@@ -143,7 +143,7 @@ def find(name: str) -> DatasetEntry:
 
 
 def known(name: str) -> DatasetEntry | None:
-    """The data set that `find` finds, or None: the word may be a place of the user's own data.
+    """The data set of that name, or None, since it may be a path of the user's own data.
 
     Examples:
         >>> known("fashionmnist").name, known("visits.csv")
@@ -153,11 +153,11 @@ def known(name: str) -> DatasetEntry | None:
 
 
 def nearest(name: str, alike: float = 0.7) -> str | None:
-    """The name of a data set that this one may be meant for.
+    """The nearest name of a data set.
 
     Args:
         name: what was given.
-        alike: how much it must be alike, from 0 for anything to 1 for equal.
+        alike: the least similarity, from 0 for any name to 1 for an equal one.
     """
     entries = _entries()
     near = difflib.get_close_matches(_plain(name), entries, n=1, cutoff=alike)

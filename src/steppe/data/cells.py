@@ -1,4 +1,4 @@
-"""One cell of a table as a number: its value, the place of its category, or its label."""
+"""One cell of a table as a number: its value, or the index of its category or label."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from steppe.data.scaling import LARGEST
 
 # What programs write where a value is missing.
 _MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "?"))
-# NaN where the cell says that the value is missing, None where it must be refused.
+# NaN for a missing value, None for an invalid one.
 Reader = Callable[[str], float | None]
 
 
 def number(cell: str) -> float | None:
-    """NaN where the cell says that the value is missing, None where it is no finite float32.
+    """A number; NaN for a missing value, None for what is not a finite float32.
 
     Examples:
         >>> number("-4e2"), number("NA"), number("much"), number("1e300")
@@ -28,7 +28,7 @@ def number(cell: str) -> float | None:
 
 
 def category(texts: Sequence[str]) -> Reader:
-    """Reads a text as its place among those that a column can hold.
+    """Reads a text as the index of its category.
 
     Examples:
         >>> read = category(["f", "m"])

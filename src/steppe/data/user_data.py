@@ -1,4 +1,4 @@
-"""Users' own data: arrays in files, tables, and anything that their own code makes."""
+"""Users' own data: arrays in files, tables, and data made by their own code."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def read(
             a `.csv` file with a header line, a column of labels, and columns of numbers or text;
             `module:factory`, a function without arguments that returns a `Dataset`, a tuple of
             arrays (x, y) or (x_train, y_train, x_test, y_test), or map-style data sets: one, or
-            a tuple of two (train, test). What it makes is taken as it is.
+            a tuple of two (train, test). It is not scaled.
         classes: how many labels there are, or for a CSV file their names in order. It is declared,
             never counted in the data; only map-style data sets may go without.
         target: the column of labels of a CSV file.
         columns: the columns of a CSV file to use; None for all but the target.
         bounds: of files, the lowest and highest value that a column can have: one pair for all, or
-            one for each by name (arrays: by place). Values are cut to them and scaled to [−1, 1].
-            Arrays of more than two dimensions have one pair for all and become [0, 1]. None takes
-            values as they are. Declare bounds from what you know of the column; "records" reads
-            them off the records instead (the mean ± 3 standard deviations; beyond tables the
-            smallest and largest value), and those numbers tell about the records.
+            one for each by name (arrays: by place). Values are clamped to them and scaled to
+            [−1, 1]. Arrays of more than two dimensions have one pair for all and become [0, 1].
+            None leaves values unscaled. Declare bounds from general knowledge; "records" reads them
+            from the records instead (the mean ± 3 standard deviations; for other arrays the
+            smallest and largest value), and those numbers reveal something about the records.
         categories: by column of a CSV file, the texts that it can hold; each becomes an input of
             0 or 1.
         missing: "middle" lets values be missing: an empty cell, NA or NaN counts as the middle of
@@ -115,7 +115,7 @@ def read_inputs(
     categories: Mapping[str, Sequence[str]] | None = None,
     missing: str | None = None,
 ) -> NDArray[Any]:
-    """Records without labels, on the scale of those that a model was trained on.
+    """Records without labels, scaled like those that a model was trained on.
 
     Args:
         place: an `.npy` file with one array, or a CSV file.
@@ -292,6 +292,6 @@ def _built(
     bounds: Any,
     columns: tuple[str, ...] = (),
 ) -> Dataset:
-    # No fingerprint: a hash of private records is a function of them, and it would be published.
+    # No fingerprint, because a hash of private records would be published.
     also_read = read_off(bounds) if from_records(asked) else ()
     return Dataset(place, train, test, classes, place, "", bounds, columns, also_read)

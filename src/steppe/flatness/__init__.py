@@ -1,7 +1,8 @@
 """How flat is a solution? Curvature, landscapes, paths, rays, noise; numbers and figures.
 
-Every measure reads records. Use public data: what it says about private records is not covered by
-the guarantee of the training."""
+Every measure reads records. Use public data: what a measure reveals about private records is not
+covered by the guarantee of the training. Imports `gradients`, `utils`, `errors`.
+"""
 
 from steppe.flatness.directions import Cosines as Cosines
 from steppe.flatness.directions import CosineTrack as CosineTrack

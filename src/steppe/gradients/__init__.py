@@ -44,7 +44,7 @@ from steppe.gradients.rules import RULES as RULES
 from steppe.gradients.rules.fallback import out_of_place as out_of_place
 from steppe.gradients.sequential import PlainSequential as PlainSequential
 from steppe.gradients.sequential import plain_sequential as plain_sequential
-from steppe.gradients.slots.slot import NOBODY as NOBODY
+from steppe.gradients.slots.slot import NO_RECORDS as NO_RECORDS
 from steppe.gradients.slots.slot import Slot as Slot
 from steppe.gradients.slots.slot import wide as wide
 from steppe.gradients.slots.slot import wide_dtype as wide_dtype

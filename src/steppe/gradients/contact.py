@@ -1,4 +1,4 @@
-"""One operation in which a weight meets a record, and how it is computed.
+"""An operation of a weight and a record, and how it is computed.
 
 A *contact* goes through a `ContactOp`: the same output, a backward pass towards the activations
 only, and what is needed to know each record's gradient of the weights.
@@ -96,7 +96,7 @@ class Contact:
 
 
 class ContactOp(ABC):
-    """How one contact is computed: same output, backward towards the activations only.
+    """Computes one contact: same output, and a backward pass to the activations only.
 
     Attributes:
         path: which way the per-example gradients are obtained, for `steppe.inspect`.
@@ -108,7 +108,7 @@ class ContactOp(ABC):
 
     @property
     def why(self) -> str:
-        """Why this path: what its class says of itself in its first line."""
+        """The reason for this path: the first line of the class's docstring."""
         return (type(self).__doc__ or "").strip().splitlines()[0].rstrip(".")
 
     def __init__(self, contact: Contact) -> None:
@@ -151,9 +151,9 @@ def _same(value: Any) -> Any:
 
 
 def saved_as_they_are(twice: bool = False) -> AbstractContextManager[Any]:
-    """A block in which the user's hooks of saved tensors leave alone what is saved.
+    """A block in which the user's saved-tensor hooks are not called.
 
-    What a step is made from must not go through code that sees the whole batch.
+    Tensors of a step must not pass through user code that sees the whole batch.
 
     Args:
         twice: whether a second forward pass by `torch.utils.checkpoint` may be left to it.
@@ -182,7 +182,7 @@ def checkpointed() -> UnsupportedModelError:
 
 
 class Capture(torch.autograd.Function):
-    """The seam between autograd and a `ContactOp`."""
+    """The autograd function that runs a `ContactOp`."""
 
     @staticmethod
     def forward(ctx: Any, use: ContactOp, leaf: Tensor, *inputs: Tensor) -> Output:

@@ -15,11 +15,11 @@ Pulls = list[tuple[Tensor, float]]
 
 
 class FlatWeights:
-    """Where each trained weight lies in a flat vector, and the λ of the term λθ that pulls it.
+    """The place of each trained weight in a flat vector, and its λ of the term λθ.
 
     Args:
         parameters: the weights by name, in the order of the vector.
-        l2: one λ for all, or λ by name prefix; weights without a prefix are not pulled.
+        l2: one λ for all, or λ by name prefix; weights without a prefix get 0.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor], l2: float | Strengths) -> None:
@@ -41,7 +41,7 @@ class FlatWeights:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are now."""
+        """The device of the weights."""
         return self._first.device
 
     def split(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -52,7 +52,7 @@ class FlatWeights:
             yield parameter, part.view(parameter.shape)
 
     def require_sizes(self) -> None:
-        """Refuse weights that have more or fewer numbers than when their places were given out."""
+        """Require that the sizes of the weights have not changed."""
         for (name, weight), size in zip(self.parameters.items(), self._sizes, strict=True):
             if weight.numel() != size:
                 raise MisuseError(

@@ -1,4 +1,4 @@
-"""Which of several equal ways a layer takes, decided by a short measurement.
+"""Chooses between several algorithms for a layer by a short measurement.
 
 Every candidate gives the same gradients; they differ in time and memory by factors that depend on
 the layer, the shape and the machine. A count of multiplications removes the hopeless ones, the
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from steppe.gradients.slots.slot import NOBODY, Slot
+from steppe.gradients.slots.slot import NO_RECORDS, Slot
 from steppe.utils import validation
 
 # Candidates that need this many times the multiplications of the best are not worth timing.
@@ -24,8 +24,8 @@ _HOPELESS = 6.0
 # it has just written; in a step the rest of the backward pass lies in between. One that holds so
 # many bytes more must be faster still: it decides the peak of the step.
 _LEAN, _MUCH, _MUCH_LEANER = 0.85, 32e6, 0.75
-# Candidates take turns, so that a disturbance meets all of them: so many turns at least, more while
-# together they have taken less than so many seconds, and never more than so many.
+# Candidates are timed in turn, so that a disturbance affects all of them: the fewest turns, the
+# seconds up to which more are taken, and the most turns.
 _TURNS, _ENOUGH, _MOST = 5, 0.05, 10
 
 
@@ -45,7 +45,7 @@ class Candidate:
 
 
 class Kernels:
-    """Remembers the way each layer shape takes.
+    """Remembers the algorithm for each layer shape.
 
     Args:
         pinned: ways chosen beforehand, as `chosen` of an earlier run gives them.
@@ -131,5 +131,5 @@ def _seconds(candidate: Candidate, numel: int, dtype: torch.dtype) -> float:
     begin = time.thread_time()
     slot = candidate.make()
     factors = torch.ones_like(slot.squared_norms(), dtype=dtype)
-    slot.add_(factors.new_zeros(numel), factors, NOBODY)
+    slot.add_(factors.new_zeros(numel), factors, NO_RECORDS)
     return time.thread_time() - begin

@@ -14,7 +14,7 @@ ANY_PASS = 0
 
 
 def mark(value: Any, number: int = ANY_PASS) -> None:
-    """Note that the tensors in `value` depend on records.
+    """Mark the tensors in `value` as computed from records.
 
     Args:
         value: a tensor or a nest of them.
@@ -28,7 +28,7 @@ def mark(value: Any, number: int = ANY_PASS) -> None:
 
 
 def unmark(tensor: Tensor) -> None:
-    """Forget that a tensor depends on records."""
+    """Remove the mark of a tensor."""
     if is_marked(tensor):
         delattr(tensor, _MARK)
 

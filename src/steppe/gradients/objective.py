@@ -1,6 +1,6 @@
 """Place 3: what a record's gradient contains.
 
-Turns a model and a loss as people write them into one number for each record.
+Turns a model and a usual loss into one loss per record.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One physical batch through the model and back, and what it leaves of each record's gradient."""
+"""Runs one physical batch through the model and back, which leaves per-example gradients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TracedPasses:
 
     Args:
         weights: the trained ones.
-        kernels: which way each layer shape takes.
+        kernels: the algorithm for each layer shape.
         layouts: where the records lie in each operation, as the probe found them; None means
             record axis first everywhere.
 
@@ -57,7 +57,7 @@ class TracedPasses:
         paths: frozenset[Path] | None = None,
         look_again: Callable[[], None] | None = None,
     ) -> None:
-        """Say what holds for the model as it is now.
+        """Set what was proven for the current model.
 
         Args:
             layouts: where the records lie in each operation.
@@ -136,7 +136,7 @@ class TracedPasses:
         return tracer
 
     def _require_known_path(self, path: Path) -> None:
-        """What runs must be what was proven; code may have changed since, or been told apart."""
+        """Require that the pass calls what was proven; code may have changed since."""
         if self.paths is None:
             return
         if path not in self.paths and self._look_again is not None:
@@ -145,15 +145,15 @@ class TracedPasses:
             raise _unknown_path(path, self.paths)
 
     def _for_model(self, batch: Any, number: int) -> Any:
-        """The batch under new names, marked as records; the caller's own tensors stay unmarked.
+        """The batch as new tensor objects, marked as records; the caller's tensors stay unmarked.
 
-        A model that changes its input in place gets a copy, because a step may ask about the same
-        batch again. Whether it does shows in its first pass, so all others copy nothing in vain.
+        A model that changes its input in place gets a copy, because a step may use the same batch
+        again. The first pass shows whether it does.
         """
         copies = self._writes_batch is not False
 
         def alias(tensor: Tensor) -> Tensor:
-            # Tensors made in inference mode keep out of graphs for ever; copies do not.
+            # Tensors made in inference mode cannot enter a graph; copies can.
             copied = copies or tensor.is_inference()
             found = tensor.detach().clone() if copied else tensor.detach()
             mark(found, number)

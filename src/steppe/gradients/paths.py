@@ -1,4 +1,4 @@
-"""The path of a pass: the functions of torch that it calls on records, with what they are told."""
+"""The path of a pass: the functions of torch that it calls on records, with their constants."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FREE = "without records"  # before a call that was given none
 def note_call(
     calls: list[Any], func: Any, args: Any, kwargs: dict[str, Any], on_records: bool = True
 ) -> None:
-    """Write down a call, with what it was told that does not depend on the number of records.
+    """Record a call, with arguments that do not depend on the number of records.
 
     Whole numbers say axes, unless the function is one of sizes. What is done without records may
     follow their number in any way: the proof compares what comes of it.

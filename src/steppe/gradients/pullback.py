@@ -1,4 +1,4 @@
-"""From tensors computed out of weights back to the weights, record by record.
+"""Pulls per-example gradients of computed tensors back to the weights.
 
 A standardised convolution weight, a slice of a packed projection, a position embedding looked up by
 number: the records meet a tensor that was computed from weights, and its per-example gradients are

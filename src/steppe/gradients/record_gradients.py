@@ -15,7 +15,7 @@ from torch import Tensor
 from steppe.gradients.flat_weights import FlatWeights, Pulls
 from steppe.gradients.slots.slot import (
     CANCELLED,
-    NOBODY,
+    NO_RECORDS,
     Slot,
     matrix_of,
     squared_rows,
@@ -48,7 +48,7 @@ def _usable(factors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """`representable` factors, and the places of those that are 0: records to be left out."""
     factors = factors.to(dtype)
     if factors.shape[0] == 0 or float(factors.min()) >= _SMALLEST:
-        return factors, NOBODY
+        return factors, NO_RECORDS
     bad = torch.nonzero(~(factors >= _SMALLEST)).flatten()
     return factors.index_fill(0, bad, 0.0), bad
 
@@ -87,7 +87,7 @@ class RecordGradients:
     def split(self, layer_of: Mapping[int, int], layers: int) -> list[RecordGradients]:
         """The same gradients in parts, layer by layer.
 
-        Nothing stays here, so that a part's gradients are gone once it is added.
+        Nothing stays here, so that a part's gradients are freed once it is added.
 
         Args:
             layer_of: the number of the layer that a weight belongs to, by `id(weight)`.
@@ -142,8 +142,8 @@ class RecordGradients:
     def add_(self, out: Tensor, factors: Tensor) -> None:
         """out += Σᵢ factorᵢ (gᵢ + λθ); records with factor 0 are left out, NaN or not.
 
-        The gradients are gone afterwards: each is let go once it is added, last layer first, so
-        that a copy that the next one needs finds room.
+        The gradients are freed: each is released once it is added, last layer first, so that there
+        is memory for copies that the next one needs.
 
         Args:
             out: a flat buffer with a number for each weight.

@@ -1,4 +1,4 @@
-"""Does a model or a loss run any Python code that is not torch's own?"""
+"""Detects Python code in a model or loss that is not torch's own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from torch.nn.modules import module as all_modules
 def is_torch_only(code: Any) -> bool:
     """Whether a module or function runs nothing but torch's own Python.
 
-    Torch's layers and losses draw random numbers from torch's generators alone. Code of anybody
-    else, in a module, a hook or a function that a module was given, may draw from others.
+    Torch's layers and losses draw random numbers from torch's generators alone. Other code, in
+    a module, a hook or a function given to a module, may draw from other generators.
 
     Examples:
         >>> from torch.nn import functional as F

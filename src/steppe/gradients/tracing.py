@@ -1,4 +1,4 @@
-"""See every operation in which a weight meets a record.
+"""Follows every operation of a model and finds those of a weight and a record.
 
 The model is not wrapped, patched or hooked. While the tracer is active, torch hands it every call;
 it lets all of them through except *contacts*: calls that mix tensors made from records with tensors
@@ -48,7 +48,7 @@ Rewrite = Callable[..., Any]
 
 @dataclass
 class Rules:
-    """What to do at a contact: a rule of its own, a rewrite into smaller calls, or the fallback.
+    """How contacts are computed: by a rule, a rewrite into smaller calls, or the fallback.
 
     Attributes:
         own: function -> rule; a rule may decline by returning None.
@@ -256,13 +256,13 @@ class Tracer(TorchFunctionMode):
         return True
 
     def require_whole(self) -> None:
-        """Refuse a forward pass that left out something the probe saw."""
+        """Reject a forward pass that left out something the probe saw."""
         if self._layouts is not None and len(self.uses) != len(self._layouts):
             raise _other_path(len(self.uses), "nothing")
 
 
 def carried(func: Any) -> IsolationError:
-    """A value that was kept in one pass is used in another."""
+    """The error for a value of one pass that is used in another."""
     return IsolationError(
         f"{getattr(func, '__name__', func)}=of an earlier pass: a pass must not use what another "
         "one made from its records, because it would carry them out without noise; keep nothing "

@@ -1,4 +1,4 @@
-"""A model that a trial pass leaves as it was, and the refusal of passes that write to it."""
+"""Checks that passes do not change a model, and restores it after a trial pass."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def require_steady(
     """A second pass must leave the buffers as the first did.
 
     How many passes a step takes depends on how many records were drawn, and buffers are published
-    without noise: one that counts passes, or moves with each, tells that number.
+    without noise: one that counts passes, or changes with each, reveals that number.
     """
     seed_global_generators(seed)
     with unchanged(model), torch.enable_grad():

@@ -1,4 +1,4 @@
-"""Ask libraries not to look at the values of a batch, as they do not for a compiler."""
+"""Makes libraries skip code that depends on the values of a batch, as for a compiler."""
 
 from __future__ import annotations
 

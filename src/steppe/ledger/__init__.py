@@ -1,4 +1,7 @@
-"""What was spent, written before it is spent."""
+"""The privacy cost of all runs on a data set, written to a file before steps are taken.
+
+Imports `plan`, `accounting`, `utils`, `errors`.
+"""
 
 from steppe.ledger.account import Account as Account
 from steppe.ledger.account import pause_quietly as pause_quietly

@@ -1,4 +1,4 @@
-"""One run's hold on a ledger: the lock, and the right to charge."""
+"""One run's access to a ledger: it has the lock and charges steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from steppe.errors import BudgetExhausted, SteppeError
 from steppe.ledger.chain import Anchor, Record, Writer
-from steppe.ledger.runs import Books, Cost, minus, to_json
+from steppe.ledger.runs import Cost, LedgerState, minus, to_json
 from steppe.plan import Plan
 from steppe.utils import validation
 
@@ -19,32 +19,34 @@ class Account:
 
     Args:
         writer: the ledger's only writer, which this takes over.
-        books: what the ledger adds up to.
+        state: of the ledger.
         run: the run's id.
         plan: its plan.
         block: how many steps are charged at a time.
 
     Guarantees:
-        When `cover(step)` returns, that step is on the disk as paid for; it never pays for more
-        steps than the plan has. What a crash leaves charged stays charged.
+        When `cover(step)` returns, the charge of that step is on the disk. No more steps are
+        charged than the plan has. Steps that are charged when a process crashes stay charged.
     """
 
-    def __init__(self, writer: Writer, books: Books, run: str, plan: Plan, block: int) -> None:
-        self.run, self.plan, self.block = books.runs[run], plan, block
-        self._writer, self._books = writer, books
+    def __init__(
+        self, writer: Writer, state: LedgerState, run: str, plan: Plan, block: int
+    ) -> None:
+        self.run, self.plan, self.block = state.runs[run], plan, block
+        self._writer, self._state = writer, state
 
     @property
     def charged(self) -> int:
-        """How many of the plan's steps are paid for."""
+        """How many of the plan's steps are charged."""
         return self.run.charged
 
     @property
     def anchor(self) -> Anchor:
-        """The ledger's length and last hash, for others to keep."""
+        """The ledger's length and last hash, to be stored elsewhere."""
         return self._writer.anchor
 
     def cover(self, step: int) -> None:
-        """See to it that a step, counted from 1, is paid for."""
+        """Charge blocks until a step, counted from 1, is covered."""
         while step > self.charged:
             if self.run.announced is None:
                 raise BudgetExhausted(
@@ -56,10 +58,10 @@ class Account:
             self._write({"kind": "charge", "run": self.run.id, **charge, "next": following})
 
     def pause(self, begun: int) -> None:
-        """Give back charged steps that were never begun, at an orderly end.
+        """Return charged steps that were not begun, at a regular end.
 
         Args:
-            begun: steps of the plan that were begun, whether finished or not.
+            begun: how many steps of the plan were begun, finished or not.
         """
         kept = min(max(begun, 0), self.charged)
         returned = minus(cost(self.plan, self.charged), cost(self.plan, kept))
@@ -67,7 +69,7 @@ class Account:
         self._write({"kind": "pause", "run": self.run.id, **given_back})
 
     def close(self) -> None:
-        """Let other runs write."""
+        """Release the lock."""
         self._writer.close()
 
     def __enter__(self) -> Account:
@@ -77,23 +79,23 @@ class Account:
         self.close()
 
     def _write(self, record: Record) -> None:
-        enter(self._writer, self._books, record)
+        enter(self._writer, self._state, record)
 
 
-def enter(writer: Writer, books: Books, record: Record) -> None:
-    """Write a record and go on by it; one that makes no sense does not get into the file."""
-    books.check(record)
+def enter(writer: Writer, state: LedgerState, record: Record) -> None:
+    """Check a record, write it to the file, and apply it to the state."""
+    state.check(record)
     writer.append(record)
-    books.apply(record)
+    state.apply(record)
 
 
 def cost(plan: Plan, steps: int) -> Cost:
-    """What a plan's first steps cost, one account for each group of records."""
+    """The cost of a plan's first steps, for each group of records."""
     return plan.segments_by_group(steps)
 
 
 def announcement(plan: Plan, charged: int, block: int) -> Record | None:
-    """The charge of the block that follows, or None at the plan's end."""
+    """The charge of the next block, or None at the plan's end."""
     last = min(charged + validation.positive_integer("block", block), plan.total_steps)
     if last == charged:
         return None
@@ -101,14 +103,11 @@ def announcement(plan: Plan, charged: int, block: int) -> Record | None:
 
 
 def opening(kind: str, run: str, about: Mapping[str, Any], following: Record | None) -> Record:
-    """The record that a run begins, or goes on, with this charge as its next."""
+    """The record that begins or resumes a run, and announces its next charge."""
     return {"kind": kind, "run": run, **about, "time": round(time.time(), 3), "next": following}
 
 
 def pause_quietly(account: Account, begun: int) -> None:
-    """Give back what was not begun where an error is on its way already.
-
-    A ledger that cannot be written keeps the steps charged, which is safe.
-    """
+    """`pause` during another error. If the ledger cannot be written, the steps stay charged."""
     with suppress(SteppeError):
         account.pause(begun)

@@ -1,4 +1,4 @@
-"""Which runs a ledger takes: those that add up with all before them and fit into its budget."""
+"""Which runs a ledger accepts: their cost can be added up, and fits into its budget."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from steppe.errors import BudgetExhausted
 from steppe.ledger.chain import Record
-from steppe.ledger.runs import Books, Cost, LedgerRun
+from steppe.ledger.runs import Cost, LedgerRun, LedgerState
 from steppe.plan import Plan
 from steppe.utils import validation
 
@@ -17,17 +17,16 @@ _REMEDIES = {
     "data": "give the same people's data the same name (PrivateData(name=…), or called under "
     "[data]), also from another file, and other people's data a ledger of their own"
 }
-# Who shares a budget that is used up, and what to do: for a new run, and for one that goes on.
+# The other runs that share an exceeded budget, and the remedy: for a new and for a resumed run.
 _NEW = ("all before it", "plan a run with a smaller epsilon")
 _RESUMED = (
     "all others, some since it was interrupted,",
-    "its steps so far are paid for, so its checkpoints may be used, and the rest "
-    "cannot be taken: plan a new run with a smaller epsilon",
+    "use its checkpoints, whose steps are charged, or plan a new run with a smaller epsilon",
 )
 
 
 def header(plan: Plan, data: Mapping[str, Any], budget: Mapping[str, float] | None) -> Record:
-    """The first record of a ledger: what all its runs must share."""
+    """The first record of a ledger, with what all its runs must share."""
     return {
         "kind": "open",
         "format": _FORMAT,
@@ -39,33 +38,33 @@ def header(plan: Plan, data: Mapping[str, Any], budget: Mapping[str, float] | No
 
 
 def require_same_run(found: LedgerRun, plan: Plan, data: Mapping[str, Any]) -> None:
-    """Refuse to go on with a run by another plan or with other data."""
+    """Require that a resumed run has the same plan and data."""
     if found.plan != plan.digest():
         raise validation.fail(
             "plan",
             plan.digest()[:12],
             f"is not the plan of this run, {found.plan[:12]}",
-            "resume with the same constants, or begin a new run",
+            "resume with the same constants, or start a new run",
         )
     if found.data != dict(data):
         raise validation.fail(
             "data",
             dict(data),
             f"are not the data of this run, {found.data}",
-            "resume with the same data, or begin a new run",
+            "resume with the same data, or start a new run",
         )
 
 
-def require_addable(path: Path, books: Books, plan: Plan, data: Mapping[str, Any]) -> None:
-    """Refuse a run that cannot be added up with those that are there.
+def require_addable(path: Path, state: LedgerState, plan: Plan, data: Mapping[str, Any]) -> None:
+    """Require a run whose cost can be added to that of the others.
 
     Args:
         path: the ledger's file.
-        books: what it adds up to.
+        state: of the ledger.
         plan: of the run.
         data: what is declared about its data.
     """
-    shared = books.header or {}
+    shared = state.header or {}
     if shared.get("format") != _FORMAT:
         raise validation.fail("ledger", path, f"is not of format {_FORMAT}", "use another file")
     for name, own in (
@@ -83,23 +82,23 @@ def require_addable(path: Path, books: Books, plan: Plan, data: Mapping[str, Any
 
 
 def require_room(
-    books: Books,
+    state: LedgerState,
     declared: Mapping[str, float] | None,
     rest: Cost,
     not_private_reason: str | None,
     *,
     resumed: bool = False,
 ) -> None:
-    """Refuse a run that does not fit into the ledger's budget, if there is one.
+    """Require a run that fits into the ledger's budget, if there is one.
 
     Args:
-        books: what the ledger adds up to.
-        declared: the budget that was given with it, which must be its own; None if none was.
-        rest: what the steps that are left would cost.
-        not_private_reason: why the run's noise protects nothing, or None.
-        resumed: whether it goes on.
+        state: of the ledger.
+        declared: the budget given by the user, which must be that of the ledger; None if not given.
+        rest: the cost of the remaining steps.
+        not_private_reason: why the run is not private, or None.
+        resumed: whether the run is resumed.
     """
-    shared = books.header or {}
+    shared = state.header or {}
     budget = shared["budget"]
     if declared is not None and declared != budget:
         raise validation.fail(
@@ -109,14 +108,14 @@ def require_room(
             "leave it out, since the ledger keeps its own budget",
         )
     if budget is not None:
-        if not_private_reason is not None:  # one step of it would use up any budget for good
+        if not_private_reason is not None:  # a single step would use up any budget
             raise validation.fail(
                 "not_private_reason",
                 not_private_reason,
                 f"makes epsilon infinite, and the ledger allows {budget['epsilon']:g}",
                 "give a run with known noise a ledger of its own",
             )
-        together = books.epsilon(budget["delta"], rest)
+        together = state.epsilon(budget["delta"], rest)
         if together > budget["epsilon"]:
             others, remedy = _RESUMED if resumed else _NEW
             raise BudgetExhausted(
@@ -125,9 +124,9 @@ def require_room(
             )
 
 
-def require_accountable(books: Books, plan: Plan, whole: Cost) -> None:
-    """Refuse a new run at whose δ no ε of all runs could be computed when it has ended."""
-    limit = books.smallest_delta(whole)
+def require_accountable(state: LedgerState, plan: Plan, whole: Cost) -> None:
+    """Require a δ at which ε of all runs can be computed after this run."""
+    limit = state.smallest_delta(whole)
     if plan.delta < limit:
         raise validation.fail(
             "delta",

@@ -1,4 +1,4 @@
-"""The ledger: every step that was ever paid for with the privacy of one data set."""
+"""The ledger: the privacy cost of all runs on one data set."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from steppe.ledger.admission import (
     require_same_run,
 )
 from steppe.ledger.chain import Anchor, Reading, Record, Writer, read
-from steppe.ledger.runs import Books, LedgerRun, minus
+from steppe.ledger.runs import LedgerRun, LedgerState, minus
 from steppe.plan import Plan
 from steppe.utils import validation
 from steppe.utils.files import unwritable
 
 
 class Ledger:
-    """An append-only, hash-chained file in which runs on one data set add up.
+    """An append-only, hash-chained file with the cost of all runs on one data set.
 
-    A run holds the file's lock while it trains, and writes what a block of steps costs before it
-    takes the first of them. What is in the ledger is public: the plan's constants and what the
-    owner declared about the data, no number that was computed from records. (Not even a hash of
-    them, by which anybody with a guess could check it.) The one exception: where the population is
-    not declared, it is the data's length, and it and the rate stand in the ledger.
+    A run holds the file's lock while it trains, and writes the cost of a block of steps before it
+    takes the first of them. The ledger is public: it contains the plan's constants and what the
+    owner declared about the data, but nothing that was computed from records, not even a hash,
+    which would let anyone check a guess. One exception: if the population is not declared, the
+    ledger contains the length of the data, also in the sampling rate.
 
     Args:
-        path: the file; made by the first run.
-        epsilon: a budget for all runs together; a run that does not fit, or whose noise is known,
-            is refused before its first step. The first run that is not refused writes it into the
-            ledger, where it holds from then on.
+        path: the file; created by the first run.
+        epsilon: a budget for all runs together. A run that exceeds it, or whose noise is known, is
+            rejected before its first step. The first accepted run writes the budget into the
+            ledger, where it cannot be changed.
         delta: the δ of that budget.
 
     Guarantees:
-        A step that was begun is in the file, whatever ended the process. An edited or missing line
-        is refused by its number. Lines cut from the end are found by the checkpoints that
-        remember them; without any copy of them elsewhere they cannot be.
+        A step that was begun is in the file, however the process ended. An edited or missing line
+        is an error that names its number. Lines that were cut from the end are detected by
+        checkpoints that store the length of the ledger, and not without them.
 
-        A torn last line counts as the charge that its predecessor announced: it costs at most one
+        An incomplete last line counts as the charge that the line before announced: at most one
         block too much, and never too little.
 
     Examples:
@@ -79,28 +79,28 @@ class Ledger:
             self._budget = {"epsilon": budget, "delta": float(delta)}
 
     def epsilon(self, delta: float) -> float:
-        """The ε that all runs together have cost at this δ, by PLD.
+        """The total ε of all runs at this δ, by PLD.
 
         Guarantees:
-            An upper bound, also while a run is writing and after one was cut short. Infinite once
-            a run with seeded noise has taken a step.
+            An upper bound, also during a run and after a crash. Infinite once a run with seeded
+            noise has taken a step.
         """
-        if not self.path.exists():  # a file by another name must not read as nothing spent
+        if not self.path.exists():  # a misspelt name must not look as if nothing was spent
             raise DataError.about(
                 "ledger",
                 self.path,
                 "there is no such file, so the cost of earlier runs is unknown",
-                "give the file that runs wrote, or begin one",
+                "give the file that runs wrote, or start one",
             )
-        books, _ = self._books(read(self.path))
-        return books.epsilon(delta)
+        state, _ = self._state(read(self.path))
+        return state.epsilon(delta)
 
     def runs(self) -> dict[str, LedgerRun]:
         """Every run in the ledger, by its id, in the order in which they began."""
-        return self._books(read(self.path))[0].runs
+        return self._state(read(self.path))[0].runs
 
     def anchor(self) -> Anchor:
-        """The present length and last hash. A copy kept elsewhere shows a later cut."""
+        """The current length and last hash. Stored elsewhere, they show if lines are cut later."""
         return read(self.path).anchor
 
     def begin(
@@ -116,24 +116,24 @@ class Ledger:
 
         Args:
             plan: its plan.
-            data: what is declared about the data, in terms of JSON. The `name` must be that of the
-                ledger; `steppe.training` adds the population and the shape of a record.
-            block: steps charged at a time; a crash costs at most so many that were not taken.
-            run: an id that no other run has; None makes one.
-            not_private_reason: what `source.not_private_reason` says; None if there is a budget.
+            data: what is declared about the data, as JSON. The `name` must be that of the ledger;
+                `steppe.training` adds the population and the shape of a record.
+            block: steps charged at a time; a crash loses at most this many.
+            run: a unique id; None makes one.
+            not_private_reason: that of the source; None if there is a budget.
 
         Returns:
             The account, which holds the ledger's lock until it is closed.
         """
-        with self._writing() as (writer, books):
-            first = books.header or header(plan, data, self._budget)
+        with self._writing() as (writer, state):
+            first = state.header or header(plan, data, self._budget)
             whole = cost(plan, plan.total_steps)
-            asked = replace(books, header=first)
+            asked = replace(state, header=first)
             require_addable(self.path, asked, plan, data)
             require_room(asked, self._budget, whole, not_private_reason)
             require_accountable(asked, plan, whole)
             run = run or secrets.token_hex(8)
-            if run in books.runs:
+            if run in state.runs:
                 raise validation.fail("run", run, "is in the ledger already", "use resume()")
             about = {
                 "plan": plan.digest(),
@@ -145,10 +145,10 @@ class Ledger:
             }
             begun = opening("run", run, about, announcement(plan, 0, block))
             with _no_run_yet(self.path):
-                if books.header is None:  # only now: a run that is refused settles nothing
-                    enter(writer, books, first)
-                enter(writer, books, begun)
-            return Account(writer, books, run, plan, block)
+                if state.header is None:  # only now: a rejected run must not begin a ledger
+                    enter(writer, state, first)
+                enter(writer, state, begun)
+            return Account(writer, state, run, plan, block)
 
     def resume(
         self,
@@ -160,19 +160,19 @@ class Ledger:
         anchor: Anchor,
         not_private_reason: str | None = None,
     ) -> Account:
-        """Open a run again. It goes on after the last step that was charged.
+        """Resume a run after the last step that was charged.
 
         Args:
             run: its id.
             plan: its plan, which must be the same.
             data: what is declared about the data, which must be the same.
             block: steps charged at a time.
-            anchor: the place in the ledger that the checkpoint remembers.
-            not_private_reason: what `source.not_private_reason` says. One part of a run with known
-                noise voids all of it.
+            anchor: of the ledger, as stored in the checkpoint.
+            not_private_reason: that of the source. One part with known noise makes the whole run
+                not private.
 
         Returns:
-            The account; `account.charged` steps are gone, taken or not.
+            The account; `account.charged` steps are charged, taken or not.
         """
         if not self.path.exists():
             raise DataError.about(
@@ -181,7 +181,7 @@ class Ledger:
                 "there is no such file, and this run began in one",
                 "put it back, or give its new path",
             )
-        with self._writing() as (writer, books):
+        with self._writing() as (writer, state):
             if not writer.reading.contains(anchor):
                 raise DataError.about(
                     "ledger",
@@ -192,7 +192,7 @@ class Ledger:
                     ),
                     "restore it from a copy",
                 )
-            found = books.runs.get(run)
+            found = state.runs.get(run)
             if found is None:
                 raise DataError.about(
                     "run",
@@ -203,15 +203,15 @@ class Ledger:
             require_same_run(found, plan, data)
             rest = minus(cost(plan, plan.total_steps), cost(plan, found.charged))
             reason = found.not_private_reason or not_private_reason
-            require_addable(self.path, books, plan, data)
-            require_room(books, self._budget, rest, reason, resumed=True)
+            require_addable(self.path, state, plan, data)
+            require_room(state, self._budget, rest, reason, resumed=True)
             about = {"not_private_reason": not_private_reason}
             following = announcement(plan, found.charged, block)
-            enter(writer, books, opening("resume", run, about, following))
-            return Account(writer, books, run, plan, block)
+            enter(writer, state, opening("resume", run, about, following))
+            return Account(writer, state, run, plan, block)
 
     @contextmanager
-    def _writing(self) -> Iterator[tuple[Writer, Books]]:
+    def _writing(self) -> Iterator[tuple[Writer, LedgerState]]:
         """The lock and the state to go on from; an error inside the block gives the lock back."""
         writer = Writer(self.path)
         try:
@@ -220,12 +220,12 @@ class Ledger:
             writer.close()
             raise
 
-    def _books(self, reading: Reading) -> tuple[Books, Record | None]:
+    def _state(self, reading: Reading) -> tuple[LedgerState, Record | None]:
         """The state the file leads to, and the record that its torn end stands for."""
-        books = Books()
+        state = LedgerState()
         for number, record in enumerate(reading.records, 1):
             try:
-                books.apply(record)
+                state.apply(record)
             except (KeyError, TypeError, ValueError):
                 raise DataError.about(
                     "ledger",
@@ -234,17 +234,17 @@ class Ledger:
                     "use the version of steppe that wrote it",
                 ) from None
         if not reading.torn:
-            return books, None
-        repair = books.repair()
-        books.apply(repair)
-        return books, repair
+            return state, None
+        repair = state.repair()
+        state.apply(repair)
+        return state, repair
 
-    def _repaired(self, writer: Writer) -> Books:
+    def _repaired(self, writer: Writer) -> LedgerState:
         """The state to go on from, with a torn end made whole on the disk."""
-        books, repair = self._books(writer.reading)
+        state, repair = self._state(writer.reading)
         if repair is not None:
             writer.mend({**repair, "torn_bytes": len(writer.reading.torn)})
-        return books
+        return state
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What the records of a ledger add up to."""
+"""The state of a ledger: its runs and their cost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from steppe.accounting import Segment, Segments, checked, merged, smallest_delta
 from steppe.ledger.chain import Record
 
 _KINDS = ("open", "run", "resume", "charge", "pause", "repair")
-# Accounts to compute at most; each takes a fraction of a second.
+# The most accounts to compute; each takes a fraction of a second.
 _COMBINATIONS = 32
 
 # One multiset of mechanisms for each group of records that has rates of its own.
@@ -22,18 +22,18 @@ Cost = tuple[Segments, ...]
 
 @dataclass
 class LedgerRun:
-    """One run, as far as the ledger knows it.
+    """One run in a ledger.
 
     Args:
         id: its name in the ledger.
         plan: digest of its plan.
-        steps: how many steps the plan pays for.
+        steps: the number of steps of the plan.
         delta: the plan's δ.
         data: what was declared about the data.
-        not_private_reason: why its noise protects nothing, or None.
-        charged: steps that are paid for, whether they were taken or not.
-        cost: what they cost, one account for each group of records.
-        announced: the charge that the run's next record may be, if it is open.
+        not_private_reason: why it is not private, or None.
+        charged: the number of steps charged, taken or not.
+        cost: of these steps, for each group of records.
+        announced: the run's next charge, if the run is open.
     """
 
     id: str
@@ -48,15 +48,15 @@ class LedgerRun:
 
 
 @dataclass
-class Books:
-    """The state that a ledger's records lead to, one after the other."""
+class LedgerState:
+    """The state of a ledger after its records have been applied in order."""
 
     header: Record | None = None
     runs: dict[str, LedgerRun] = field(default_factory=dict)
     _open: str | None = None
 
     def apply(self, record: Record) -> None:
-        """Go on by one record."""
+        """Apply one record."""
         kind = record["kind"]
         if kind not in _KINDS:
             raise ValueError(kind)
@@ -75,7 +75,7 @@ class Books:
                 not_private_reason=record["not_private_reason"],
             )
         run = self.runs[record["run"]]
-        if kind == "resume":  # noise that was known once does not become unknown later
+        if kind == "resume":  # a run with known noise stays not private
             run.not_private_reason = run.not_private_reason or record["not_private_reason"]
         if kind in ("charge", "repair"):
             last, cost = record["last"], from_json(record["cost"])
@@ -91,16 +91,16 @@ class Books:
         self._open = run.id
 
     def check(self, record: Record) -> None:
-        """Refuse a record that `take` would stumble over, before it is in the file for ever."""
+        """Check that `apply` accepts a record, before it is written."""
         runs = {name: replace(run) for name, run in self.runs.items()}
-        Books(self.header, runs, self._open).apply(record)
+        LedgerState(self.header, runs, self._open).apply(record)
 
     def repair(self) -> Record:
-        """The record that stands for a torn last line.
+        """The record that replaces an incomplete last line.
 
-        It was going to be one of two things: the opening of a run, under which nothing has been
-        started yet, or the charge that the record before it announced. Such a charge may have been
-        whole once and its steps taken, so it counts.
+        The line was either the opening of a run, of which no step has begun, or the charge that the
+        record before announced. The charge may have been complete once, and its steps taken, so it
+        counts.
         """
         run = self.runs.get(self._open or "")
         if run is None or run.announced is None:
@@ -109,26 +109,26 @@ class Books:
 
     @property
     def adjacency(self) -> str:
-        """Which data sets are neighbours."""
+        """The adjacency relation of the ledger."""
         return self.header["adjacency"] if self.header is not None else "add-remove"
 
     def epsilon(self, delta: float, further: Cost = ()) -> float:
-        """ε of everything charged, and of a further run, at this δ."""
+        """ε of all charged steps, and of a further run, at this δ."""
         if any(run.not_private_reason is not None and run.charged for run in self.runs.values()):
-            return math.inf  # who knows the seed can take the noise away
+            return math.inf  # whoever knows the seed can subtract the noise
         runs = self.worst_runs(further)
         return max(accounting.epsilon(run, delta, self.adjacency) for run in runs)
 
     def smallest_delta(self, further: Cost) -> float:
-        """The smallest δ at which there is an ε of everything charged and of a further run."""
+        """The smallest δ at which ε of all charged steps and a further run can be computed."""
         runs = self.worst_runs(further)
         return max(smallest_delta(checked(run, self.adjacency)) for run in runs)
 
     def worst_runs(self, further: Cost = ()) -> set[Segments]:
-        """Everything charged, in each combination of groups that a record may belong to.
+        """All charged steps, for each combination of groups that a record may belong to.
 
-        Where there are too many combinations to look at, a run counts as if a record were in all of
-        its groups: too much, never too little.
+        If there are too many combinations, a run counts as if a record were in all of its groups,
+        which overstates the cost.
         """
         together: set[Segments] = {()}
         for cost in [*(run.cost for run in self.runs.values()), further]:
@@ -140,20 +140,20 @@ class Books:
 
 
 def plus(one: Cost, other: Cost) -> Cost:
-    """Two costs together, group by group."""
+    """The sum of two costs, group by group."""
     if not one or not other:
         return one or other
     return tuple(merged((*a, *b)) for a, b in zip(one, other, strict=True))
 
 
 def minus(whole: Cost, part: Cost) -> Cost:
-    """What is left of a cost after a part of it, group by group.
+    """The difference of two costs, group by group.
 
     Examples:
         >>> minus(((Segment(0.5, 1.0, 5),),), ((Segment(0.5, 1.0, 2),),))[0][0].steps
         3
     """
-    if not any(part):  # also where nothing was charged yet and the groups are not known
+    if not any(part):  # also if nothing was charged yet and the groups are not known
         return whole
     return tuple(_minus(a, b) for a, b in zip(whole, part, strict=True))
 
@@ -167,7 +167,7 @@ def _minus(whole: Segments, part: Segments) -> Segments:
 
 
 def to_json(cost: Cost) -> list[list[dict[str, Any]]]:
-    """A cost in terms of JSON, without fields that say nothing."""
+    """A cost as JSON, without fields that are None."""
     return [
         [{k: v for k, v in asdict(segment).items() if v is not None} for segment in group]
         for group in cost
@@ -175,7 +175,7 @@ def to_json(cost: Cost) -> list[list[dict[str, Any]]]:
 
 
 def from_json(cost: Sequence[Sequence[dict[str, Any]]]) -> Cost:
-    """A cost from its terms of JSON."""
+    """A cost from JSON."""
     return tuple(tuple(Segment(**segment) for segment in group) for group in cost)
 
 

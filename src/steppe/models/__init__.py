@@ -1,4 +1,7 @@
-"""The networks of the papers: `create("dpnas-mnist")` by name, or each by its constructor."""
+"""The networks of the papers: `create("dpnas-mnist")` by name, or each by its constructor.
+
+Imports `utils`, `errors`.
+"""
 
 from steppe.models.catalogue import create as create
 from steppe.models.catalogue import names as names

@@ -1,4 +1,4 @@
-"""Place 5, what hides a record: Gaussian noise, constant or on a schedule.
+"""Place 5, the noise: Gaussian, constant or on a schedule.
 
 Imports `randomness`, `utils`, `errors`. The sources of randomness are re-exported here.
 """

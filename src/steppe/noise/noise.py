@@ -11,7 +11,7 @@ from steppe.randomness import Source
 
 @runtime_checkable
 class Noise(Protocol):
-    """What hides a record: an accumulator starts with it, or has it added at the end."""
+    """Noise, with which an accumulator starts, or which is added at the end."""
 
     @property
     def grid(self) -> bool:

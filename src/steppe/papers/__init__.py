@@ -1,4 +1,7 @@
-"""The papers' tables and figures as commands: `python -m steppe.papers list`."""
+"""The papers' tables and figures as commands: `python -m steppe.papers list`.
+
+May import every room except `cli`. Only `cli` imports it.
+"""
 
 from steppe.papers.experiment import Column as Column
 from steppe.papers.experiment import Constants as Constants

@@ -24,11 +24,11 @@ PLACES: tuple[tuple[str, type, str], ...] = (
 
 
 def check_place(name: str, value: Any, kind: type, example: str) -> None:
-    """Refuse what does not follow a place's protocol, may change later or cannot be written down.
+    """Check that a value follows the place's protocol, is frozen and can be written as JSON.
 
     Args:
         name: the field of the plan.
-        value: what it was given.
+        value: the value given.
         kind: the protocol of the place.
         example: a choice that is valid.
     """

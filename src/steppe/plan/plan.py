@@ -44,9 +44,9 @@ class Plan:
         steps: number of steps.
         epochs: passes over the data on average: floor(epochs · population / batch_size) steps.
         population: number of records that sets the sampling rate, a declared constant.
-        clip: how much one record may say.
-        noise: what hides it.
-        sampling: who takes part.
+        clip: how per-example gradients are bounded.
+        noise: how it is added.
+        sampling: which records take part.
         point: at which weights the gradient is taken.
         l2: λ of the term λθ that joins every record's gradient before the clip; a mapping from name
             prefixes to λ gives parts of the model their own, and 0 to the rest.
@@ -122,14 +122,14 @@ class Plan:
 
     @property
     def padded_to(self) -> int | None:
-        """How many rows every step's batch is filled up to where shapes are fixed, or None."""
+        """The number of rows that every batch is padded to if shapes are fixed, or None."""
         sampling = self.sampling
         fixed = isinstance(sampling, CappedPoisson) and sampling.fixed_shapes
         return self.cap if fixed else None
 
     @property
     def total_steps(self) -> int:
-        """The number of steps the plan pays for."""
+        """The number of steps of the plan."""
         if self.steps is not None:
             return self.steps
         epochs = cast(float, self.epochs)  # the plan has one of the two
@@ -151,7 +151,7 @@ class Plan:
 
     @property
     def sensitivity(self) -> float:
-        """The largest l2 change of one query's clipped sum when one record comes or goes."""
+        """The largest l2 change of one query's clipped sum when one record is added or removed."""
         return float(self.clip.sensitivity)
 
     @property
@@ -184,7 +184,7 @@ class Plan:
         return segments_of(self, self.sigma, counted(self, steps_done), max)
 
     def segments_by_group(self, steps_done: int | None = None) -> tuple[Segments, ...]:
-        """The run as each group of records meets it; one group for most samplers."""
+        """The run for each group of records; most samplers have one group."""
         return self.segments_at(self.sigma, counted(self, steps_done))
 
     def event(self) -> Any:
@@ -252,7 +252,7 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def statement(self, not_private_reason: str | None = None) -> Statement:
-        """What this plan promises, in the nine items a reader needs to judge it.
+        """The privacy statement of this plan, in nine items.
 
         Args:
             not_private_reason: why the promise is void, for runs in a test mode.
@@ -291,7 +291,7 @@ class Plan:
 
     @property
     def queries(self) -> int:
-        """How often a step asks the same batch."""
+        """How many queries of the same batch one step makes."""
         return int(self.point.queries)
 
     @property

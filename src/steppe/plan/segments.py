@@ -44,7 +44,7 @@ def segments_of(
         steps: how many.
         rate_of: chooses a rate from those of the groups of records.
     """
-    # k Gaussian answers at σ about one batch tell as much as one answer at σ/√k.
+    # k Gaussian answers at σ about one batch reveal as much as one answer at σ/√k.
     accounted = sigma / math.sqrt(plan.queries)
     cap, population, start = plan.cap, known_population(plan.population), 0
     found = []

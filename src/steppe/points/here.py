@@ -12,7 +12,7 @@ from steppe.points.point import Forgetful, MovableWeights
 
 @dataclass(frozen=True)
 class Here:
-    """DP-SGD: ask once, at the weights as they are.
+    """DP-SGD: one query, at the current weights.
 
     Guarantees:
         One query of the batch per step (`queries` = 1).
@@ -24,17 +24,17 @@ class Here:
 
     @property
     def queries(self) -> int:
-        """How often one step asks the same batch."""
+        """How many queries of the same batch one step makes."""
         return 1
 
     def begin(self, weights: MovableWeights) -> HereRun:
-        """Start a run; it remembers nothing."""
+        """Start a run. It has no state."""
         del weights
         return HereRun()
 
 
 class HereRun(Forgetful):
-    """Weights stay where they are."""
+    """The weights are not moved."""
 
     def offset(self, answers: Sequence[Tensor]) -> None:
         """The weights are not moved."""

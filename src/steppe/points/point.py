@@ -17,16 +17,16 @@ from torch import Tensor
 
 from steppe.utils import validation
 
-# Shorter vectors have no direction worth the name, and radius / length would leave float32.
+# The direction of shorter vectors is meaningless, and radius / length would overflow float32.
 _SHORTEST = 1e-30
 
 
-# No weights are so large that float32 would feel a climb beyond this as anything but infinite.
+# A longer climb would overflow float32.
 _LONGEST = 1e9
 
 
 def climb_radius(name: str, value: Any, remedy: str) -> float:
-    """ρ: the length of a climb, above 0 and not so long that the weights leave float32."""
+    """Check ρ, the length of a climb: above 0, and small enough for float32."""
     radius = validation.positive(name, value, remedy)
     if radius > _LONGEST:
         raise validation.fail(name, value, f"must be at most {_LONGEST:g}", remedy)
@@ -34,7 +34,7 @@ def climb_radius(name: str, value: Any, remedy: str) -> float:
 
 
 class MovableWeights:
-    """The trained weights as one thing that can be moved and put back.
+    """The trained weights, which can be moved and restored.
 
     Weights that are frozen keep their place in flat vectors; they are never moved and do not count
     towards lengths.
@@ -60,7 +60,7 @@ class MovableWeights:
             radius: the length to give it.
 
         Returns:
-            A new vector, or None where the direction has no length to scale.
+            A new vector, or None if the direction has length zero.
         """
         pieces = [piece for weight, piece in self._pieces(direction) if weight.requires_grad]
         if not pieces:
@@ -73,10 +73,10 @@ class MovableWeights:
 
     @contextmanager
     def moved(self, by: Tensor | None) -> Iterator[None]:
-        """Stand at weights + `by` inside the block; come back exactly, whatever happens.
+        """A block in which the weights are moved by `by`. It restores them exactly at its end.
 
         Args:
-            by: a flat vector as long as all weights together; None stays where we are.
+            by: a flat vector as long as all weights together; None does not move them.
         """
         pairs = [] if by is None else [pair for pair in self._pieces(by) if pair[0].requires_grad]
         if not pairs:
@@ -88,7 +88,7 @@ class MovableWeights:
             torch._foreach_add_(weights, [piece.to(weight.dtype) for weight, piece in pairs])
             yield
         finally:
-            # One call, which Ctrl-C cannot leave half done.
+            # One call, which Ctrl-C cannot interrupt.
             torch._foreach_copy_(weights, kept)
 
     def _pieces(self, vector: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -121,18 +121,18 @@ class PointRun(Protocol):
         """What the next step depends on; public, since it is made from released numbers."""
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Go on from what `state` returned."""
+        """Load what `state` returned."""
 
 
 class Forgetful:
-    """A point's run that remembers nothing from step to step."""
+    """A point's run without state."""
 
     def state(self) -> dict[str, Tensor]:
-        """Nothing is remembered."""
+        """There is no state."""
         return {}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Nothing is remembered."""
+        """There is no state."""
 
 
 @runtime_checkable
@@ -140,12 +140,12 @@ class Point(Protocol):
     """Where the gradient is taken: the public constants.
 
     Guarantees:
-        Every step asks the batch `queries` times, whatever the answers are.
+        Every step queries the batch `queries` times, whatever the answers are.
     """
 
     @property
     def queries(self) -> int:
-        """How often one step asks the same batch."""
+        """How many queries of the same batch one step makes."""
 
     def begin(self, weights: MovableWeights) -> PointRun:
         """Start a run over these weights."""

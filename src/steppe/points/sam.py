@@ -1,4 +1,4 @@
-"""Place 2: the gradient at the worst weights nearby, asked for with a query of its own."""
+"""Place 2: the gradient at perturbed weights, found by a query of their own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REMEDY = "a common range is 0.005 to 0.1; use Here() for plain DP-SGD"
 
 @dataclass(frozen=True)
 class SAM:
-    """Sharpness-aware minimisation: climb along the private gradient, then ask again there.
+    """Sharpness-aware minimisation: climb along the private gradient, then query again there.
 
     Both queries are about the same batch and both are noised. Foret et al., Sharpness-Aware
     Minimization for Efficiently Improving Generalization, 2021; with noise, Park et al.,
@@ -41,11 +41,11 @@ class SAM:
 
     @property
     def queries(self) -> int:
-        """How often one step asks the same batch."""
+        """How many queries of the same batch one step makes."""
         return 2
 
     def begin(self, weights: MovableWeights) -> SAMRun:
-        """Start a run; it remembers nothing."""
+        """Start a run. It has no state."""
         return SAMRun(weights, self.radius)
 
 
@@ -60,5 +60,5 @@ class SAMRun(Forgetful):
         return self._weights.scaled(answers[0], self._radius) if answers else None
 
     def gradient(self, answers: Sequence[Tensor]) -> Tensor:
-        """The answer from the top of the climb."""
+        """The answer at the perturbed weights."""
         return answers[1]

@@ -1,4 +1,4 @@
-"""Place 2: the gradient at the worst weights nearby, as far as the last step can tell."""
+"""Place 2: the gradient at weights perturbed along the last private gradient."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SAT:
 
     @property
     def queries(self) -> int:
-        """How often one step asks the same batch."""
+        """How many queries of the same batch one step makes."""
         return 1
 
     def begin(self, weights: MovableWeights) -> SATRun:
@@ -61,8 +61,8 @@ class SATRun:
         return self._climb
 
     def gradient(self, answers: Sequence[Tensor]) -> Tensor:
-        """The one answer, which is also where the next step climbs."""
-        # A copy of its own: the optimizer and the user may do to `.grad` what they like.
+        """The one answer. The next step climbs along it."""
+        # A copy, because optimizer and user may change `.grad`.
         self._climb = self._weights.scaled(answers[0], self._radius)
         return answers[0]
 

@@ -1,4 +1,4 @@
-"""Place 2: the gradient a little way back along the path that the weights have come."""
+"""Place 2: the gradient at weights perturbed back along the last update."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SATMomentum:
 
     @property
     def queries(self) -> int:
-        """How often one step asks the same batch."""
+        """How many queries of the same batch one step makes."""
         return 1
 
     def begin(self, weights: MovableWeights) -> SATMomentumRun:

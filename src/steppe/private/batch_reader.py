@@ -1,4 +1,4 @@
-"""The batch of every step, read from the data as the sampler drew it."""
+"""Reads the batch of every step from the data."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from steppe.sampling import Draw
 
 
 class BatchReader:
-    """Batches by the number of their step.
+    """Batches by step number.
 
     Args:
-        draw: from the number of a step to the rows that take part in it.
+        draw: returns the rows that take part in a step, by its number.
         records: the data.
-        source: where the coins come from.
-        steps: how many steps there are.
+        source: where the random numbers of the draws come from.
+        steps: the number of steps.
 
     Guarantees:
-        A step has one draw, however often its batch is read and whatever was interrupted before:
-        draws are kept by the number of the step until a later one is read, so that they cannot get
-        ahead of the account. What a data set draws from the global generators is secret, whatever
-        seed they were given.
+        A step has one draw, however often its batch is read and whatever was interrupted: a draw is
+        stored with the number of its step until a later step is read, so draws and account cannot
+        disagree. Random numbers that a data set draws from the global generators are secret,
+        whatever their seed.
     """
 
     def __init__(self, draw: Draw, records: Records, source: Source, steps: int) -> None:
@@ -33,7 +33,7 @@ class BatchReader:
         self._generators = SecretGenerators(source, "reading")
         self._drawn: dict[int, Tensor] = {}
         self._batches: Iterator[Any] = iter(())
-        self._next = -1  # the step whose batch comes next from `_batches`; -1: begin anew
+        self._next = -1  # the step whose batch `_batches` yields next; -1: start a new iterator
 
     @property
     def begun(self) -> bool:
@@ -52,7 +52,7 @@ class BatchReader:
         return batch
 
     def _draws_from(self, first: int) -> Iterator[Tensor]:
-        """Draws that were made already, for worker processes that read ahead, then new ones."""
+        """Stored draws, which worker processes have read ahead, then new ones."""
         for step in range(first, self._steps):
             if step not in self._drawn:
                 self._drawn[step] = self._draw(step, self._source)

@@ -1,4 +1,4 @@
-"""Steps and gradients of the user's own in a private loop."""
+"""Detects plain steps and gradients in a private loop."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from steppe.errors import MisuseError
 
 @dataclass(frozen=True)
 class _Left:
-    """How the private step left a weight.
+    """The state of a weight after a private step.
 
     Attributes:
-        version: torch's count of the weight's changes in place.
-        gradient: the private gradient, which may go when the user clears it.
-        counter: an empty tensor that shares the gradient's count of changes and not its memory.
-        changes: that count.
+        version: torch's version counter of the weight, which counts changes in place.
+        gradient: the private gradient; weak, so that it is freed when the user clears it.
+        counter: an empty tensor that shares the gradient's version counter, but not its memory.
+        changes: the value of that counter.
     """
 
     version: int
@@ -39,13 +39,13 @@ class _Left:
 
 
 class ForeignSteps:
-    """Notices the lines of a plain loop, `loss.backward()` and `optimizer.step()`, left in a
-    private one.
+    """Detects `loss.backward()` and `optimizer.step()` of a plain loop that are left in a private
+    one.
 
-    Nothing is hooked for it. torch itself counts how often a tensor is changed in place, so after
-    the fact two things can be seen: a gradient that is not the one the private step left, and a
-    private gradient that was changed together with its weight, as a backward pass that adds to it
-    and a step do. Weights alone may change: by averages, loading, bounds, public rules.
+    It needs no hooks, because torch counts the changes of a tensor in place. Two things are
+    detected afterwards: a gradient that the private step did not leave, and a private gradient that
+    changed together with its weight, as by a backward pass and a plain step. A weight may change
+    without its gradient: by averages, loading, bounds or public rules.
 
     Args:
         parameters: the trained weights, by name.
@@ -53,15 +53,15 @@ class ForeignSteps:
 
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:
         self._parameters = parameters
-        self.note()  # what pre-training left behind is nobody's mistake
+        self.note()  # gradients left by pre-training are allowed
 
     def note(self) -> None:
-        """Remember weights and gradients as they are now."""
-        counters: dict[int, Tensor] = {}  # parts of one vector share its count
+        """Remember the current weights and gradients."""
+        counters: dict[int, Tensor] = {}  # parts of one vector share its version counter
         self._left = {name: _left(weight, counters) for name, weight in self._parameters.items()}
 
     def require_alone(self) -> None:
-        """Refuse to go on where something else than the private step was at work."""
+        """Raise an error if something else than the private step changed weights or gradients."""
         for name, weight in self._parameters.items():
             if not weight.requires_grad:
                 continue
@@ -69,29 +69,29 @@ class ForeignSteps:
             if found is not None and not left.is_gradient(found):
                 raise MisuseError(
                     f"gradient of {name!r}=not from a private step: private steps must be the only "
-                    "ones, a step along this gradient has no noise; take your own backward() and "
-                    "optimizer.step() out of the loop and begin again from fresh weights. After a "
-                    "backward pass on public records call optimizer.zero_grad()."
+                    "ones, because a step along this gradient has no noise; remove your own "
+                    "backward() and optimizer.step() from the loop and start again from new "
+                    "weights. After a backward pass on public records call optimizer.zero_grad()."
                 )
             moved = weight._version != left.version and left.gradient_changed
-            # Zeroed, as by zero_grad(set_to_none=False): nothing is left of what was added, if it
-            # was, and bounds or averages may well have changed the weight.
+            # A gradient of zeros, as after zero_grad(set_to_none=False), may have been added to
+            # before, but bounds or averages may have changed the weight as well.
             if moved and (found is None or bool(found.any())):
                 raise MisuseError(
-                    f"weight {name!r}=moved: private steps must be the only ones, and since the "
+                    f"weight {name!r}=moved: private steps must be the only ones, but since the "
                     "last one this weight and its gradient were both changed; do not publish this "
-                    "model, take your own backward() and optimizer.step() out of the loop and "
-                    "begin again from fresh weights."
+                    "model, remove your own backward() and optimizer.step() from the loop and "
+                    "start again from new weights."
                 )
 
 
 def _left(weight: Tensor, counters: dict[int, Tensor]) -> _Left:
     gradient = weight.grad
     if gradient is None or gradient.is_inference() or gradient.layout != torch.strided:
-        return _Left(weight._version)  # the latter two have no count to share, and are not ours
+        return _Left(weight._version)  # ours are never of the latter kinds, which have no counter
     owner = id(gradient._base if gradient._is_view() else gradient)
     counter = counters.get(owner)
     if counter is None:
         counter = counters[owner] = gradient.detach()
-        counter.data = gradient.new_empty(0)  # lets go of the memory
+        counter.data = gradient.new_empty(0)  # frees the memory
     return _Left(weight._version, weakref.ref(gradient), counter, counter._version)

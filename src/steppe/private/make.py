@@ -47,14 +47,14 @@ def make_private(
 ) -> Private:
     """Make a plain PyTorch loop private.
 
-    The model and the optimizer stay what they are: nothing is wrapped, renamed or hooked.
+    The model and the optimizer are not wrapped, renamed or hooked.
 
     Args:
-        model: any `nn.Module` in which every record stands alone.
+        model: any `nn.Module` that processes every record independently.
         optimizer: any torch optimizer over exactly the model's trainable weights.
-        data: tensors, arrays, a map-style data set or a `DataLoader` (its data set, collate
-            function and workers are kept; who takes part is drawn by the plan, and a batch size
-            that is not the plan's is named in a warning).
+        data: tensors, arrays, a map-style data set or a `DataLoader`. A loader's data set, collate
+            function and workers are kept, its order is replaced by the plan's sampling, and a batch
+            size other than the plan's gives a warning.
         plan: the public constants. Without a population, the data's length is read once and the
             statement says so.
         loss: a function of (output, target), such as `F.cross_entropy`.
@@ -62,32 +62,30 @@ def make_private(
             record.
         augment: with `plan.views` = K, makes one random view of a batch of inputs; the K losses of
             a record are averaged before the clip.
-        physical_batch: records that go through the model at once; None lets the engine choose.
-        kernels: which way each layer takes; measured on the first batch unless pinned.
-        source: where sampling and noise come from; a cryptographic stream unless given. A seeded
-            one marks everything NOT PRIVATE.
-        classes: the declared number of classes. The labels are then checked before the first step,
-            by the data's owner and outside the guarantee, because an error in a step would tell.
+        physical_batch: records that pass through the model at once; None lets the engine choose.
+        kernels: the algorithm for each layer; timed on the first batch unless pinned.
+        source: random numbers for sampling and noise; by default a cryptographic stream. A seeded
+            source marks everything NOT PRIVATE.
+        classes: the declared number of classes. If given, labels are checked before the first step,
+            outside the guarantee, because an error in a step would reveal something about a record.
         groups: for samplers that treat groups of records differently (`Periodic`): the rows of
             each group, every record in exactly one.
         public: a batch of records that need no protection, for clips that learn from them (`GEP`).
-            The statement says how many.
+            The statement contains their number.
         isolation: how it is known that a record's gradient depends on that record alone, which ε
-            rests on. "proven": from the operations of a pass, or the model is refused. "each":
-            records go through the model one at a time, by vmap or each in a process of its own,
-            which is slower and takes most models.
-            "probed": a few made-up values are tried, which proves nothing, and the statement says
-            so.
+            requires. "proven": from the operations of a pass; a model that cannot be proven is
+            rejected. "each": the model processes one record at a time, by vmap or in a process per
+            record, which is slower and accepts most models. "probed": a few synthetic values are
+            tried, which proves nothing, and the statement says so.
 
     Returns:
         An object that yields batches and takes steps.
 
     Guarantees:
-        Model, optimizer, loss and plan are checked on made-up records before any budget is spent.
-        Trained weights that no record uses, or that no gradient comes back to, are named in a
-        warning, since noise alone moves them.
-        Private steps must be the only ones: a gradient of your own beside them is refused. So are
-        public records in the memory of the private ones; that they are no copies is yours to know.
+        Model, optimizer, loss and plan are checked on synthetic records before any budget is spent.
+        A warning names trained weights that get no gradient, because only noise moves them. Private
+        steps must be the only ones: other gradients of trained weights are errors. Public records
+        in the memory of the private ones are rejected; copies of them are not detected.
 
     Examples:
         >>> import torch
@@ -116,10 +114,10 @@ def make_private(
         raise validation.fail(
             "population",
             plan.population,
-            "must be the data's length where batches are capped, since the cap is drawn from it",
+            "must be the length of the data if batches are capped, because the cap depends on it",
             "declare the true number, or use Poisson()",
         )
-    draw_of(plan, len(records), groups)  # refuses groups that do not fit
+    draw_of(plan, len(records), groups)  # checks the groups
     parameters = trained_parameters(model, optimizer)
     require_plain_steps(optimizer)
     losses = losses_of(model, plan, loss, objective, augment)

@@ -36,18 +36,18 @@ from steppe.utils.batches import count, each
 
 
 class Private:
-    """Draws batches, takes private steps and knows what they cost. Made by `make_private`.
+    """Draws batches, takes private steps and computes their cost. Made by `make_private`.
 
     Attributes:
         model, optimizer: yours, unchanged.
         plan: the public constants in use.
         engine: the clipped sum.
-        groups: the rows of each group of records, where the sampler asks for groups.
-        padding_rows: the row that stands for padding, by the name of its embedding table.
+        groups: the rows of each group of records, if the sampler needs groups.
+        padding_rows: the padding row of each embedding table that has one, by name.
 
     Guarantees:
-        Every batch that is drawn must be stepped, empty ones too; a batch can be stepped once; the
-        plan's last step is the last one.
+        Every drawn batch must be stepped exactly once, also an empty one. No step is taken after
+        the plan's last one.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Private:
         self._example = example_for(engine, records)
         self._probes = ProbeCache(model, engine, in_a_step, isolation)
         self._parts: list[Any] = []
-        # The step of the batch that was handed out last, and how many records it has.
+        # The step of the last batch that was yielded, and the number of its records.
         self._handed_out = (-1, 0)
         found = self._probes.expect([self._example])
         refuse_coarse_products(engine)  # of layers that the probe has found
@@ -80,18 +80,18 @@ class Private:
         draw = draw_of(plan, len(records), groups)
         self._reader = BatchReader(draw, records, source, plan.total_steps)
         self._foreign_steps = ForeignSteps(engine.parameters)
-        self._lock = threading.RLock()  # a step inside a step is refused, not waited for
+        self._lock = threading.RLock()  # reentrant: a step inside a step is an error, no deadlock
 
     @property
     def plan(self) -> Plan:
-        """The public constants, which stay as they are: the account and the steps go by them."""
+        """The public constants. They cannot be replaced."""
         return self._step.plan
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches that are left, one for each step of the plan.
+        """The remaining batches, one for each step of the plan.
 
-        A loop that begins after another was left between a draw and its step is offered the same
-        draw again.
+        If an earlier loop ended between a draw and its step, the new loop begins with the same
+        draw.
         """
         new = True
         while self.steps_done < self.plan.total_steps:
@@ -109,7 +109,7 @@ class Private:
 
     @property
     def _drawn(self) -> int | None:
-        """The records of the batch that was handed out for the next step, if one was."""
+        """The number of records in the batch that was yielded for the next step, if any."""
         step, size = self._handed_out
         return size if step == self.steps_done else None
 
@@ -122,13 +122,13 @@ class Private:
         return itertools.islice(iter(self), validation.positive_integer("steps", steps))
 
     def accumulate(self, part: Any) -> None:
-        """Put a part of the drawn batch aside; `step()` without a batch then uses all parts.
+        """Store a part of the drawn batch; `step()` without a batch then uses all parts.
 
-        The parts must hold every drawn record once: their number is checked, the rest is yours.
-        Refused where the plan fixes the shapes: the number of parts would tell the batch's size.
+        Together the parts must contain every drawn record once. Only their number is checked. With
+        fixed shapes this is an error, because the number of parts would reveal the batch size.
         """
         require_whole(self.plan, "part", part)
-        count(part)  # refuses what is no batch while nothing is put aside yet
+        count(part)  # an error if this is not a batch
         self._parts.append(part)
 
     def step(self, batch: Any = None) -> None:
@@ -138,19 +138,19 @@ class Private:
             batch: the batch that was drawn, possibly moved to a device or transformed record by
                 record; None after `accumulate`.
         """
-        with self._lock:  # of two threads with one batch the second is refused
+        with self._lock:  # of two threads with one batch, the second gets an error
             self._take(batch)
 
     def _take(self, batch: Any) -> None:
         if self.steps_done >= self.plan.total_steps:
-            self._step.take(())  # which refuses: the plan is used up, whatever the batch is
+            self._step.take(())  # raises BudgetExhausted
         self._foreign_steps.require_alone()
         if batch is None:
             require_whole(self.plan, "batch", None)
         parts = self._parts if batch is None else [*self._parts, batch]
         found = sum(count(part) for part in parts)
         if self._drawn is None or found != self._drawn:
-            # Whoever passes a batch now, or has put too much aside, begins again.
+            # After a wrong batch or too many parts, the parts are given again.
             if batch is not None or found > (self._drawn or 0):
                 self._parts = []
             raise MisuseError(
@@ -160,7 +160,7 @@ class Private:
         refuse_modes(self.engine)
         self._probes.expect(parts or [self._example])
         done = self.steps_done
-        # Of torch's own code all that could change is compared in every step.
+        # For torch's own code, every step compares all that could change.
         if done in LOOK_AGAIN and self.engine.runs_users_code:
             self._probes.look_again()
         before = self._snapshot() if done == 0 else {}
@@ -168,14 +168,14 @@ class Private:
             self._step.take(parts)
         finally:
             self._foreign_steps.note()
-            if self.steps_done > done:  # charged: the batch is used up, whatever became of it
+            if self.steps_done > done:  # charged, so the batch is used up
                 self._parts = []
         require_untouched(self.model)
         require_movement(before, self.engine.parameters, self.optimizer)
 
     @property
     def steps_done(self) -> int:
-        """How many steps were taken."""
+        """The number of steps taken."""
         return self._step.steps_done
 
     def state_dict(self) -> dict[str, Any]:
@@ -183,7 +183,7 @@ class Private:
         return self._step.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned, with fresh randomness, before any batch is drawn.
+        """Continue from what `state_dict` returned, with fresh randomness, before the first draw.
 
         Args:
             state: of a run of the same plan. Its `steps_done` may be raised to count steps that
@@ -197,17 +197,18 @@ class Private:
         self._step.load_state_dict(state)
 
     def epsilon(self) -> float:
-        """ε at the plan's δ for the steps taken so far, by PLD; infinite where noise was seeded.
+        """ε at the plan's δ for the steps taken so far, by PLD; infinite for seeded noise.
 
-        It holds if a record's clipped gradient depends on that record alone. `report().isolation`
-        says how this is known: "proven" and "isolated" are proofs, "probed" is none.
+        It is valid if a record's clipped gradient depends on that record alone.
+        `report().isolation` says how this is known: "proven" and "isolated" are proofs, "probed" is
+        not.
         """
         if self._not_private_reason is not None and self.steps_done:
             return math.inf
         return self._step.settled_plan().epsilon_spent(self.steps_done)
 
     def statement(self) -> Statement:
-        """What the whole plan promises; NOT PRIVATE where the randomness was seeded."""
+        """The privacy statement of the whole plan; NOT PRIVATE if the randomness was seeded."""
         promised = self._step.settled_plan().statement(self._not_private_reason)
         public = self.engine.public_records
         return replace(
@@ -219,7 +220,7 @@ class Private:
         )
 
     def report(self) -> Report:
-        """What the probe found: the layer table, unused weights, memory per record."""
+        """The results of the probe: layer table, unused weights, memory per record."""
         return self._probes.report(self._example)
 
     def _snapshot(self) -> dict[str, Tensor]:
@@ -227,10 +228,10 @@ class Private:
 
 
 def example_for(engine: ClippedSum, records: Records) -> Any:
-    """A batch without records, where the weights are: a loop moves its batches there."""
+    """A batch without records, on the device of the weights."""
     return each(lambda tensor: tensor.to(engine.device), records.example())
 
 
 def draw_of(plan: Plan, rows: int, groups: Sequence[Any] | None) -> Draw:
-    """Who takes part in each step of a plan, among so many rows."""
+    """The function that draws the rows of each step."""
     return plan.sampling.begin(rows, plan.population or rows, plan.batch_size, groups)

@@ -1,4 +1,4 @@
-"""Checks at set-up: the model, the optimizer, and one loss for each record."""
+"""Checks at set-up: the model, the optimizer, and the loss."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from steppe.utils import user_code, validation
 
 # Optimizers that cannot take private steps, and why.
 _UNFIT: dict[type[Optimizer], str] = {
-    torch.optim.LBFGS: "must not ask the data more than once a step, as its line search does",
-    torch.optim.SparseAdam: "takes sparse gradients only, and noise leaves none",
+    torch.optim.LBFGS: "must not query the data more than once per step, as its line search does",
+    torch.optim.SparseAdam: "accepts sparse gradients only, and noise makes gradients dense",
 }
 
-# Where torch keeps the classes that spread a module over devices. By name, since to import them
-# takes longer than to look.
+# The modules of torch with classes that distribute a model. By name, because importing them is
+# slow.
 _SPREADING = ("torch.nn.parallel", "torch.distributed.fsdp", "torch.distributed._composable")
 
 
 def require_kinds(*, model: Any, plan: Any, kernels: Any) -> None:
-    """Refuse what is no model, no plan or no choice of kernels, before anything is done with it."""
+    """Check the types of model, plan and kernels."""
     if not isinstance(model, nn.Module):
         rule, remedy = "must be a torch nn.Module", "wrap a function in a module with its weights"
         raise validation.fail("model", _kind(model), rule, remedy)
@@ -39,36 +39,37 @@ def require_kinds(*, model: Any, plan: Any, kernels: Any) -> None:
         remedy = "write steppe.Plan(epsilon=..., delta=..., batch_size=..., epochs=...)"
         raise validation.fail("plan", _kind(plan), "must be a steppe.Plan", remedy)
     if kernels is not None and not isinstance(kernels, Kernels):
-        rule, remedy = "must be steppe.Kernels or None", "leave it out to have the fastest measured"
+        rule, remedy = "must be steppe.Kernels or None", "leave it out to choose by measurement"
         raise validation.fail("kernels", kernels, rule, remedy)
 
 
 def require_one_process(model: nn.Module) -> None:
-    """Refuse a model that is spread over devices, and a run in several processes.
+    """Reject a model that is distributed over devices, and a run in several processes.
 
-    Every process would draw from all records and count its own steps only, so that its ε would be
-    too small for what all of them release.
+    Every process would draw from all records and count only its own steps, so its ε would be too
+    small for what all of them release.
     """
     for name, module in model.named_modules():
         if any(kind.__module__.startswith(_SPREADING) for kind in type(module).__mro__):
             raise validation.fail(
                 f"module {name!r}" if name else "model",
                 _kind(module),
-                "must not be spread over devices or processes, which the account knows nothing of",
-                "give the module that it wraps, and train in one process on one device",
+                "must not be distributed over devices or processes, which the account does not "
+                "cover",
+                "pass the module that it wraps, and train in one process on one device",
             )
     together = torch.distributed.is_available() and torch.distributed.is_initialized()
     if together and (processes := torch.distributed.get_world_size()) > 1:
         raise validation.fail(
             "torch.distributed",
             f"{processes} processes",
-            "must be one, since each would sample all records and report an ε of its own",
+            "must be one, because each would sample all records and report its own ε",
             "train in one process, without torchrun or init_process_group",
         )
 
 
 def trained_parameters(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-    """The trainable weights, which must be exactly those of the optimizer."""
+    """The trainable weights by name. The optimizer must have exactly these."""
     if not isinstance(optimizer, Optimizer):
         raise validation.fail(
             "optimizer", _kind(optimizer), "must be a torch.optim.Optimizer", "pass one"
@@ -94,21 +95,21 @@ def trained_parameters(model: nn.Module, optimizer: Optimizer) -> dict[str, Tens
             "model.parameters() after the last change to the model, or freeze these weights."
         )
     known = {id(p) for p in model.parameters()}
-    strangers = [p for g in optimizer.param_groups for p in g["params"] if id(p) not in known]
-    if strangers:
+    foreign = [p for g in optimizer.param_groups for p in g["params"] if id(p) not in known]
+    if foreign:
         raise ConfigurationError(
-            f"optimizer holds {len(strangers)} weights that are not the model's: must hold the "
+            f"optimizer holds {len(foreign)} weights that are not the model's: must hold the "
             "model's own; build it after fix(model) or any copy of the model."
         )
     trained = {id(p) for p in parameters.values()}
     for p in (p for g in optimizer.param_groups for p in g["params"] if id(p) not in trained):
-        p.grad = None  # frozen: an old gradient would move it without noise
+        p.grad = None  # frozen: the optimizer would use an old gradient, without noise
     return parameters
 
 
 def require_plain_steps(optimizer: Optimizer) -> None:
-    """Refuse an optimizer whose step is not taken along a gradient alone."""
-    # Of the class: schedulers put a function of another signature in the place of the method.
+    """Reject an optimizer whose step needs more than the gradient."""
+    # Of the class, because schedulers replace the method by one with another signature.
     arguments = list(inspect.signature(type(optimizer).step).parameters.values())[1:]
     any_number = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     needed = [a.name for a in arguments if a.default is a.empty and a.kind not in any_number]
@@ -116,28 +117,28 @@ def require_plain_steps(optimizer: Optimizer) -> None:
         raise validation.fail(
             "optimizer",
             _kind(optimizer),
-            f"must step without arguments, and needs {', '.join(needed)}; a closure would ask the "
-            "data again",
+            f"must step without arguments, but needs {', '.join(needed)}; a closure would query "
+            "the data again",
             "use SGD or Adam",
         )
 
 
 def _require_real(parameters: dict[str, Tensor]) -> None:
-    """Refuse weights that no private gradient can be made for."""
+    """Reject weights that cannot have a private gradient."""
     for name, parameter in parameters.items():
         if is_lazy(parameter):
             raise validation.fail(
                 f"weight {name!r}",
                 "not made yet",
-                "must be there, and a lazy layer makes its own in the first pass",
-                "run the model once on a made-up batch, then make the optimizer",
+                "must exist, but a lazy layer creates its weights in the first pass",
+                "run the model once on a synthetic batch, then create the optimizer",
             )
         if parameter.is_complex():
             raise validation.fail(
                 f"weight {name!r}",
                 str(parameter.dtype),
-                "must be real, or half of its gradient is lost",
-                "hold a real parameter and use torch.view_as_complex in the forward pass",
+                "must be real, because half of its gradient would be lost",
+                "use a real parameter, and torch.view_as_complex in the forward pass",
             )
         if parameter.is_inference():
             raise validation.fail(
@@ -149,63 +150,62 @@ def _require_real(parameters: dict[str, Tensor]) -> None:
 
 
 def refuse_private_as_public(records: Records, public: Any) -> None:
-    """Refuse private records in the place of public ones, as far as `share_records` can tell."""
+    """Reject private records given as public ones, as far as `share_records` detects them."""
     if public is not None and share_records(records, public):
         raise validation.fail(
             "public",
             _kind(public),
-            "are the private records, and what a clip learns from public ones gets no noise",
-            "give records that need no protection, or use a clip that needs none",
+            "are the private records, but a clip uses public records without noise",
+            "give records that need no protection, or use a clip without public records",
         )
 
 
 def warn_of_unused(
     unused: Sequence[str], detached: Sequence[str] = (), level: int | None = None
 ) -> None:
-    """Say which trained weights no record moves: a run is possible, and noise will move them.
+    """Warn about trained weights that get no gradient: only noise will move them.
 
     Args:
         unused: weights that no record uses, by name.
-        detached: weights that records use and that no gradient comes back to.
-        level: how many calls up the user's own line is, where not all between are the library's.
+        detached: weights that are used, but get no gradient.
+        level: `stacklevel` of the warning; None finds the user's line.
     """
     level = user_code.level() if level is None else level
     found = (
-        (unused, "be used by the model, and no record uses them", "use them in the forward pass"),
+        (unused, "be used by the model, but are not", "use them in the forward pass"),
         (
             detached,
-            "reach the loss, and no gradient comes back to them",
-            "take detach() or no_grad() out of the forward pass",
+            "get a gradient, but get none",
+            "remove detach() or no_grad() from the forward pass",
         ),
     )
     for names, rule, remedy in found:
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             warnings.warn(
-                f"parameters={list(names[:3])}{more}: should {rule}, so that noise alone moves "
-                f"them; freeze them with requires_grad_(False) before the optimizer is made, or "
+                f"parameters={list(names[:3])}{more}: should {rule}, so only noise moves them; "
+                "freeze them with requires_grad_(False) before you create the optimizer, or "
                 f"{remedy}.",
                 stacklevel=level,
             )
 
 
 def warn_of_other_batches(data: Any, batch_size: float) -> None:
-    """Say that the batch size of a loader is not the one that counts, where they differ.
+    """Warn if the batch size of a loader differs from the plan's, which is used.
 
     Args:
-        data: what the records came in.
-        batch_size: that of the plan.
+        data: as the user gave it.
+        batch_size: of the plan.
     """
     if not isinstance(data, DataLoader):
         return
-    own = getattr(data.batch_sampler, "batch_size", None)  # also of a batch_size that was given
-    # 1 is what a loader has if nobody says anything, and no loader has a fraction.
+    own = getattr(data.batch_sampler, "batch_size", None)  # also set by batch_size=
+    # 1 is the default of loaders, and loaders have whole numbers only.
     if own not in (None, 1, round(batch_size)):
         where = "batch_sampler.batch_size" if data.batch_size is None else "batch_size"
         warnings.warn(
-            f"DataLoader.{where}={own}: should be that of the plan, {batch_size:g}, which alone "
-            "says how many records a step takes on average; make it the same, or leave it out of "
-            "the loader.",
+            f"DataLoader.{where}={own}: is ignored; the plan's batch size, {batch_size:g}, is the "
+            "expected number of records in a step; use the same, or leave it out of the loader.",
             stacklevel=user_code.level(),
         )
 
@@ -215,33 +215,29 @@ def losses_of(
     plan: Plan,
     loss: Callable[..., Tensor] | None,
     objective: Callable[[nn.Module, Any], Tensor] | None,
-    augment: Callable[[Tensor], Tensor] | None,
+    augment: Any,
 ) -> Callable[[Any], Tensor]:
-    """One loss for each record of a batch, from the `loss` or the `objective` that was given."""
+    """The function from a batch to one loss per record, from `loss` or `objective`."""
     validation.exactly_one("loss=F.cross_entropy is the usual one", loss=loss, objective=objective)
     for name, function in (("loss", loss), ("objective", objective)):
         if isinstance(function, type):
             raise validation.fail(
-                name, function.__name__, "must be made first", f"write {function.__name__}()"
+                name, function.__name__, "must be an instance", f"write {function.__name__}()"
             )
-    _require_function(augment)
+    if augment is not None and not callable(augment):
+        rule = "must be a function that makes one random view of a batch of inputs"
+        raise validation.fail("augment", augment, rule, "pass the function, not its result")
     if loss is not None:
         return objective_of(model, loss, plan.views, augment)
     for name, given, none in (("views", plan.views, 1), ("augment", augment, None)):
         if given != none:
-            rule = "goes with a loss, and an objective was given"
+            rule = "is for loss=, but objective= was given"
             raise validation.fail(name, given, rule, "average the views inside your objective")
     if not callable(objective):
         rule, remedy = "must be a function of (model, batch)", "return one loss for each record"
         raise validation.fail("objective", objective, rule, remedy)
     own = objective
     return lambda batch: own(model, batch)
-
-
-def _require_function(augment: Any) -> None:
-    if augment is not None and not callable(augment):
-        rule = "must be a function that makes one random view of a batch of inputs"
-        raise validation.fail("augment", augment, rule, "give it, not what it makes")
 
 
 def _kind(value: object) -> str:

@@ -1,4 +1,4 @@
-"""What must hold before and after a private step of a user's own loop."""
+"""Checks before and after a private step."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from steppe.errors import IsolationError, MisuseError
 from steppe.gradients import is_marked
 from steppe.plan import Plan
 
-# Where float32 products are made, by device: torch's names of backends and operations.
+# Float32 products by device: torch's names of backends and operations.
 _PRODUCTS = {
     "cpu": (("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn")),
     "cuda": (("cuda", "matmul"),),
 }
-# The same where weights meet records in convolutions. Elsewhere the setting has no effect, and on
-# CUDA it is coarse until somebody says otherwise. Recurrent layers are products of matrices here.
+# The same for models with trained convolutions. On CUDA their default is imprecise. Recurrent
+# layers are computed as matrix products here.
 _CONVOLUTIONS = {"cuda": (("cuda", "conv"),)}
 
 
 def refuse_modes(engine: ClippedSum) -> None:
-    """Refuse modes of torch in which a step would fail half way, or reveal a record by failing."""
-    if engine.in_mixed_precision:  # layers would work in types the probe has not seen
+    """Reject modes of torch in which a step would fail, or would reveal a record by failing."""
+    if engine.in_mixed_precision:  # layers would use types that were not probed
         raise MisuseError(
             "autocast=on: must be off around make_private and its steps; leave the block, and for "
             "speed in half precision use model.to(torch.bfloat16), whose gradients are clipped in "
@@ -43,12 +43,13 @@ def refuse_modes(engine: ClippedSum) -> None:
     if torch.is_anomaly_enabled():
         raise MisuseError(
             "detect_anomaly=on: must be off around make_private and its steps, because its error "
-            "would tell that a record's gradient is not finite; look for anomalies on made-up data."
+            "would reveal that a record's gradient is not finite; look for anomalies on synthetic "
+            "data."
         )
 
 
 def refuse_coarse_products(engine: ClippedSum) -> None:
-    """Refuse settings of torch with which torch rounds float32 numbers before it multiplies."""
+    """Reject settings with which torch rounds float32 numbers before it multiplies them."""
     device = engine.device.type
     products = _PRODUCTS.get(device, ())
     if device in _CONVOLUTIONS and engine.passes.convolve:
@@ -59,50 +60,50 @@ def refuse_coarse_products(engine: ClippedSum) -> None:
         if precision not in ("none", "ieee"):
             raise MisuseError(
                 f"fp32_precision of {backend}.{operation}={precision!r}: must be 'ieee' around "
-                "make_private and its steps, since products of rounded numbers are too coarse to "
-                "clip by; call torch.set_float32_matmul_precision('highest') for products of "
-                "matrices, or set torch.backends.fp32_precision = 'ieee' for all."
+                "make_private and its steps, because products of rounded numbers are too imprecise "
+                "for clipping; call torch.set_float32_matmul_precision('highest') for matrix "
+                "products, or set torch.backends.fp32_precision = 'ieee' for all."
             )
 
 
 def require_whole(plan: Plan, name: str, given: Any) -> None:
-    """Refuse a batch in parts where shapes are fixed, whatever its size."""
+    """Reject a batch in parts if shapes are fixed."""
     if plan.padded_to is not None:
         raise MisuseError(
-            f"{name}={type(given).__name__}: must be the whole batch where shapes are fixed, since "
-            "the number of parts would tell its size; pass what was drawn to step(), and set "
-            "physical_batch for what goes through the model at once."
+            f"{name}={type(given).__name__}: must be the whole batch if shapes are fixed, because "
+            "the number of parts would reveal its size; pass the drawn batch to step(), and set "
+            "physical_batch to limit how many records pass through the model at once."
         )
 
 
 def require_untouched(model: nn.Module) -> None:
-    """Refuse a model in which something made from records is left, as the probe did beforehand."""
+    """Reject a model that has kept something computed from records."""
     kept = itertools.chain(model.named_buffers(), model.named_parameters())
     left = [name for name, tensor in kept if is_marked(tensor)]
     if left:
         raise IsolationError(
             f"weights or buffers={left[:3]}: must not be written from records in a forward pass, "
-            "and were in this step; do not publish this model, and take the write out."
+            "but were in this step; do not publish this model, and remove the write."
         )
 
 
 def require_movement(
     before: Mapping[str, Tensor], parameters: Mapping[str, Tensor], optimizer: Optimizer
 ) -> None:
-    """Refuse weights that the first step did not move: noise moves all that are trained."""
+    """Require that the first step moved all trained weights, since noise moves them all."""
     rates = {id(p): g.get("lr") for g in optimizer.param_groups for p in g["params"]}
     still = []
     for name, old in before.items():
         weight = parameters[name]
         if weight.grad is None or not torch.equal(old, weight.detach()):
             continue
-        # A rate so small that the update is lost in rounding is the user's choice.
-        rate = rates.get(id(weight))  # None: no such weight, or an optimizer that has no rates
+        # A rate so small that rounding removes the update is the user's choice.
+        rate = rates.get(id(weight))  # None: not in the optimizer, or it has no rates
         step = (math.inf if rate is None else float(rate)) * weight.grad.abs()
         if bool((step > torch.finfo(weight.dtype).eps * old.abs()).any()):
             still.append(name)
     if still:
         raise MisuseError(
-            f"parameters={still[:3]}: must move in the first step, and did not; check that this "
-            "optimizer trains them and that its learning rate reaches them."
+            f"parameters={still[:3]}: must move in the first step, but did not; check that this "
+            "optimizer trains them and that their learning rate is not 0."
         )

@@ -17,7 +17,7 @@ from torch import Tensor
 from steppe.clipping import ClippedSum, Flat
 from steppe.errors import IsolationError, SteppeError, UnsupportedModelError
 from steppe.gradients import (
-    NOBODY,
+    NO_RECORDS,
     RULES,
     ContactLayout,
     Kernels,
@@ -196,7 +196,7 @@ def _by_engine(
             i = place[id(leaf)]
             norms[i] = slot.squared_norms().double().sqrt()
             if factors is not None:
-                slot.add_(total[i].view(-1), factors.to(total[i].dtype), NOBODY)
+                slot.add_(total[i].view(-1), factors.to(total[i].dtype), NO_RECORDS)
     return norms, total
 
 

@@ -55,10 +55,10 @@ class Pairs(Protocol):
 
 
 def pairs(dtype: torch.dtype, keystream: Keystream) -> Pairs:
-    """The fastest way there is, for torch.float32 (w = 32) or torch.float64 (w = 64).
+    """The fastest implementation for torch.float32 (w = 32) or torch.float64 (w = 64).
 
     Guarantees:
-        Whichever way it is, the same keystream gives the same values up to rounding.
+        All implementations give the same values for the same keystream, up to rounding.
     """
     if COMPILED and dtype == torch.float32:
         return CompiledBoxMuller(keystream)
@@ -126,5 +126,5 @@ def number(value: float, dtype: torch.dtype) -> torch.Tensor:
     Torch would make one of a Python float in every call, and round one of another type in every
     call, to the same number; either takes longer than the arithmetic of a small group.
     """
-    with torch.inference_mode(False):  # it may outlive the call, and so a mode of the caller
+    with torch.inference_mode(False):  # usable outside the caller's inference mode
         return torch.tensor(value, dtype=dtype, device="cpu")

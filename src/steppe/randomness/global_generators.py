@@ -17,7 +17,7 @@ def seed_global_generators(seed: int) -> None:
     """Give every global generator the same random numbers again."""
     if torch.accelerator.is_available():
         torch.manual_seed(seed)
-    else:  # where there is no other device, telling all kinds of them takes longest
+    else:  # without other devices, this is faster than torch.manual_seed
         torch.default_generator.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed)
@@ -37,9 +37,9 @@ def global_generators_kept() -> Iterator[None]:
 
 
 def one_at_a_time() -> threading.RLock:
-    """To be held while the generators, of which a process has one each, are in other states.
+    """The lock to hold while the global generators are in other states.
 
-    Otherwise a run in another thread would take one's states for the user's, and leave them.
+    Otherwise a run in another thread would save and restore the wrong states.
     """
     return _turn
 
@@ -57,6 +57,6 @@ if hasattr(os, "register_at_fork"):
 
 
 def global_state() -> bytes:
-    """Where the global generators of the CPU are."""
+    """The states of the global generators of the CPU."""
     states = (random.getstate(), np.random.get_state())
     return pickle.dumps(states) + torch.default_generator.get_state().numpy().tobytes()

@@ -1,4 +1,4 @@
-"""Normal variates on demand: every value is handed out once."""
+"""Normal variates, each of which is used once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class NormalBlocks:
     few thousand weights does not hold megabytes of noise to come.
 
     Guarantees:
-        An exception at any moment, an interrupt included, can lose values but never hands a value
+        An exception at any moment, an interrupt included, can lose values but never returns a value
         out twice.
 
     Args:
@@ -26,7 +26,7 @@ class NormalBlocks:
 
     def __init__(self, dtype: torch.dtype, keystream: Keystream) -> None:
         self._dtype, self._pairs = dtype, pairs(dtype, keystream)
-        with torch.inference_mode(False):  # it outlives the call, and so a mode of the caller
+        with torch.inference_mode(False):  # usable outside the caller's inference mode
             self._spare = torch.empty(GROUP, dtype=dtype, device="cpu")
         self._used = GROUP
         # What was asked for last, the same in this precision, and that as a tensor.

@@ -1,4 +1,4 @@
-"""Which precisions can hold noise, and how much of it."""
+"""Which floating-point types can represent noise, and of which size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def require_noise_dtype(dtype: torch.dtype) -> None:
 
 
 def require_noise_std(std: float, dtype: torch.dtype) -> float:
-    """The standard deviation in a precision, rounded up: noise is never weaker than what was asked.
+    """The standard deviation in a floating-point type, rounded up, so noise is never too small.
 
     Refuses noise that a precision cannot hold. A process may be told to take numbers below `tiny`
     for 0 (`torch.set_flush_denormal`), and noise of about that size would then be 0 for the most

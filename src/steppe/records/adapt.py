@@ -1,4 +1,4 @@
-"""Take a user's data as it is, or say why it cannot be sampled privately."""
+"""Adapts a user's data to `Records`, or explains why they cannot be sampled privately."""
 
 from __future__ import annotations
 
@@ -31,23 +31,22 @@ def as_records(data: Any) -> Records:
 
     Args:
         data: One of
-            a tensor or numpy array, or a tuple or mapping of them, with one entry a record;
+            a tensor or numpy array, or a tuple or mapping of them, with one entry per record;
             a `TensorDataset`, or a `Subset` of one (indexed directly, without a Python loop);
             any map-style data set: `__len__` and `__getitem__`;
             a `DataLoader`: its data set, collate function and workers are kept, its choice of
             records is replaced.
 
     Returns:
-        The records, numbered from 0. Batches that are mappings are plain dicts. What a data set
-        names as its `also_read`, as those of `steppe.data.read` do, is kept for the statement.
+        The records, numbered from 0. Batches that are mappings become plain dicts. The attribute
+        `also_read` of a data set, as `steppe.data.read` sets it, is kept for the statement.
 
     Guarantees:
-        A sampler, weights or a dropped last batch that would make the records' chances differ
-        from the account is refused, never ignored; so is a record that a `Subset` or
-        `ConcatDataset` holds twice, and a collate function that is seen to let records touch each
-        other. Arrays are not read here. Of a map-style data set the first record is, and with a
-        collate function of the user's a few more, see `MappedRecords`. Messages describe types
-        and shapes and show no record.
+        A sampler, weights or `drop_last` that would change a record's selection probability are
+        rejected, never ignored. So are a record that a `Subset` or `ConcatDataset` contains twice,
+        and a collate function that is found to mix records. Arrays are not read here. Of a
+        map-style data set the first record is read, and with a collate function of the user's a few
+        more (`MappedRecords`). Messages describe types and shapes and show no record.
 
     Examples:
         >>> len(as_records((torch.zeros(7, 2), np.zeros(7))))
@@ -68,8 +67,7 @@ def as_records(data: Any) -> Records:
 
 
 def _also_read(data: Any) -> tuple[str, ...]:
-    """What the makers of a data set say was read off it, also where others are wrapped around it:
-    a loader, a `Subset` or a `ConcatDataset`."""
+    """`also_read` of a data set, also inside a loader, a `Subset` or a `ConcatDataset`."""
     if hasattr(data, "also_read"):
         return tuple(data.also_read)
     inner = [data.dataset] if hasattr(data, "dataset") else getattr(data, "datasets", ())
@@ -101,10 +99,10 @@ def _from_dataset(data: Any, options: dict[str, Any]) -> Records:
 
 
 def _columns(data: Any) -> Records | None:
-    """The direct way to the same records, where there is one."""
+    """Direct indexing of the same records, if possible."""
     if isinstance(data, (torch.Tensor, np.ndarray)):
         return ColumnRecords(data)
-    # Exact types only: a subclass may do more in __getitem__ than to index.
+    # Exact types only: `__getitem__` of a subclass may do more than index.
     if type(data) is TensorDataset:
         return ColumnRecords(data.tensors)
     if type(data) is Subset and (base := _columns(data.dataset)) is not None:
@@ -119,7 +117,7 @@ def _from_loader(loader: DataLoader[Any]) -> Records:
         raise _refused(
             f"batch_sampler={type(batches).__name__}", "give batch_size instead of batch_sampler"
         )
-    # Asked of the batch sampler: the loader's own flag is False beside a given batch sampler.
+    # Of the batch sampler, because the loader's own flag is False if a batch sampler is given.
     if batches.drop_last:
         raise _refused("drop_last=True", "leave drop_last out, there is no last batch to drop")
     sampler = batches.sampler
@@ -138,6 +136,6 @@ def _from_loader(loader: DataLoader[Any]) -> Records:
 
 def _refused(what: str, remedy: str) -> DataError:
     return DataError(
-        f"{what}: records must be chosen by the plan's sampler alone, the privacy account holds "
-        f"for no other choice; {remedy}."
+        f"{what}: records must be chosen by the plan's sampler alone, because the account assumes "
+        f"its sampling probabilities; {remedy}."
     )

@@ -85,8 +85,8 @@ def _as_tensor(name: str, column: Any) -> torch.Tensor:
         raise bad_data(
             name,
             "masked array",
-            "must have its value in every place, since the mask would be lost",
-            "give array.filled(value) with a value that is fixed beforehand",
+            "must have no mask, because the mask would be lost",
+            "give array.filled(value) with a constant value",
         )
     if isinstance(column, np.ndarray):
         if column.dtype.kind not in "biufc":
@@ -94,7 +94,7 @@ def _as_tensor(name: str, column: Any) -> torch.Tensor:
                 name,
                 f"array of type {column.dtype}",
                 "must hold numbers",
-                "encode text and objects as numbers with a mapping that is fixed beforehand",
+                "encode text and objects as numbers by a constant mapping",
             )
         tensor = _from_numpy(column)
     elif isinstance(column, torch.Tensor):
@@ -112,7 +112,7 @@ def _as_tensor(name: str, column: Any) -> torch.Tensor:
         raise bad_data(
             name,
             "sparse or nested tensor",
-            "must be dense, since its rows are taken in any order",
+            "must be dense, because its rows are indexed",
             "use to_dense() or to_padded_tensor(), or give a torch Dataset that makes the records",
         )
     require_real(name, tensor)
@@ -120,14 +120,14 @@ def _as_tensor(name: str, column: Any) -> torch.Tensor:
         raise bad_data(
             name,
             f"array of type {str(tensor.dtype).removeprefix('torch.')}",
-            "must have a type whose rows torch can take",
-            "convert it beforehand, to int32 or float32, say",
+            "must have a type that torch can index",
+            "convert it first, for example to int32 or float32",
         )
     return tensor
 
 
 def _has_rows(dtype: torch.dtype) -> bool:
-    """Whether torch can take rows of this type; unsigned integers above 8 bits it cannot."""
+    """Whether torch can index rows of this type. It cannot for unsigned integers above 8 bits."""
     try:
         first = torch.zeros(1, dtype=torch.long, device="cpu")
         torch.empty(1, dtype=dtype, device="cpu").index_select(0, first)
@@ -142,6 +142,6 @@ def _from_numpy(column: np.ndarray[Any, Any]) -> torch.Tensor:
     if any(stride < 0 for stride in column.strides):
         column = np.ascontiguousarray(column)
     with warnings.catch_warnings():
-        # A read-only array (a memory map) is fine: records are only ever read.
+        # A read-only array, such as a memory map, is fine, because records are never written.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(column)

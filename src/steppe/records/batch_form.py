@@ -1,4 +1,4 @@
-"""The form of a batch: tensors in a nest, with one row for each record."""
+"""The form of a batch: nested tensors with one row for each record."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from steppe.errors import DataError
 from steppe.records.records import bad_data, require_real
 from steppe.utils.batches import each
 
-# Relative to each number.
+# The rounding difference that is allowed, relative to each number.
 _ROUNDING = {dtype: 16 * torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64)}
 
 
 class Form:
-    """What all batches of a data set have in common.
+    """The structure, types and shapes that all batches of a data set have.
 
     Args:
-        one: A batch of one record; it shows the structure, and the type and shape of each tensor.
+        one: A batch of one record, which defines them.
     """
 
     def __init__(self, one: Any) -> None:
@@ -34,7 +34,7 @@ class Form:
                 )
             require_real(name, tensor)
             self._columns[name] = (tensor.dtype, tensor.shape[1:])
-        # A copy: a view of no rows would keep the record in memory.
+        # A copy, because an empty view would keep the record in memory.
         self._no_rows = each(lambda tensor: tensor[:0].clone(), one)
 
     def empty(self) -> Any:
@@ -42,14 +42,14 @@ class Form:
         return each(lambda tensor: tensor, self._no_rows)
 
     def checked(self, batch: Any, records: int) -> Any:
-        """The batch with plain dicts for mappings, if it has this form.
+        """Check a batch; mappings in it become plain dicts.
 
         Args:
             batch: What was made from the records.
-            records: How many there were.
+            records: The number of records.
 
         Guarantees:
-            The message says nothing about the records: no value, no number and no length.
+            The message contains no value, no number and no length of the records.
         """
         found = dict(leaves("data", batch))
         if found.keys() != self._columns.keys():
@@ -59,9 +59,9 @@ class Form:
                 raise bad_data(
                     name,
                     "tensor with more or fewer rows than records",
-                    "must have one row for each record that was drawn, a record with k rows is "
-                    "protected k times less",
-                    "let collate_fn keep every record once",
+                    "must have one row for each record that was drawn, because a record with k "
+                    "rows is protected k times less",
+                    "let collate_fn return every record once",
                 )
             if (tensor.dtype, tensor.shape[1:]) != self._columns[name]:
                 raise varies(name, "shape or type")
@@ -69,7 +69,7 @@ class Form:
 
 
 def require_separate(together: Any, alone: list[Any]) -> None:
-    """Refuse a collate function that lets records touch each other.
+    """Reject a collate function that mixes records.
 
     Args:
         together: The checked batch of a few records.
@@ -81,12 +81,12 @@ def require_separate(together: Any, alone: list[Any]) -> None:
 
 
 def difference(together: Any, alone: Any, place: int) -> DataError | None:
-    """The error for a record that is not alone as it is among others; None where it is.
+    """The error for a record whose row differs from the same record collated alone, or None.
 
     Args:
-        together: A batch. One with too few rows is not compared, since `Form.checked` refuses it.
-        alone: What was made of one of its records.
-        place: Which one.
+        together: A batch. One with too few rows is not compared, since `Form.checked` rejects it.
+        alone: One of its records, collated alone.
+        place: The index of that record in the batch.
     """
     try:
         whole, single = dict(leaves("data", together)), dict(leaves("data", alone))
@@ -108,24 +108,24 @@ def difference(together: Any, alone: Any, place: int) -> DataError | None:
 
 
 def different_alone(name: str) -> DataError:
-    """The error for rows that other records have a part in."""
+    """The error for rows that depend on other records."""
     return bad_data(
         name,
         "rows that differ between a record alone and among others",
         "must be made by collate_fn from one record each, in the order given",
-        "do what is random or looks at several records elsewhere: in the data set, or "
-        "with constants that are fixed beforehand",
+        "move random operations into the data set, and replace statistics of several records by "
+        "constants",
     )
 
 
 def leaves(name: str, batch: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every tensor of a nest, with the expression that leads to it."""
+    """Every tensor of a nest, with the expression that selects it."""
     if isinstance(batch, torch.Tensor):
         yield name, batch
     elif isinstance(batch, Mapping) and batch:
         for key, value in batch.items():
             yield from leaves(f"{name}[{key!r}]", value)
-    # Text that default_collate has left alone arrives as a list or tuple of str.
+    # default_collate leaves text as a list or tuple of str.
     elif isinstance(batch, (list, tuple)) and batch and not isinstance(batch[0], (str, bytes)):
         for place, part in enumerate(batch):
             yield from leaves(f"{name}[{place}]", part)
@@ -143,7 +143,7 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
     if torch.equal(one, other):
         return True
     same = (one == other) | ((one != one) & (other != other))
-    if one.dtype in _ROUNDING:  # sums of one row may round otherwise in a batch of one
+    if one.dtype in _ROUNDING:  # sums may be rounded differently in a batch of one
         near = (one - other).abs() <= _ROUNDING[one.dtype] * other.abs()
         same |= near & other.isfinite()
     return bool(same.all())
@@ -154,6 +154,6 @@ def varies(name: str, what: str) -> DataError:
     return bad_data(
         name,
         f"{what} that is not the same in every batch",
-        "must not depend on which records meet in a batch, a long one would change the others",
+        "must be the same in every batch, because a long record would change all others",
         "pad to a fixed length in the data set or in collate_fn",
     )

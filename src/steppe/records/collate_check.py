@@ -1,4 +1,4 @@
-"""One record of every batch is collated alone and compared with its row."""
+"""Compares one record of every batch with the same record collated alone."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Collate = Callable[[Any], Any]
 
 
 class Refused:
-    """What comes in place of a batch that must not be used.
+    """An error that is returned instead of a batch.
 
-    It is returned, not raised, so that a worker process need not put its own words around it.
+    It is not raised, because a worker process would wrap the message.
     """
 
     def __init__(self, error: DataError) -> None:
@@ -36,23 +36,23 @@ class Compared:
 
     Args:
         collate: the user's.
-        proven: the form of records for which it is proven that every row is made from its record
-            alone, as `form_of` gives it. Batches of such records are not compared.
+        proven: the form of records (`form_of`) for which it is proven that every row is made from
+            its record alone. Batches of such records are not compared.
 
     Guarantees:
-        Which record is compared is drawn from the system's random numbers, not by the data and not
-        from the generators that user code draws from. Torch's and Python's are left as the batch
-        leaves them. NumPy's are not put back, which would take longer than all the rest: a function
-        that draws is refused before (`MappedRecords`), and in training the generators are secret
-        and come back after every batch (`SecretGenerators`). Nothing that is returned in place of a
-        batch shows a value.
+        The compared record is drawn with the system's random numbers, independently of the data and
+        of the generators of user code. The comparison does not change the states of torch's and
+        Python's generators. NumPy's is not restored, which would take longer than everything else:
+        a collate function that draws is rejected before (`MappedRecords`), and in training the
+        generators are secret and restored after every batch (`SecretGenerators`). Errors show no
+        value.
     """
 
     def __init__(self, collate: Collate, proven: Any = None) -> None:
         self._collate, self._proven = collate, proven
 
     def __call__(self, found: Any) -> Any:
-        """Called by torch where batches are made, in worker processes too."""
+        """Collate and compare. torch calls this, also in worker processes."""
         if isinstance(found, _Bulk):
             return self._compared(found.batch, found.alone, found.place)
         if not isinstance(found, list):
@@ -60,15 +60,15 @@ class Compared:
         if len(found) < 2 or (self._proven is not None and all_of_form(found, self._proven)):
             return self._collate(found)
         place = secrets.randbelow(len(found))
-        # A copy, since a collate function may take apart what it is given.
+        # A copy, since a collate function may modify its argument.
         return self._compared(found, [copy.deepcopy(found[place])], place)
 
     def _compared(self, found: Any, one: Any, place: int) -> Any:
         try:
             with _quick_generators_kept():
-                # First, and copied: it may lie in memory that the batch is then written to.
+                # First, and copied, because the batch may be written to the same memory.
                 alone = each(Tensor.clone, self._collate(one))
-        except Exception:  # the words of user code may show values
+        except Exception:  # messages of user code may show values
             alone = None
         batch = self._collate(found)
         if alone is None:
@@ -78,24 +78,24 @@ class Compared:
 
 
 def accepted(batch: Any) -> Any:
-    """The batch, or the error that came in its place."""
+    """The batch; raises the error if there is one instead."""
     if isinstance(batch, Refused):
         raise batch.error
     return batch
 
 
 class _Bulk:
-    """A batch that a data set made by itself, and one of its records, read again."""
+    """A batch made by a data set's `__getitems__`, and one of its records, read again."""
 
     def __init__(self, batch: Any, alone: Any, place: int) -> None:
         self.batch, self.alone, self.place = batch, alone, place
 
 
 class ReadTwice:
-    """A data set that gives whole batches, and reads one record of each a second time.
+    """A data set that returns whole batches, and reads one record of each a second time.
 
     Args:
-        dataset: with `__getitems__`. All attributes are its own.
+        dataset: with `__getitems__`. All other attributes are passed through.
     """
 
     def __init__(self, dataset: Any) -> None:

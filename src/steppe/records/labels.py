@@ -1,4 +1,4 @@
-"""A look at the labels before training, on the owner's side."""
+"""Checks of labels before training, outside the guarantee."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _AT_ONCE = 4096
 
 
 def check_labels(rows: Records, classes: int) -> None:
-    """Refuse labels outside 0 … classes − 1.
+    """Require labels from 0 to classes − 1.
 
-    An error in the middle of training would say something about one record, so this is done before
-    the first step and nothing of it is published but the refusal.
+    An error during training would reveal something about a record, so labels are checked before the
+    first step.
 
     Args:
         rows: the data; the last part of a record is its label.
@@ -36,7 +36,7 @@ def check_labels(rows: Records, classes: int) -> None:
 
 
 def labels(rows: Records) -> Iterator[torch.Tensor]:
-    """The labels of all records in their order, some at a time.
+    """The labels of all records in order, several at a time.
 
     Args:
         rows: the data; the last part of a record is its label.
@@ -58,6 +58,6 @@ def _labels_of(batch: Any) -> torch.Tensor:
     raise bad_data(
         "data",
         found,
-        "must end in one tensor of labels where classes are declared or make groups",
+        "must end in one tensor of labels if classes or groups are used",
         "give (inputs, labels), or leave `classes` and `groups` out",
     )

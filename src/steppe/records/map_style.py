@@ -1,4 +1,4 @@
-"""Records behind `dataset[i]`: fetched and collated by torch's own DataLoader."""
+"""Records of map-style data sets, read and collated by torch's DataLoader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from steppe.records.collate_check import Compared, ReadTwice, accepted
 from steppe.records.records import Records, bad_data, no_records
 from steppe.utils.record_form import form_of
 
-# What a user's DataLoader says about fetching. How it chooses records is not among them, nor its
+# The options of a user's DataLoader that are kept. Its sampler is not, and neither is its
 # generator, which would give the workers seeds that others may know.
 FETCH_OPTIONS = (
     "num_workers",
@@ -30,31 +30,29 @@ FETCH_OPTIONS = (
     "prefetch_factor",
 )
 
-# Records that a user's own collate function is tried on: enough that their lengths differ wherever
-# lengths differ commonly, few enough to be read at once.
+# The number of records that a user's collate function is tried on: enough that usually some lengths
+# differ, and few enough to be read quickly.
 _TRIED = 16
 
 
 class MappedRecords(Records):
     """A map-style data set.
 
-    Read at once, before the first step: the first record, to learn the structure of a batch.
-    Where there is a collate function other than torch's default, up to 16 records, evenly spread,
-    which are followed through it (`steppe.isolation.pipelines`) and collated alone and together.
-    Read later: the records that are drawn, when they are.
-    No empty batch reaches the data set or its collate function, so neither needs to be ready for
-    one.
+    Before the first step the first record is read, for the structure of a batch. With a collate
+    function other than torch's default, up to 16 evenly spaced records are read; they are followed
+    through it (`steppe.isolation.pipelines`) and collated alone and together. All other records are
+    read when they are drawn. Data set and collate function never get an empty batch.
 
     Args:
         dataset: Anything with `__len__` and `__getitem__`.
         options: Keyword arguments of `DataLoader` from `FETCH_OPTIONS`.
 
     Guarantees:
-        A batch has one row for each record drawn and rows of the same type and shape as any other
-        batch; the error for ragged records shows no length. A collate function is refused if
-        records meet in it, as in one that pads to the longest, mixes or normalises over the batch.
-        Where its operations do not prove that they cannot, one random record of every batch is
-        collated alone too, and a batch in which it has another row is not handed out.
+        A batch has one row for each drawn record, and rows have the same type and shape in all
+        batches; the error for ragged records shows no length. A collate function that mixes records
+        is rejected, for example one that pads to the longest or normalises over the batch. If its
+        operations do not prove that it does not, one random record of every batch is also collated
+        alone, and a batch with another row for it is an error.
 
     Examples:
         >>> data = MappedRecords([(torch.ones(3), 0), (torch.zeros(3), 1)])
@@ -88,7 +86,7 @@ class MappedRecords(Records):
 
     def stream(self, batches: Iterable[torch.Tensor]) -> Iterator[Any]:
         """As `Records.stream`; worker processes, if any, read ahead."""
-        waiting: deque[int] = deque()  # the size of each index tensor not yet answered
+        waiting: deque[int] = deque()  # the sizes of the batches not yet returned
 
         def with_rows() -> Iterator[list[int]]:
             for rows in batches:
@@ -96,7 +94,7 @@ class MappedRecords(Records):
                 if len(rows) > 0:
                     yield rows.tolist()
 
-        # A DataLoader that keeps its order, whatever the user's did: in_order is left at True.
+        # This DataLoader keeps the order, whatever the user's did: in_order is True.
         fetched = iter(DataLoader(self._dataset, batch_sampler=with_rows(), **self._options))
         try:
             while True:
@@ -106,15 +104,15 @@ class MappedRecords(Records):
                     if any(waiting):
                         raise _stopped() from stop
                     break
-                # This batch answers the first index tensor with rows; empty ones came before it.
+                # This batch belongs to the first index tensor with rows; empty ones come before it.
                 while not (drawn := waiting.popleft()):
                     yield self._form.empty()
                 yield self._form.checked(accepted(batch), drawn)
             for _ in waiting:
                 yield self._form.empty()
         except BaseException as error:
-            # The workers end with `fetched`. The frames of the error must not keep them, or those
-            # of the next call would be forked beside them and each would wait for the other.
+            # The workers end when `fetched` is freed. The frames of the error must not keep it,
+            # because the next workers would be forked beside these and both would wait.
             if self._options.get("num_workers"):
                 _forget_frames(error)
             raise
@@ -129,9 +127,9 @@ class MappedRecords(Records):
             raise _stopped() from stop
 
     def _try_collate(self) -> Form:
-        """The form of a batch, if a few records make the same rows alone and together.
+        """Try the collate function on a few records, and learn the form of a batch.
 
-        From then on every batch is compared, unless that is proven to be needless.
+        Every batch is compared from then on, unless a proof makes this unnecessary.
         """
         from steppe.isolation import follow_collate
 
@@ -141,13 +139,13 @@ class MappedRecords(Records):
         if isinstance(found, list) and len(found) == tried:
             if follow_collate(collate, found):
                 proven = form_of(found[0])
-            # The same reading twice, since reading may be random. Copies, since a collate function
-            # may take apart what it is given.
+            # The same records twice, since reading may be random. Copies, since a collate function
+            # may modify its argument.
             before = global_state()
             singles = [collate([copy.deepcopy(record)]) for record in found]
             together = collate(copy.deepcopy(found))
             drawn = global_state() != before
-        else:  # a bulk way that gives no list of records: ask it for each alone
+        else:  # `__getitems__` returns no list of records: call it for each record
             singles = [collate(self._fetch([row])) for row in rows]
             together, drawn = collate(found), False
             self._dataset = ReadTwice(self._dataset)
@@ -158,8 +156,7 @@ class MappedRecords(Records):
             raise bad_data(
                 "collate_fn",
                 "draws random numbers",
-                "must not, because a record alone could not be compared with the same record among "
-                "others",
+                "must not, because a record collated alone could not be compared with its row",
                 "draw them in the data set",
             )
         self.isolation = "compared" if proven is None else "proven"
@@ -168,11 +165,11 @@ class MappedRecords(Records):
 
 
 def _stacked(records: list[Any]) -> Any:
-    """What torch makes of records by default; its own words for ragged ones show their lengths."""
+    """torch's default collate, with an error for ragged records that shows no lengths."""
     try:
         return default_collate(records)
     except Exception as error:
-        if len(records) == 1:  # nothing to agree with: the record itself is of no use
+        if len(records) == 1:  # the record itself cannot be collated
             raise
         raise _ragged(type(error).__name__) from None
 
@@ -193,10 +190,10 @@ def _forget_frames(error: BaseException | None) -> None:
 
 
 def _stopped() -> DataError:
-    """Told apart from the end of the draws, which a StopIteration would look like."""
+    """The error for a StopIteration in user code, which would look like the end of the draws."""
     return bad_data(
         "data",
         "StopIteration while reading",
-        "must give every record that is asked for",
-        "raise another error in the data set or collate_fn when one cannot be read",
+        "must return every record that is requested",
+        "raise another error in the data set or collate_fn if a record cannot be read",
     )

@@ -1,4 +1,4 @@
-"""Records that are there twice: in one data set, or in two, as far as indices and memory tell."""
+"""Detects records that occur twice, in one data set or in two, by their indices and memory."""
 
 from __future__ import annotations
 
@@ -22,21 +22,20 @@ _Part = tuple[TensorDataset, torch.Tensor | None]
 
 
 def share_records(one: Any, other: Any) -> bool:
-    """Whether a record of one data set lies where a record of the other lies.
+    """Whether two data sets have a record at the same place in memory.
 
     Args:
-        one: tensors, arrays, nests of them, or data in any form that `records` takes.
+        one: tensors, arrays, nests of them, or data in any form that `as_records` accepts.
         other: likewise.
 
     Guarantees:
-        Loaders, subsets and concatenations are followed down to what holds the records, views to
-        the memory that they show. Parts of one data set share if they have a common row. Parts of
-        different ones share if their memory meets: where the rows of two views lie in different
-        ways, they are taken to fill all the memory between their ends; where they lie between each
-        other in one way, as in a matrix stored by columns, they are told by their starts. Memory
-        that several records of a data set have in common, such as a column that is expanded, tells
-        of none. Copies, and other data sets that read the same source, cannot be seen. No record is
-        read.
+        Loaders, subsets and concatenations are resolved to the data sets inside, views to their
+        memory. Parts of one data set share records if they have a common row. Parts of different
+        data sets share records if their memory overlaps. Rows of two views with different strides
+        count as filling all memory from their first to their last byte; rows with the same strides
+        that interleave, as in a matrix stored by columns, are compared by their starts. Memory that
+        several records have in common, such as an expanded column, is ignored. Copies, and other
+        data sets that read the same source, are not detected. No record is read.
 
     Examples:
         >>> x = torch.zeros(10, 2)
@@ -52,15 +51,14 @@ def share_records(one: Any, other: Any) -> bool:
 
 
 def refuse_repeats(data: Any) -> None:
-    """Refuse a `Subset` or `ConcatDataset` through which one record has two numbers.
+    """Reject a `Subset` or `ConcatDataset` that contains a record twice.
 
     Args:
-        data: Any data set; other kinds are taken to hold every record once.
+        data: Any data set; other types are assumed to contain every record once.
 
     Guarantees:
-        Subsets of subsets, negative indices and the same data set given twice are followed down
-        to the data sets that hold the records, and tensors to the memory that they show. No record
-        is read.
+        Subsets of subsets, negative indices and repeated data sets are resolved to the data sets
+        inside, and tensors to their memory. No record is read.
     """
     if not isinstance(data, (Subset, ConcatDataset)):
         return
@@ -76,14 +74,14 @@ def refuse_repeats(data: Any) -> None:
         raise bad_data(
             "data",
             f"{type(data).__name__} with repeated {what}",
-            "must hold every record once, a record with k copies is protected k times less",
+            "must hold every record once, because a record with k copies is protected k times less",
             f"remove the repeated {what}",
         )
 
 
 def _same_memory(one: _Part, other: _Part) -> bool:
-    """Whether two data sets around tensors show the same memory, wherever each begins."""
-    if one[0] is other[0]:  # told by its rows already
+    """Whether two tensor data sets share memory."""
+    if one[0] is other[0]:  # its rows were compared already
         return False
     return share_records(
         *(x if rows is None else Subset(x, rows.tolist()) for x, rows in (one, other))
@@ -92,13 +90,14 @@ def _same_memory(one: _Part, other: _Part) -> bool:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where records lie: one stretch of memory each.
+    """The memory of records, an interval for each.
 
     Args:
-        device: whose memory.
-        low, high: the ends of all stretches together.
-        stretches: gives their starts and their ends; asked only where those of others come near.
-        spread: how a row's numbers are spread over its stretch; None where they fill it.
+        device: of the memory.
+        low, high: the ends of all intervals together.
+        stretches: returns the starts and ends of the intervals; called only if [low, high) of two
+            places overlap.
+        spread: the layout of a row's numbers in its interval; None if they fill it.
     """
 
     device: str
@@ -114,7 +113,7 @@ def _common(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
 
 
 def _places(base: Any, rows: torch.Tensor | None) -> Iterator[_Place]:
-    """One place for each array; for a list of records one for all that they hold."""
+    """One place for each array; for a list of records one place for all their arrays."""
     if isinstance(base, TensorDataset):
         base = base.tensors
     if _is_array(base):
@@ -129,7 +128,7 @@ def _places(base: Any, rows: torch.Tensor | None) -> Iterator[_Place]:
 
 
 def _place(array: Any, rows: torch.Tensor | None = None) -> _Place | None:
-    """Where the rows of an array lie; None where it has no memory to tell them by."""
+    """The memory of an array's rows; None if it has no memory of its own."""
     if isinstance(array, torch.Tensor):
         if array.layout != torch.strided or array.is_nested or array.is_meta:
             return None
@@ -139,7 +138,7 @@ def _place(array: Any, rows: torch.Tensor | None = None) -> _Place | None:
         device, address, size = "cpu", array.ctypes.data, array.itemsize
         strides = array.strides
     shape = tuple(array.shape)
-    # A single number is one row. Steps backwards put the start of a row before its first number.
+    # A single number is one row. With negative strides a row starts before its first number.
     (length, *inner), (step, *steps) = shape or (1,), strides or (0,)
     if math.prod(shape) == 0 or (step == 0 and length > 1):
         return None
@@ -159,7 +158,7 @@ def _place(array: Any, rows: torch.Tensor | None = None) -> _Place | None:
 
 
 def _ends(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
-    """The first bytes of the lowest and of the highest number of a row, from the row's first."""
+    """The offsets of the lowest and of the highest number of a row from its first."""
     reach = [(size - 1) * step for size, step in zip(shape, strides, strict=True)]
     return sum(min(0, far) for far in reach), sum(max(0, far) for far in reach)
 
@@ -184,7 +183,7 @@ def _arrays(value: Any) -> Iterator[Any]:
     elif isinstance(value, (tuple, list, dict)):
         for part in value.values() if isinstance(value, dict) else value:
             if isinstance(part, int | float | str):
-                continue  # at once: a text may be a list of thousands of them
+                continue  # fast, because a record may be a list of thousands of these
             yield from _arrays(part)
 
 
@@ -201,10 +200,10 @@ def _meet(one: _Place, other: _Place) -> bool:
         return False
     (starts, ends), (others, other_ends) = one.stretches(), other.stretches()
     if one.spread is not None and one.spread == other.spread:
-        # Every stretch reaches over the rows that lie between: only starts tell them apart.
+        # Intervals of interleaved rows overlap, so only their starts are compared.
         return bool(np.isin(starts, others).any())
     order = np.argsort(others)
     furthest = np.maximum.accumulate(other_ends[order])
-    # How many of the others start before each of ours ends; one of them must reach past its start.
+    # How many of the others start before each of ours ends; one of them must end after its start.
     before = np.searchsorted(others[order], ends, side="left")
     return bool((furthest[np.maximum(before, 1) - 1] > starts)[before > 0].any())

@@ -1,4 +1,4 @@
-"""From a data set of torch's own kinds to those underneath that hold the records."""
+"""Resolves torch's wrappers of data sets to the data sets inside."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from steppe.records.records import Records, bad_data, require_numbered
 
 
 def bases(data: Any, rows: torch.Tensor | None = None) -> Iterator[tuple[Any, torch.Tensor | None]]:
-    """What holds the records of `data`, and which of its rows these are.
+    """The data sets inside `data`, and which of their rows it contains.
 
     Args:
-        data: Loaders, subsets, concatenations and `Records` are followed down, however they are
-            nested; anything else holds its records itself.
+        data: Loaders, subsets, concatenations and `Records` are resolved, also if they are nested.
         rows: Row numbers in `data`, from 0; None for all.
 
     Returns:
-        Pairs of a data set and row numbers in it, or None for all. One data set may come several
-        times, and none where no row is asked for.
+        Pairs of a data set and row numbers in it, or None for all its rows. A data set may occur
+        several times. Without rows there are no pairs.
     """
     if isinstance(data, Records) and data.given is not None:
         yield from bases(data.given, rows)

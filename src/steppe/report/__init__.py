@@ -1,4 +1,7 @@
-"""One self-contained HTML page for a run or a comparison of runs, and the README's picture."""
+"""One self-contained HTML page for a run or a comparison of runs, and the README's picture.
+
+Imports `training`, `flatness`, `accounting`, `utils` and other lower layers.
+"""
 
 from steppe.report.calibration import Bin as Bin
 from steppe.report.calibration import Calibration as Calibration

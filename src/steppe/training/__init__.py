@@ -1,4 +1,7 @@
-"""The loop around the private step: account, checkpoints, evaluation, averages, resume."""
+"""The trainer: the loop around the private step, with ledger, checkpoints, averages and resume.
+
+Imports `private`, `ledger`, `averaging`, `data`, `models` and lower layers.
+"""
 
 from steppe.training.callbacks import StepInfo as StepInfo
 from steppe.training.config import Config as Config

@@ -1,4 +1,4 @@
-"""The form that arguments of a trainer must have."""
+"""Checks of a trainer's arguments."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from steppe.training.callbacks import Callback
 from steppe.utils import validation
 
 ISOLATION = ("proven", "each", "probed")
-"""What `isolation` can be asked to be, the default first."""
+"""The values of `isolation`, the default first."""
 
 
 def require_kinds(model: Any, plan: Any, optimizer: Any) -> None:
-    """Refuse a model, a plan or an optimizer that is none."""
+    """Check the types of model, plan and optimizer."""
     for name, value, kind in (
         ("model", model, nn.Module),
         ("plan", plan, Plan),
@@ -45,36 +45,20 @@ def callbacks(given: Any) -> tuple[Callback, ...]:
 
 
 def several(name: str, given: Any) -> tuple[Any, ...]:
-    """A list or the like, and not one thing alone."""
+    """An iterable as a tuple; a single value is an error."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise validation.fail(name, type(given).__name__, "must be a list", f"write {name}=[…]")
     return tuple(given)
 
 
 def texts(name: str, given: Any) -> tuple[str, ...]:
-    """Sentences; one alone is a list of one."""
+    """Several texts, or one."""
     found = (given,) if isinstance(given, str) else several(name, given)
     return tuple(text(name, one) for one in found)
 
 
 def text(name: str, given: Any) -> str:
-    """Words, and not a path or another object that reads like them."""
+    """Require text."""
     if not isinstance(given, str):
         raise validation.fail(name, given, "must be text", f'write {name}="…"')
     return given
-
-
-def isolation(name: str, given: Any) -> str:
-    """How it is known that records do not influence each other.
-
-    Args:
-        name: what it is called where it was given.
-        given: one of `ISOLATION`.
-
-    Examples:
-        >>> isolation("train.isolation", "probe")
-        Traceback (most recent call last):
-            ...
-        steppe.errors.ConfigurationError: train.isolation='probe': must be one of 'proven', ...
-    """
-    return validation.one_of(name, given, ISOLATION)

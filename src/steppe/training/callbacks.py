@@ -1,4 +1,4 @@
-"""What a callback sees."""
+"""The argument of a callback."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class StepInfo:
     """The run after one of its steps. Everything in it is public.
 
     Args:
-        step: steps of the plan that are gone.
-        steps: steps of the plan.
-        epsilon: what these steps cost at the plan's δ, at most; infinite with noise from a seed.
+        step: the number of steps so far.
+        steps: the number of steps in the plan.
+        epsilon: an upper bound on their ε at the plan's δ; infinite with seeded noise.
         seconds: time spent training.
-        model: the model, to look at.
-        table: the rows of the evaluation after this very step; empty if there was none.
+        model: the model; do not change it.
+        table: the rows of the evaluation after this step; empty if there was none.
     """
 
     step: int

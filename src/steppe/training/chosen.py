@@ -1,4 +1,4 @@
-"""What a trainer chooses by rule where it is given no optimizer: it, the averages, the model."""
+"""What a trainer without an optimizer chooses by rule: optimizer, averages, published model."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from steppe.utils import validation
 
 @dataclass(frozen=True)
 class Chosen:
-    """What was given, with its gaps filled by rule.
+    """The arguments, completed by rule.
 
     Args:
-        optimizer: given, or SGD at the rate of the rule.
-        averages: given, or those of `recipes.averages` where the optimizer is chosen too.
-        publish: given, or the EMA where the averages are chosen.
-        reasons: why each that was chosen is what it is, by its name.
+        optimizer: given, or SGD with a learning rate by rule.
+        averages: given, or those of `recipes.averages` if the optimizer is chosen too.
+        publish: given, or the EMA if the averages are chosen.
+        reasons: the reason for each choice, by name.
     """
 
     optimizer: Optimizer
@@ -46,11 +46,11 @@ def choose(
     averages: Sequence[Keepable] | None,
     publish: str | None,
 ) -> Chosen:
-    """Fill the gaps by rule; with an optimizer there are none.
+    """Complete the arguments by rule. If an optimizer was given, nothing is chosen.
 
     Args:
-        model, plan, objective, optimizer, scheduler, averages, publish: as the trainer was given.
-        rows: the private records, of which length and form alone are looked at.
+        model, plan, objective, optimizer, scheduler, averages, publish: as given to the trainer.
+        rows: the private records; only their number and form are used.
     """
     if optimizer is not None:
         return Chosen(optimizer, averages, publish)
@@ -58,8 +58,8 @@ def choose(
         remedy = "pass that optimizer too, as optimizer="
         raise validation.fail("scheduler", scheduler, "belongs to an optimizer", remedy)
     known = plan if plan.population else plan.for_population(len(rows))
-    bend = curvature(objective.loss, model, rows)
-    made, why = recipes.optimizer_for(model, known, bend)
+    highest = curvature(objective.loss, model, rows)
+    made, why = recipes.optimizer_for(model, known, highest)
     reasons = {"optimizer": why}
     if averages is None:
         averages = recipes.averages(model, known.total_steps)

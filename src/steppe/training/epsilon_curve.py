@@ -1,4 +1,4 @@
-"""ε after every step of a plan, from values that are computed when a run comes to them."""
+"""An upper bound on ε after every step of a plan, computed when it is needed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from bisect import bisect_left
 from steppe.accounting import checked, epsilon_on_grid, with_few_levels, with_few_rates
 from steppe.plan import Plan
 
-# Each mark lies at so many times the steps of the one before. ε grows about with the root of the
-# number of steps, so what is shown is some 7 % above the truth at most, and more where noise falls.
-# Groups of records come with many rates, which makes marks expensive.
+# The ratio between the steps of two successive marks. ε grows about with the root of the number of
+# steps, so the bound is at most about 7 % too high, and more if the noise decreases. With groups of
+# records there are many sampling rates, which makes marks expensive.
 _RATIO, _RATIO_OF_GROUPS = 1.15, 1.25
-# Before this part of the run, ε is shown as if the run had come so far.
+# The first mark, as a share of the run.
 _FIRST_SHARE = 1 / 200
 # A coarse grid and few levels bound ε from above in a fraction of the time.
 _POINTS = 2**11
@@ -20,12 +20,12 @@ _LEVELS = 16
 
 
 class EpsilonCurve:
-    """Looks up what the first steps of a plan cost, at most; mostly in about a microsecond.
+    """Looks up an upper bound on the ε of the first steps, usually in about a microsecond.
 
-    A step costs no more than a longer run does, so the value of the next mark stands for all steps
-    before it. Nothing is interpolated: ε over the number of steps is convex for some plans and
-    concave for others. A mark's value takes a tenth of a second, when it is first needed. The last
-    mark is the end, with the plan's exact value.
+    ε never decreases with the number of steps, so the value at a mark bounds all steps before it.
+    There is no interpolation, because ε over the number of steps is convex for some plans and
+    concave for others. A mark takes a tenth of a second when it is first needed. The last mark is
+    the end of the plan, with its exact value.
 
     Args:
         plan: the plan, with its population.
@@ -59,15 +59,15 @@ class EpsilonCurve:
             return 0.0
         mark = self._steps[min(bisect_left(self._steps, step), len(self._steps) - 1)]
         if mark not in self._values:
-            # A rough value must not stand above the exact end, which bounds all of them too.
+            # The exact value at the end bounds all of them.
             self._values[mark] = min(_bound(self._plan, mark), self._values[self._steps[-1]])
         return self._values[mark]
 
     def exactly(self, step: int) -> float:
-        """What the first steps cost by the plan's own accounting, computed once for each step.
+        """The exact ε of the first steps by the plan's accounting, computed once for each step.
 
-        It takes a twentieth of a second, half a second where the noise falls: for the few steps
-        whose ε is written down beside a score.
+        It takes a twentieth of a second, or half a second for a decreasing schedule. It is used for
+        the few steps whose ε is stored with a score.
         """
         if step not in self._exact:
             self._exact[step] = self._plan.epsilon_spent(step)

@@ -1,4 +1,4 @@
-"""How good a model is on data that were handed over for it, and on no other."""
+"""Scores of a model on evaluation data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from steppe.utils.module_modes import evaluating
 
 Scores = dict[str, float]
 _AT_ONCE = 1024
-# What rows of the table and lines of the log say themselves.
+# Reserved names in rows of the table and lines of the log.
 _TAKEN = ("model", "kind", "step", "epsilon", "seconds")
 
 
@@ -27,14 +27,14 @@ class Evaluation:
     """Scores models on public or held-out data.
 
     Args:
-        data: inputs, one or several, and targets in any form that training data may have; or a
+        data: one or several inputs and targets, in any form that training data may have; or a
             function of the model that returns numbers by name.
         loss: as in training.
         objective: as in training, instead of `loss`.
 
     Guarantees:
-        Reads the data it was given. That they are not the private ones, and that the scores may
-        be shown, is the caller's to know.
+        Reads only these data. The caller must know that they are not the private ones and that the
+        scores may be published.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Evaluation:
         return self._rows is not None and self._objective is None
 
     def rehearse(self, model: nn.Module) -> Scores:
-        """`scores`, with whatever the model or the user's function raises in words."""
+        """`scores`, with errors of the model or the user's function as configuration errors."""
         try:
             return self.scores(model)
         except SteppeError:
@@ -73,10 +73,7 @@ class Evaluation:
 
     @torch.no_grad()
     def scores(self, model: nn.Module) -> Scores:
-        """Mean loss of a record, as training takes it, and the accuracy where there are classes.
-
-        Or the user's own numbers.
-        """
+        """Mean loss per record, and accuracy if there are classes; or the user's numbers."""
         with evaluating(model):
             if self._own is not None:
                 return _numbers(self._own(model))
@@ -97,7 +94,7 @@ class Evaluation:
         return {"accuracy": right / seen, **scores} if classes else scores
 
     def inputs_and_targets(self) -> tuple[Tensor, Tensor]:
-        """All pairs at once, where a record has one input."""
+        """All inputs and targets at once, for records with one input."""
         parts = list(self._batches())
         return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
 
@@ -124,12 +121,12 @@ class Evaluation:
 
 
 def refuse_training_data(data: Any, evaluate: Any) -> None:
-    """Refuse to score on the private records themselves, as far as `share_records` can tell."""
+    """Reject the private records as evaluation data, as far as `share_records` detects them."""
     if share_records(data, evaluate):
         raise validation.fail(
             "evaluate",
             type(evaluate).__name__,
-            "are the private records, and scores on them would be stored and shown",
+            "are the private records, but scores on them would be stored and shown",
             "give held-out records; a function of the model may score any data, at your own risk",
         )
 
@@ -159,7 +156,7 @@ def _has_classes(outputs: Any, targets: Any) -> bool:
 def _records(data: Any) -> Records:
     try:
         return as_records(data)
-    except DataError as error:  # speaks of `data`, which are the private ones here
+    except DataError as error:  # names `data`, but the error is about `evaluate`
         raise DataError(f"evaluate{str(error).removeprefix('data')}") from None
 
 
@@ -181,7 +178,7 @@ def _number(name: str, value: Any) -> float:
     try:
         if isinstance(value, str):
             raise TypeError
-        return float(value)  # NaN is a number that went wrong: the run goes on and stores null
+        return float(value)  # NaN is allowed and stored as null
     except (TypeError, ValueError, OverflowError, RuntimeError):
         shown = type(value).__name__
         raise validation.fail(

@@ -1,4 +1,4 @@
-"""A run's configuration in words and numbers: what a resumed run must share with the first."""
+"""A run's configuration as JSON. A resumed run must have the same one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def of_optimizer(optimizer: Optimizer) -> dict[str, Any]:
 
 
 def of_scheduler(scheduler: Any) -> dict[str, Any] | None:
-    """The class of a scheduler and what it says of itself, as it is before training."""
+    """The class and state of a scheduler before training."""
     if scheduler is None:
         return None
     return {"class": _name(type(scheduler)), "state": _plain(scheduler.state_dict())}
@@ -57,7 +57,7 @@ def of_objective(objective: Objective) -> dict[str, str | None]:
 
 
 def of_data(name: str, population: int | None, rows: Records) -> dict[str, Any]:
-    """What may be known about private data: a name, the declared size, the shape of a record."""
+    """The public facts about private data: name, declared size, shape of a record."""
     example = rows.example()
     record = [[_dtype(tensor), list(tensor.shape[1:])] for tensor in tensors_in(example)]
     return {"name": name, "population": population, "record": record}
@@ -70,7 +70,7 @@ def digest(settings: Mapping[str, Any]) -> str:
 
 
 def require_same(now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
-    """Refuse to go on with another configuration, and say what is different."""
+    """Raise an error if the configuration has changed, and name the first difference."""
     found = json.loads(json.dumps(finite(now)))
     for name, was, value in _differences("", then, found):
         raise different(name, was, value)
@@ -81,8 +81,8 @@ def different(name: str, was: Any, value: Any) -> ConfigurationError:
     return fail(
         name,
         _shortened(value),
-        f"is not what the run began with, {_shortened(was)!r}",
-        "resume with the same configuration, or begin a new run",
+        f"differs from the value that the run began with, {_shortened(was)!r}",
+        "resume with the same configuration, or start a new run",
     )
 
 
@@ -101,7 +101,7 @@ def _shortened(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold of a value; objects and functions by their names."""
+    """A value as JSON; objects and functions by their names."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):

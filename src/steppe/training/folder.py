@@ -24,12 +24,12 @@ from steppe.utils.files import single_writer, unwritable, write_atomically
 from steppe.utils.formatting import finite
 from steppe.utils.weight_files import as_safetensors
 
-# What the system says of files that are written; a user's own code may raise the others as well.
+# Errors of writing files. Other errors may come from the user's own code.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 class RunFolder:
-    """Where each file of a run lies, and how it is written: whole or not at all.
+    """The paths of a run's files. Files are written completely or not at all.
 
     Args:
         path: the folder; None makes a new one under `runs/`, named by date and time.
@@ -58,7 +58,7 @@ class RunFolder:
 
     @property
     def how_to_resume(self) -> str:
-        """What to type to go on with the run in this folder."""
+        """The command or call that resumes the run in this folder."""
         if not self.toml.exists():
             return f"Trainer(…, run={str(self.path)!r}).resume()"
         if given := ", ".join(f"{name}=…" for name in self.needs_python):
@@ -68,12 +68,12 @@ class RunFolder:
 
     @property
     def needs_python(self) -> tuple[str, ...]:
-        """What the run in this folder was given that no file holds, by the names of arguments."""
+        """The arguments that this run was given in Python and that no file contains, by name."""
         config = self.read_config() if self.config.exists() else {}
         return tuple(config.get("python_only", ()))
 
     def require_free(self) -> None:
-        """Refuse a place where another run has left something that a new one would stumble over."""
+        """Require a folder without another run."""
         self._refuse_a_file()
         if any(path.exists() for path in (self.config, self.checkpoints, self.store)):
             raise MisuseError.about(
@@ -90,8 +90,10 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """The folder for one process alone, made closed to other users; a disk that is full or
-        read-only in words."""
+        """Make the folder, for this user only, and lock it for this process.
+
+        A full or read-only disk becomes an error about the run.
+        """
         self._refuse_a_file()
         with _room_left(self):
             self._make()
@@ -113,22 +115,22 @@ class RunFolder:
 
         Args:
             plan: every public constant.
-            statement: what is promised.
+            statement: the privacy statement.
             config: the configuration.
-            toml: the configuration file, where the run has one.
+            toml: the text of the configuration file, if there is one.
         """
         write_json(self.plan, {**plan.to_dict(), "digest": plan.digest()})
         self.state(statement)
         if toml is not None:
             write_atomically(self.toml, toml.encode())
-        write_json(self.config, config)  # last: where it is, the others are
+        write_json(self.config, config)  # last: if it exists, the others do
 
     def state(self, statement: Statement) -> None:
-        """Write what is promised."""
+        """Write the privacy statement."""
         write_atomically(self.statement, statement.to_json().encode() + b"\n")
 
     def set_store_aside(self) -> Path:
-        """Move a damaged store out of the way; its new name."""
+        """Rename a damaged store; returns its new path."""
         aside = self.store.with_name(f"store-damaged-{secrets.token_hex(2)}")
         self.store.rename(aside)
         return aside
@@ -139,7 +141,7 @@ class RunFolder:
         return self.averages / f"{plain}.safetensors"
 
     def read_config(self) -> dict[str, Any]:
-        """What `config.json` says."""
+        """The content of `config.json`."""
         try:
             config = json.loads(self.config.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
@@ -157,7 +159,7 @@ class RunFolder:
 
 @contextmanager
 def _room_left(folder: RunFolder) -> Iterator[None]:
-    """A folder that cannot be written, in words; errors about other files as they are."""
+    """Turn errors of writing to the folder into our own; errors about other files are unchanged."""
     path = folder.path
     try:
         yield
@@ -166,13 +168,13 @@ def _room_left(folder: RunFolder) -> Iterator[None]:
         inside = named is not None and named.resolve().is_relative_to(path.resolve())
         if error.errno not in _NO_ROOM and not inside:
             raise
-        if not folder.config.exists():  # there is no run yet that could be resumed
+        if not folder.config.exists():  # no run has begun
             raise unwritable("run", named or path, error) from error
         raise storage_error(named or path, error) from error
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON for people and programs; a number that is not finite becomes null."""
+    """Write indented JSON; a number that is not finite becomes null."""
     text = json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False)
     write_atomically(path, text.encode() + b"\n")
 
@@ -183,6 +185,6 @@ def write_weights(
     about: Mapping[str, str],
     not_private_reason: str | None,
 ) -> None:
-    """Write tensors by name as safetensors, with what is to be known about them."""
+    """Write tensors by name as safetensors, with metadata."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_atomically(path, as_safetensors(weights, about, not_private_reason))

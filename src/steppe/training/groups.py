@@ -22,11 +22,11 @@ class PrivateData:
     """The private records, and what is declared about them: `[data]` of a configuration file.
 
     Args:
-        records: in any form that `make_private` takes.
-        name: what the data are called in the ledger.
+        records: in any form that `make_private` accepts.
+        name: of the data in the ledger.
         classes, groups, public: as for `make_private`.
-        also_read: what was read from the private records before, such as the range of a column, in
-            words that the privacy statement repeats, after what `records.also_read` says.
+        also_read: what was read from the private records before, such as the range of a column, as
+            text for the privacy statement. It is added to `also_read` of the records.
     """
 
     records: Any
@@ -63,14 +63,14 @@ class Objective:
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The configuration file that a run comes from; its defaults mean that there is none.
+    """The configuration file of a run. The defaults mean that there is none.
 
     Args:
-        toml: the file that `resume` is to find in the run's folder.
-        keys: the file's names for what a ledger refuses, by the arguments' own names.
-        reasons: why each constant that was chosen by rule is what it is, by its name.
-        inputs: how the user's own files became inputs and labels, which a resumed run must share.
-        python_only: names of the arguments that no file can hold and the run was given.
+        toml: its text, which `resume` finds in the run's folder.
+        keys: argument name -> key of the file, for errors of the ledger.
+        reasons: the reason for each constant that was chosen by rule, by name.
+        inputs: how the user's files were converted to inputs and labels.
+        python_only: names of arguments that were given in Python and that no file can contain.
     """
 
     toml: str | None = None
@@ -86,15 +86,14 @@ class Saving:
 
     Args:
         folder: the run's folder; None makes a new one under `runs/`.
-        publish: the model to use, in `published.safetensors`: "last", or an average of weights by
-            as much of its name as tells it from the others, such as "EMA". None for the EMA where
-            the averages are those of `recipes.averages`, and for the last weights elsewhere.
-        store_every: steps from one stored checkpoint to the next; None stores none.
-        keep: which stored checkpoints stay; None for all.
-        checkpoint_every: steps from one resumable checkpoint to the next; None for a twentieth of
-            the plan.
-        evaluate_every: steps from one evaluation to the next; None for a tenth of the plan.
-        origin: the configuration file that the run comes from. `Config.trainer` sets it.
+        publish: the published model: "last", or the name of an average of weights, which may be
+            shortened if it is unambiguous, such as "EMA". None for the EMA if the averages are
+            chosen by rule, and for the last weights otherwise.
+        store_every: steps between stored checkpoints; None stores none.
+        keep: which stored checkpoints are kept; None for all.
+        checkpoint_every: steps between resumable checkpoints; None for a twentieth of the plan.
+        evaluate_every: steps between evaluations; None for a tenth of the plan.
+        origin: the configuration file of the run. `Config.trainer` sets it.
     """
 
     folder: str | Path | None = None
@@ -113,19 +112,19 @@ class Saving:
             rule = "must be a steppe.averaging.Keep"
             raise validation.fail("keep", keep, rule, "use Keep(last=20)")
         if keep is not None and self.store_every is None:
-            rule = "chooses among stored checkpoints, and none are stored"
+            rule = "selects stored checkpoints, but none are stored"
             raise validation.fail("keep", keep, rule, "set store_every, or leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Charging:
-    """Where the run's privacy cost is written down.
+    """Where the run's privacy cost is recorded.
 
     Args:
-        ledger: a ledger, or its file, that several runs on the same data share; None for one of
-            this run's own.
-        block: steps that are charged at a time; None for as many as lie between two resumable
-            checkpoints, 50 at most.
+        ledger: a ledger, or its file, that several runs on the same data share; None for a ledger
+            of this run alone.
+        block: steps that are charged at a time; None for the number between two resumable
+            checkpoints, at most 50.
     """
 
     ledger: Ledger | str | Path | None = None
@@ -135,14 +134,14 @@ class Charging:
         _count(self, "block")
 
 
-# The trainer's arguments that take a group, and the field that a plain value stands for.
+# The trainer's arguments that accept a group, and the field that a plain value sets.
 _GROUPS: dict[str, tuple[type, str]] = {
     "data": (PrivateData, "records"),
     "loss": (Objective, "loss"),
     "run": (Saving, "folder"),
     "ledger": (Charging, "ledger"),
 }
-# What `make_private` and configuration files call a field, where it is not the field's own name.
+# Other names of fields in `make_private` and configuration files.
 _OTHER_NAMES = {"data_name": "name", "objective": "function"}
 _ARGUMENT_OF = {
     item.name: argument for argument, (group, _) in _GROUPS.items() for item in fields(group)
@@ -150,7 +149,7 @@ _ARGUMENT_OF = {
 
 
 def grouped(argument: str, given: Any) -> Any:
-    """An argument as its group, which a plain value stands for.
+    """An argument as its group. A plain value becomes a group with this one field.
 
     Examples:
         >>> grouped("ledger", "patients.jsonl")
@@ -161,7 +160,7 @@ def grouped(argument: str, given: Any) -> Any:
 
 
 def into_groups(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by names of their own, with those of a group put into it.
+    """Put fields of groups, given by their own names, into their groups.
 
     Examples:
         >>> into_groups({"ledger": "patients.jsonl", "block": 5, "progress": False})
@@ -181,7 +180,7 @@ def into_groups(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_unknown(given: Iterable[str]) -> None:
-    """Refuse arguments that `Trainer` does not take, and name the group that has them, if one does.
+    """Reject arguments that `Trainer` does not have, and name the group that has them, if any.
 
     Examples:
         >>> refuse_unknown(["classes"])
@@ -203,7 +202,7 @@ def refuse_unknown(given: Iterable[str]) -> None:
 
 
 def _count(group: Saving | Charging, name: str) -> None:
-    """Keep a number of steps as a plain integer; None stays."""
+    """Check a number of steps; None is allowed."""
     if getattr(group, name) is not None:
         count = validation.positive_integer(name, getattr(group, name))
         object.__setattr__(group, name, count)

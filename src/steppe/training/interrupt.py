@@ -1,4 +1,4 @@
-"""Ctrl-C, taken at a moment when nothing is half done."""
+"""Handles Ctrl-C between two steps."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from types import FrameType
 
 
 class Interrupted(KeyboardInterrupt):
-    """The run was stopped by Ctrl-C; it is saved, and the message says how to go on."""
+    """The run was stopped by Ctrl-C. It is saved, and the message says how to resume it."""
 
 
 class StopRequest:
-    """Inside the block the first Ctrl-C is remembered and the second one stops at once.
+    """A block in which the first Ctrl-C is recorded and the second one stops immediately.
 
-    Outside the main thread, where Python delivers no signals, nothing changes.
+    Outside the main thread, where Python delivers no signals, it has no effect.
 
     Attributes:
         made: whether Ctrl-C was pressed.

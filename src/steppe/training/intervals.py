@@ -1,4 +1,4 @@
-"""How many steps lie between two evaluations, checkpoints and charges of a run."""
+"""The number of steps between evaluations, checkpoints and charges of a run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Intervals:
     """Numbers of steps.
 
     Args:
-        checkpoint: from one resumable checkpoint to the next.
-        evaluation: from one evaluation to the next.
-        store: from one stored checkpoint to the next; None stores none.
+        checkpoint: between resumable checkpoints.
+        evaluation: between evaluations.
+        store: between stored checkpoints; None stores none.
         block: charged to the ledger at a time.
     """
 
@@ -31,7 +31,7 @@ class Intervals:
 
 
 def intervals_of(saving: Saving, block: int | None, steps: int) -> Intervals:
-    """What was asked for, and what follows from the length of the plan where nothing was.
+    """The intervals that were given, with defaults that depend on the length of the plan.
 
     Examples:
         >>> intervals_of(Saving(store_every=5), None, steps=400)
@@ -47,7 +47,7 @@ def intervals_of(saving: Saving, block: int | None, steps: int) -> Intervals:
 
 
 def within_plan(store_every: int | None, steps: int) -> int | None:
-    """How often to store a checkpoint, refused where a run of so many steps would store none."""
+    """Check that a run of so many steps stores a checkpoint."""
     if store_every is not None and store_every > steps:
         rule = f"would store no checkpoint in the {steps} steps of the plan"
         remedy = f"give at most {steps}, or leave it out"

@@ -1,4 +1,4 @@
-"""What a run says about its ledger: where it stands in it, and what all runs cost together."""
+"""What a run prints and stores about its ledger."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from typing import Any
 
 from steppe.ledger import Ledger, LedgerRun
 
-# How a run's own file begins the way to its ledger, which may lead anywhere from another folder.
+# Marks a path to the ledger in `run.toml` as relative to the run's folder.
 RUN = "{run}/"
 
 
 def runs_before(known: Mapping[str, LedgerRun], run: str) -> int:
-    """How many runs had been charged when a run began.
+    """The number of charged runs that began before a run.
 
     Args:
         known: the runs of the ledger, in the order in which they began.
-        run: the id of the run, which may not be among them yet.
+        run: the id of the run, which may not be in the ledger yet.
     """
     earlier = itertools.takewhile(lambda one: one.id != run, known.values())
     return sum(one.charged > 0 for one in earlier)
 
 
-def standing(path: str, before: int) -> str:
-    """The line about a ledger that was named, so that a slip in its name is seen.
+def ledger_line(path: str, before: int) -> str:
+    """The line about a named ledger, which shows if its name was misspelt.
 
     Examples:
-        >>> standing("/data/patients.jsonl", 0), standing("/data/patients.jsonl", 1)
+        >>> ledger_line("/data/patients.jsonl", 0), ledger_line("/data/patients.jsonl", 1)
         ('ledger: /data/patients.jsonl, new', 'ledger: /data/patients.jsonl, 1 run before this one')
     """
     counted = "1 run" if before == 1 else f"{before} runs"
@@ -38,12 +38,12 @@ def standing(path: str, before: int) -> str:
 
 
 def without_machine(facts: Mapping[str, Any], run: Path) -> dict[str, Any]:
-    """What a run says about its ledger, for a file that may be passed on.
+    """The facts about a ledger without folder names of the machine, for files to be published.
 
     Args:
-        facts: with the full `path` of a ledger that was named, which tells about the machine.
-        run: the run's folder, from which the path is written where the ledger lies in it or in a
-            folder around it; elsewhere the file's name alone.
+        facts: with the full `path` of a named ledger.
+        run: the run's folder. The path becomes relative to it if the ledger is in it or in a folder
+            above it; otherwise only the file's name remains.
 
     Examples:
         >>> without_machine({"runs": 2, "path": "/ann/patients.jsonl"}, Path("/ann/runs/first"))
@@ -58,30 +58,30 @@ def without_machine(facts: Mapping[str, Any], run: Path) -> dict[str, Any]:
     return {**facts, "path": os.path.relpath(path, run) if around else path.name}
 
 
-def way_from(run: Path, ledger: str) -> str:
-    """The way to a ledger from the run's folder, for the run's own file: both may move together.
+def path_from_run(run: Path, ledger: str) -> str:
+    """The path to a ledger relative to the run's folder, so that both can be moved together.
 
     Examples:
-        >>> way_from(Path("/ann/runs/first"), "/ann/patients.jsonl")
+        >>> path_from_run(Path("/ann/runs/first"), "/ann/patients.jsonl")
         '{run}/../../patients.jsonl'
     """
     return RUN + os.path.relpath(ledger, run.resolve())
 
 
-def along(way: str, run: Path) -> str:
-    """The ledger that a run's own file names; a path that is no such way as it is.
+def resolved_from_run(path: str, run: Path) -> str:
+    """The absolute path of a ledger in `run.toml`; other paths are unchanged.
 
     Examples:
-        >>> along("{run}/../../patients.jsonl", Path("/ann/runs/first"))
+        >>> resolved_from_run("{run}/../../patients.jsonl", Path("/ann/runs/first"))
         '/ann/patients.jsonl'
     """
-    if not way.startswith(RUN):
-        return way
-    return str((run.resolve() / way.removeprefix(RUN)).resolve())
+    if not path.startswith(RUN):
+        return path
+    return str((run.resolve() / path.removeprefix(RUN)).resolve())
 
 
 def cost_together(ledger: Ledger, delta: float) -> dict[str, Any]:
-    """How many `runs` are charged, their `epsilon` at `delta`, and why that is infinite, if so."""
+    """The number of charged `runs`, their total `epsilon` at `delta`, and why it is infinite."""
     charged = [run for run in ledger.runs().values() if run.charged]
     epsilon = ledger.epsilon(delta)
     known = sum(run.not_private_reason is not None for run in charged)

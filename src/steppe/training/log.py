@@ -1,4 +1,4 @@
-"""The run's diary: one JSON object a line."""
+"""The run's log: one JSON object per line."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from typing import Any
 
 
 class Log:
-    """Appends lines that other programs may read while the run goes on.
+    """Appends lines that other programs may read during the run.
 
-    Only numbers that are public go in: steps, ε, time, and measurements on data that were handed
-    over for evaluation. The ε of an evaluation is that of the steps taken, the ε of other lines an
-    upper bound on it (`EpsilonCurve`).
+    It contains only public numbers: steps, ε, time, and scores on the evaluation data. The ε of an
+    evaluation is exact; that of other lines is an upper bound (`EpsilonCurve`).
 
     Args:
-        path: the file; made readable by its owner only.
+        path: the file; only its owner can read it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -25,12 +24,12 @@ class Log:
         self._file = os.fdopen(descriptor, "r+b", buffering=0)
         size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
-            self._file.write(b"\n")  # a writer that was killed left half a line
+            self._file.write(b"\n")  # a killed run left an incomplete line
 
     def write(
         self, kind: str, step: int, epsilon: float | None, seconds: float, fields: Mapping[str, Any]
     ) -> None:
-        """Add a line; `epsilon` is null where nothing is promised."""
+        """Add a line; `epsilon` is null for a run that is not private."""
         line = {"kind": kind, "step": step, "epsilon": epsilon, "seconds": round(seconds, 3)}
         text = json.dumps({**line, **fields}, ensure_ascii=False)
         self._file.write(text.encode() + b"\n")
@@ -43,7 +42,7 @@ class Log:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The lines of a log; one that a killed run left unfinished is passed over.
+    """The lines of a log. Incomplete lines of a killed run are skipped.
 
     Args:
         path: the file.

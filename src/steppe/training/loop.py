@@ -1,4 +1,4 @@
-"""The loop of a run: charge, step, keep, look, save."""
+"""The loop of a run: charge, step, average, evaluate, save."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from steppe.training.callbacks import StepInfo
 from steppe.training.epsilon_curve import EpsilonCurve
 from steppe.training.evaluation import Evaluation
 from steppe.training.interrupt import Interrupted, StopRequest
-from steppe.training.ledger_summary import standing, without_machine
+from steppe.training.ledger_summary import ledger_line, without_machine
 from steppe.training.log import Log
 from steppe.training.opening import OpenRun
 from steppe.training.outcome import Outcome, promised, row
@@ -32,7 +32,7 @@ from steppe.utils.formatting import finite, rounded_up
 from steppe.utils.user_code import kind_and_line
 
 Table = tuple[Mapping[str, Any], ...]
-# How often the log says how fast the run is.
+# How often the speed is logged.
 _SECONDS_BETWEEN_NOTES = 2.0
 
 
@@ -40,12 +40,12 @@ class Loop:
     """One uninterrupted part of a run: all of it, or from a checkpoint to the end.
 
     Args:
-        parts: what to train and what to keep.
-        open_run: pays for the steps, and says what is promised.
+        parts: of the run.
+        open_run: the account, which charges the steps, and the privacy statement.
         private: takes the steps.
-        store: receives checkpoints; None where none are stored.
+        store: receives checkpoints; None if none are stored.
         seconds: time spent in earlier parts.
-        lost: steps charged in earlier parts that these weights have not seen.
+        lost: steps charged in earlier parts that are not in these weights.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class Loop:
         self._named_ledger = open_run.named_ledger
         self._lost, self._saved = lost, -1
         self._scoring_error: str | None = None
-        self._whole = False  # whether everything that follows a step from its number is done
+        self._whole = False  # whether averages, schedule and store are up to date with the step
         self._epsilon = EpsilonCurve(parts.plan)
         self._checkpoints = ResumeCheckpoints(parts.folder.checkpoints)
         self._begun = time.monotonic() - seconds
 
     def run(self, notes: Iterable[str] = ()) -> Outcome:
-        """Train to the plan's last step, or until Ctrl-C, and write down what came of it.
+        """Train to the plan's last step, or until Ctrl-C, and write the results.
 
         Args:
             notes: lines for the log and above the bar.
@@ -84,15 +84,15 @@ class Loop:
             elif self._statement.caution is not None:  # the trainer has shown it
                 self._write("note", {"text": f"WARNING: {self._statement.caution}"})
             if named := self._named_ledger:
-                logged = standing(**without_machine(named, parts.folder.path))
-                self._say(standing(**named), logged)
+                logged = ledger_line(**without_machine(named, parts.folder.path))
+                self._say(ledger_line(**named), logged)
             for text in notes:
                 self._say(text)
             try:
                 over = self._steps(stop)
                 self.save()
             except BaseException as error:
-                # The process is alive and knows which steps it has begun; a crash would not.
+                # Other than after a crash, the number of steps that were begun is known.
                 if self._whole and isinstance(error, Exception):
                     with suppress(OSError, SteppeError):
                         self.save()  # a callback or an evaluation failed, and the step did not
@@ -104,7 +104,7 @@ class Loop:
             return self._finish()
 
     def save(self) -> None:
-        """Write a resumable checkpoint, unless this very step has one."""
+        """Write a resumable checkpoint, unless this step has one."""
         parts, step = self._parts, self._private.steps_done
         if step == self._saved:
             return
@@ -129,7 +129,7 @@ class Loop:
         self._saved = step
 
     def _steps(self, stop: StopRequest) -> bool:
-        """Take steps; whether the run is over, because of the plan or of a callback."""
+        """Take steps. False if Ctrl-C stopped them before the end of the run."""
         private, total = self._private, self._parts.plan.total_steps
         batches = iter(private)
         noted = time.monotonic()
@@ -148,7 +148,7 @@ class Loop:
         return True
 
     def _after_step(self) -> bool:
-        """What follows a step; whether a callback ends the run."""
+        """Average, store, evaluate and save after a step. True if a callback ends the run."""
         parts, step = self._parts, self._private.steps_done
         steps, intervals = parts.plan.total_steps, parts.intervals
         epsilon = self._epsilon(step)
@@ -164,11 +164,11 @@ class Loop:
         self._bar.step(shown)
         spent = epsilon if self._reason is None else math.inf
         info = StepInfo(step, steps, spent, self._seconds, parts.model, table)
-        answers = [callback(info) for callback in parts.callbacks]  # all of them are asked
+        answers = [callback(info) for callback in parts.callbacks]  # all of them are called
         return any(isinstance(answer, bool | np.bool_) and answer for answer in answers)
 
     def _evaluated(self, final: bool = False) -> Table:
-        """Score the last weights and the averages, on the data that were given for it."""
+        """Score the last weights and the averages on the evaluation data."""
         evaluation, averages = self._parts.evaluation, self._parts.averages
         if evaluation is None:
             return ()
@@ -177,7 +177,7 @@ class Loop:
         if final and self._store is not None:
             found += self._output_scores(evaluation, self._store)
         table = tuple(row(one.name, one.scores) for one in found)
-        # Exact, since a figure draws the scores by it; elsewhere "at most" is enough.
+        # Exact, because figures show scores against it.
         epsilon = self._spent(self._epsilon.exactly)
         for line in table:
             self._write("evaluation", line, epsilon)
@@ -192,7 +192,7 @@ class Loop:
         )
 
     def _output_scores(self, evaluation: Evaluation, store: CheckpointStore) -> list[Scored]:
-        """The scores of averages of outputs; none, and a note why, if they cannot be had."""
+        """The scores of averages of outputs; none, with a note, if they cannot be computed."""
         if self._parts.averages.averages_outputs and not evaluation.has_targets:
             self._say("outputs are not averaged: evaluate= is a function and has no targets")
             return []
@@ -203,9 +203,9 @@ class Loop:
             return []
 
     def _final_table(self) -> Table:
-        """The scores of everything that is published; none where they cannot be had.
+        """The scores of all models; none if the evaluation fails.
 
-        The models are paid for and on the disk: no error of an evaluation may cost them.
+        The models are on the disk already, so an error of an evaluation must not end the run.
         """
         try:
             return self._evaluated(final=True)
@@ -215,7 +215,7 @@ class Loop:
             return ()
 
     def _finish(self) -> Outcome:
-        """Publish: weights, averages, table, statement."""
+        """Write weights, averages and the result."""
         parts, plan, private = self._parts, self._parts.plan, self._private
         seconds = self._seconds
         about = {"plan": plan.digest(), "step": str(private.steps_done)}
@@ -257,23 +257,23 @@ class Loop:
 
     @property
     def _reason(self) -> str | None:
-        """Why nothing is promised, if so."""
+        """Why the run is not private, if so."""
         return self._statement.not_private_reason
 
     def _say(self, text: str, logged: str | None = None) -> None:
-        """A line above the bar and for the log, where it may say less about the machine."""
+        """Show a line above the bar and log it, or log another text with less about the machine."""
         self._write("note", {"text": text if logged is None else logged})
         self._bar.say(text)
 
     def _write(self, kind: str, fields: Mapping[str, Any], epsilon: float | None = None) -> None:
-        """A line of the log, with the ε that is given or else with an upper bound on it."""
+        """Write a line of the log, with the given ε or else an upper bound."""
         if epsilon is None:
             epsilon = self._spent(self._epsilon)
         self._log.write(kind, self._private.steps_done, epsilon, self._seconds, finite(fields))
 
     def _spent(self, after: Callable[[int], float]) -> float | None:
-        """What the steps so far cost by a lookup; None, and none made, where nothing is promised.
+        """The ε of the steps so far by a lookup; None for a run that is not private.
 
-        A seeded run would wait for a number that no file shows.
+        The lookup takes time, and no file of such a run shows ε.
         """
         return None if self._reason is not None else after(self._private.steps_done)

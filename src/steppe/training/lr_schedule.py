@@ -16,13 +16,13 @@ from steppe.utils import validation
 class LRSchedule:
     """A torch scheduler, or none.
 
-    A schedule follows the plan's steps: after an interruption it is moved past the steps that were
-    lost, so that it ends where the plan ends.
+    A schedule follows the plan's steps: after an interruption it skips the steps that were lost, so
+    that it ends with the plan.
 
     Args:
         scheduler: any torch scheduler; `ReduceLROnPlateau` follows the loss on evaluation data.
         optimizer: the run's, which the scheduler must be over.
-        evaluated: whether there are such data.
+        evaluated: whether there are evaluation data.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class LRSchedule:
             )
 
     def require_loss(self, scores: Mapping[str, float]) -> None:
-        """Refuse scores without the loss that the scheduler follows."""
+        """Require that the scores contain the loss, if the scheduler follows it."""
         if self._plateau is not None and "loss" not in scores:
             raise validation.fail(
                 "scheduler",
@@ -61,7 +61,7 @@ class LRSchedule:
             )
 
     def rehearse(self, steps: int) -> None:
-        """Go through all steps of a plan and back, so that none of them can fail later."""
+        """Run the schedule through all steps of a plan and reset it, so that none fails later."""
         if self._by_step is None:
             return
         before = copy.deepcopy(self._by_step.state_dict())
@@ -85,17 +85,17 @@ class LRSchedule:
                 group.update(kept)
 
     def step(self, steps: int = 1) -> None:
-        """Go on by one step of the plan, or by several that were lost."""
+        """Advance by one step of the plan, or by several that were lost."""
         if self._by_step is None:
             return
         with warnings.catch_warnings():
-            # Steps lost before the first checkpoint have no optimizer step to go with them.
+            # For steps lost before the first checkpoint there was no optimizer step.
             warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
             for _ in range(steps):
                 self._by_step.step()
 
     def loss(self, loss: float | None) -> None:
-        """The newest loss on evaluation data."""
+        """Report the latest loss on evaluation data."""
         if self._plateau is not None and loss is not None:
             self._plateau.step(loss)
 
@@ -105,7 +105,7 @@ class LRSchedule:
         return None if scheduler is None else scheduler.state_dict()
 
     def load_state_dict(self, state: dict[str, Any] | None) -> None:
-        """Go on from a saved state."""
+        """Load a saved state."""
         scheduler = self._plateau or self._by_step
         if scheduler is not None and state is not None:
             scheduler.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""What opening the ledger decides about a run."""
+"""Opens the ledger for a run."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from steppe.utils import validation
 
 @dataclass(frozen=True)
 class OpenRun:
-    """A run that holds its ledger.
+    """A run that has locked its ledger.
 
     Args:
-        account: pays for the steps.
-        statement: what is promised: nothing, if any part of the run had noise from a seed.
-        named_ledger: the `path` of a ledger that was named, and how many runs were charged
-            `before` this one; empty where the run has a ledger of its own.
+        account: charges the steps.
+        statement: the privacy statement; NOT PRIVATE if any part of the run had seeded noise.
+        named_ledger: the `path` of a named ledger, and how many runs were charged `before` this
+            one; empty if the run has its own ledger.
     """
 
     account: Account
@@ -32,12 +32,12 @@ class OpenRun:
 
 @contextmanager
 def opened(parts: RunParts, run: str, anchor: Anchor) -> Iterator[OpenRun]:
-    """Hold the ledger for a run, which it enters only once.
+    """Lock the ledger and begin or resume a run in it.
 
     Args:
         parts: of the run.
         run: its id.
-        anchor: the place in the ledger that the newest checkpoint remembers.
+        anchor: of the ledger, stored in the newest checkpoint.
     """
     data = parts.fingerprint["data"]
     options: dict[str, Any] = {
@@ -57,12 +57,12 @@ def opened(parts: RunParts, run: str, anchor: Anchor) -> Iterator[OpenRun]:
 
 
 def named_ledger(parts: RunParts, known: Mapping[str, LedgerRun], run: str) -> dict[str, Any]:
-    """What `OpenRun.named_ledger` is.
+    """The value of `OpenRun.named_ledger`.
 
     Args:
         parts: of the run.
         known: the runs in the ledger.
-        run: the id of the run, which may not be among them yet.
+        run: the id of the run, which may not be in the ledger yet.
     """
     if not parts.ledger_is_named:
         return {}

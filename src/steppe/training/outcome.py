@@ -1,4 +1,4 @@
-"""What a run leaves behind: its table, its files, and what it cost."""
+"""The result of a run: its table, its folder and its cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from steppe.accounting import Statement
 from steppe.training.evaluation import Scores
-from steppe.training.ledger_summary import standing
+from steppe.training.ledger_summary import ledger_line
 from steppe.utils.formatting import rounded_up
 from steppe.utils.formatting import table as columns
 
@@ -18,26 +18,26 @@ _HEADS = {"seconds": "time"}
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a run.
+    """The result of a run.
 
     Args:
-        table: one row for each model of the run: `model`, its scores on the data given for it, and
-            the `seconds` until it was there: the training, which all of them share, and then
-            making and scoring this one.
-        published: the row's name of the model to use, which was fixed before training.
-        epsilon: ε at the plan's δ of every step that was charged; None where nothing is promised.
-            Where a callback ended the run, it holds only if the step at which it did so depends on
-            nothing that it saw; otherwise the plan's ε holds, which the statement has.
+        table: one row for each model of the run: `model`, its scores on the evaluation data, and
+            the `seconds` it took: the training, which all rows share, plus making and scoring this
+            model.
+        published: the name of the published model, which was fixed before training.
+        epsilon: ε at the plan's δ of all steps that were charged; None if the run is not private.
+            If a callback ended the run, it is valid only if the decision did not depend on what the
+            callback saw. Otherwise the plan's ε is valid, which is in the statement.
         delta: δ.
-        steps: steps that the weights went through.
-        lost: steps that were charged and lost to interruptions.
+        steps: steps that contribute to the weights.
+        lost: steps that were charged and lost by interruptions.
         seconds: time spent training, over all parts of the run.
         run: the folder.
-        statement: what is promised.
-        ledger: how many `runs` the ledger holds and their `epsilon` at `delta` together, and the
-            `not_private_reason` where that is infinite; where a ledger was named, its `path` and
-            how many runs were charged `before` this one. None where that could not be had.
-        scoring_error: the kind of error that ended the last evaluation, if one did.
+        statement: the privacy statement.
+        ledger: the number of `runs` in the ledger, their total `epsilon` at `delta`, and the
+            `not_private_reason` if that is infinite; for a named ledger also its `path` and how
+            many runs were charged `before` this one. None if this could not be computed.
+        scoring_error: the type of the error that ended the last evaluation, if any.
     """
 
     table: tuple[Mapping[str, Any], ...]
@@ -67,7 +67,7 @@ class Outcome:
             reason = self.ledger["not_private_reason"]
             lines.insert(-1, total if reason is None else f"{total}, since {reason}")
         if self.ledger is not None and "path" in self.ledger:
-            lines.insert(-1, standing(self.ledger["path"], self.ledger["before"]))
+            lines.insert(-1, ledger_line(self.ledger["path"], self.ledger["before"]))
         if not self.table:
             lines.insert(0, f"no scores: {self._why_no_scores}")
         if self.statement.not_private_reason is not None:
@@ -84,7 +84,7 @@ class Outcome:
 
 
 def numbers(outcome: Outcome) -> dict[str, Any]:
-    """What was measured and what it cost, for files and programs."""
+    """The scores and the cost of a run, as JSON."""
     return {
         "table": list(outcome.table),
         "published": outcome.published,
@@ -98,7 +98,7 @@ def numbers(outcome: Outcome) -> dict[str, Any]:
 
 
 def promised(epsilon: float, not_private_reason: str | None) -> float | None:
-    """The ε that files and lines of a run may show: none where its noise protects nothing.
+    """The ε that files and output of a run may show: None if the run is not private.
 
     Examples:
         >>> promised(2.0, None), promised(2.0, "the noise is known")
@@ -108,16 +108,16 @@ def promised(epsilon: float, not_private_reason: str | None) -> float | None:
 
 
 def row(model: str, scores: Scores) -> dict[str, Any]:
-    """One row of the table; a model without an accuracy or a loss says so by None."""
+    """One row of the table; `accuracy` and `loss` are None if there are none."""
     return {"model": model, "accuracy": None, "loss": None, **scores}
 
 
 def as_lines(table: Sequence[Mapping[str, Any]], published: str | None = None) -> list[str]:
-    """The table for reading.
+    """The table as lines of text.
 
     Args:
         table: one row for each model.
-        published: the model to mark, where there are several.
+        published: the model to mark, if there are several.
 
     Examples:
         >>> print(*as_lines([{"model": "last", "accuracy": 0.91, "loss": 0.25}]), sep="\\n")

@@ -1,4 +1,4 @@
-"""The parts of a run: what a trainer was given, checked and put together before any step."""
+"""The parts of a run, made from a trainer's arguments and checked before any step."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class RunParts:
-    """What a run is made of, before its ledger is opened.
+    """The parts of a run, before its ledger is opened.
 
     Args:
         plan: with its population.
-        model: what is trained.
+        model: to train.
         optimizer: over the model's trainable weights.
         schedule: of the learning rate.
-        averages: what is kept beside the last weights.
-        published: the full name of the model to use.
-        evaluation: scores models; None where no data were given for it.
-        intervals: how many steps lie between evaluations, checkpoints and charges.
-        keep: which stored checkpoints stay.
+        averages: kept beside the last weights.
+        published: the full name of the published model.
+        evaluation: scores models; None without evaluation data.
+        intervals: the number of steps between evaluations, checkpoints and charges.
+        keep: which stored checkpoints are kept.
         folder: the run's files.
-        ledger: what was spent.
-        ledger_is_named: whether the ledger was given, and is not this run's own.
-        fingerprint: what a resumed run must share with the first part of it.
-        statement: what is promised, as far as this part of the run decides.
-        origin: the configuration file that the run comes from.
-        reasons: why each constant that was chosen by rule is what it is, by its name.
+        ledger: records the cost.
+        ledger_is_named: whether the ledger was given as an argument.
+        fingerprint: the configuration, which a resumed run must share.
+        statement: the privacy statement for this part of the run.
+        origin: the configuration file of the run.
+        reasons: the reason for each constant that was chosen by rule, by name.
         callbacks: called after every step.
         progress: whether to show a bar.
-        make_private: makes an object that takes the steps and has drawn nothing yet.
+        make_private: makes a new `Private`, which has drawn nothing yet.
     """
 
     plan: Plan
@@ -80,7 +80,7 @@ class RunParts:
     make_private: Callable[[], Private]
 
     def rehearse(self) -> None:
-        """Try what is called between steps, so that it cannot fail when steps are charged."""
+        """Try what is called between steps, so that it does not fail after steps are charged."""
         self.schedule.rehearse(self.plan.total_steps)
         if self.evaluation is not None:
             scores = self.evaluation.rehearse(self.model)
@@ -96,7 +96,7 @@ class RunParts:
         return CheckpointStore(self.folder.store, digest, self.keep, not_private_reason)
 
     def config(self, run: str) -> dict[str, Any]:
-        """What `config.json` says.
+        """The content of `config.json`.
 
         Args:
             run: the run's id in the ledger.
@@ -134,10 +134,10 @@ def put_together(
     callbacks: Sequence[Callback],
     progress: bool,
 ) -> tuple[RunParts, Private]:
-    """Check all arguments of a trainer, and make the parts of its run from them.
+    """Check all arguments of a trainer, and make the parts of its run.
 
     Returns:
-        The parts, and the first object of `make_private`, which was made to check the model.
+        The parts, and the first `Private`, which was made to check the model.
     """
     rows = as_records(data.records)
     chosen = choose(
@@ -212,7 +212,7 @@ def put_together(
             "publish": published,
             "store_every": intervals.store,
             "ledger": None if charging.ledger is None else ledger.path.resolve().name,
-            "also_read": list(also_read),  # a resumed run must not forget what its first part read
+            "also_read": list(also_read),  # a resumed run keeps this note
             "public_records": statement.public_records,
             "inputs": saving.origin.inputs,
         },

@@ -1,4 +1,4 @@
-"""The live bar: step, ε, loss on public data, time left."""
+"""The progress bar: step, ε, loss on public data, time left."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Bar:
     """A tqdm bar over the steps of a plan.
 
     Args:
-        shown: False for silence.
-        steps: steps of the plan.
-        begun: steps that are gone already.
+        shown: whether to show it.
+        steps: the number of steps in the plan.
+        begun: the number of steps already taken.
     """
 
     def __init__(self, shown: bool, steps: int, begun: int) -> None:
@@ -26,19 +26,19 @@ class Bar:
             self._bar = tqdm(total=steps, initial=begun, unit="step", dynamic_ncols=True)
 
     def say(self, text: str) -> None:
-        """A line above the bar."""
+        """Print a line above the bar."""
         if self._bar is not None:
             self._bar.write(text, file=sys.stderr)
 
     def step(self, epsilon: float | None) -> None:
-        """One step further, with an upper bound on the ε spent."""
+        """Advance by one step, with an upper bound on the ε spent."""
         if self._bar is not None:
             self._notes["ε at most"] = rounded_up(epsilon)
             self._bar.set_postfix(self._notes, refresh=False)
             self._bar.update()
 
     def loss(self, loss: float | None) -> None:
-        """The newest loss on data given for evaluation."""
+        """Show the latest loss on evaluation data."""
         if loss is not None:
             self._notes["public loss"] = f"{loss:.4f}"
 

@@ -1,5 +1,5 @@
-"""Which model of a run is published: fixed before the first step, since a choice by scores on
-private data would cost privacy."""
+"""Which model of a run is published. It is fixed before the first step, because choosing by scores
+on private data would cost privacy."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def find(given: str | None, kept: Sequence[str]) -> str:
     """The full name of the model to publish.
 
     Args:
-        given: `last`, or the name of an average of weights, as far as it tells it from the others:
-            `EMA` where there is one, `EMA(decay=0.99)` where there are two. None for the last.
+        given: `last`, or the name of an average of weights, which may be shortened if it is
+            unambiguous: `EMA` if there is one, `EMA(decay=0.99)` if there are two. None for `last`.
         kept: the names of the averages of weights that the run keeps.
 
     Examples:

@@ -1,6 +1,6 @@
-"""What is written when a run is over: its models, its cost and its result.
+"""What is written at the end of a run: its models, its cost and its result.
 
-The steps are paid for: nothing that can fail beside the models may cost them.
+Nothing that can fail here may prevent the models from being written.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Say = Callable[[str], None]
 
 
 def model_to_publish(chosen: str, averages: RunAverages, say: Say) -> str:
-    """The model to use: as fixed before training, if the run was long enough for it.
+    """The published model: the one fixed before training, or the last weights if it has not begun.
 
     Args:
         chosen: its name.
         averages: of the run.
-        say: is told where another model takes its place.
+        say: reports that the last weights are published instead.
     """
     if chosen == LAST or chosen in averages.averages:
         return chosen
@@ -47,15 +47,15 @@ def write_models(
     about: Mapping[str, str],
     not_private_reason: str | None,
 ) -> None:
-    """Write the last weights, the averages that have begun, and the model to use.
+    """Write the last weights, the averages that have begun, and the published model.
 
     Args:
         folder: the run's files.
         model: with the last weights.
         averages: of the run.
-        published: the name of the model to use.
-        about: what each file says about its weights.
-        not_private_reason: why they protect nothing, or None.
+        published: the name of the published model.
+        about: metadata for each file.
+        not_private_reason: why the run is not private, or None.
     """
     begun = averages.averages
     for name in (LAST, *begun):
@@ -70,16 +70,16 @@ def write_models(
 def ledger_facts(
     ledger: Ledger, delta: float, named: Mapping[str, Any], say: Say
 ) -> dict[str, Any] | None:
-    """What all runs in the ledger have cost together; None where that cannot be computed.
+    """The total cost of all runs in the ledger; None if it cannot be computed.
 
-    Other runs may have gone on in it since this one began, and this one is paid for: nothing
-    about them may cost its result.
+    Other runs may have used the ledger since this one began. An error there must not prevent this
+    run's result.
 
     Args:
         ledger: of the run.
         delta: of its plan.
-        named: what is said about a ledger that was named.
-        say: is told why there is no sum.
+        named: facts about a named ledger.
+        say: reports why there is no total.
     """
     try:
         return {**cost_together(ledger, delta), **named}
@@ -93,9 +93,9 @@ def write_result(path: Path, outcome: Outcome, citation: str, report: Report) ->
 
     Args:
         path: of the file.
-        outcome: what the run came to.
+        outcome: the result of the run.
         citation: what to cite.
-        report: what was found about the model, for the table of layers.
+        report: of the probe, for the table of layers.
     """
     write_json(
         path,

@@ -1,4 +1,4 @@
-"""The last two places a run can be taken up from."""
+"""The last two checkpoints, from which a run can be resumed."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _KEPT = 2
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A moment of a run.
+    """The state of a run after a step.
 
     Args:
-        step: steps of the plan that are gone, taken or lost.
+        step: steps of the plan so far, taken or lost.
         run: the run's id in the ledger.
         settings: digest of the configuration.
-        anchor: the ledger when the checkpoint was written.
-        seconds: how long the run had trained.
-        lost: steps that were charged and never became part of these weights.
-        state: everything the next step depends on but randomness, which is always fresh.
-        not_private_reason: why the noise in these weights protects nothing, or None.
+        anchor: of the ledger when the checkpoint was written.
+        seconds: time spent training so far.
+        lost: steps that were charged and are not in these weights.
+        state: what the next step depends on, except randomness, which is always fresh.
+        not_private_reason: why these weights are not private, or None.
     """
 
     step: int
@@ -46,7 +46,7 @@ class Checkpoint:
     not_private_reason: str | None = None
 
     def require_of(self, run: str, settings: str) -> None:
-        """Refuse the checkpoint of another run, or of another configuration."""
+        """Require a checkpoint of this run and this configuration."""
         if self.run != run or self.settings != settings:
             raise DataError(
                 f"checkpoint={self.step}: belongs to another run than config.json; keep the files "
@@ -55,22 +55,22 @@ class Checkpoint:
 
 
 class ResumeCheckpoints:
-    """A folder of checkpoints: for each a safetensors file and a JSON file that vouches for it.
+    """A folder of checkpoints. Each is a safetensors file and a JSON file with its hash.
 
     Args:
-        folder: made when it does not exist.
+        folder: created if it does not exist.
 
     Guarantees:
-        What the private steps released, and nothing else: no batch, no seed, no state of a random
-        generator. A file is whole or not there; a damaged one is noticed by its hash and never
-        loaded.
+        A checkpoint contains only what the private steps released: no batch, no seed, no state of a
+        random generator. A file is complete or does not exist; a damaged one is detected by its
+        hash and never loaded.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint; on return it is on the disk, beside the one before it."""
+        """Write a checkpoint. On return it is on the disk; the one before it is kept."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         tensors: dict[str, Tensor] = {}
         state = pack("state", dict(checkpoint.state), tensors)
@@ -91,13 +91,13 @@ class ResumeCheckpoints:
         }
         text = json.dumps({**facts, "sha256": _digest(facts)}, allow_nan=False)
         with single_writer(self.folder):
-            # The tensors first: where the JSON file is, its tensors are.
+            # The tensors first: if the JSON file exists, its tensors do.
             write_atomically(self.folder / file, data)
             write_atomically(self.folder / f"{checkpoint.step:09d}.json", text.encode())
             self._forget_old_ones()
 
     def newest(self) -> tuple[Checkpoint | None, tuple[str, ...]]:
-        """The newest checkpoint that is whole, and what was wrong with newer ones.
+        """The newest undamaged checkpoint, and the errors of newer ones.
 
         Returns:
             None for a folder without checkpoints.
@@ -133,7 +133,7 @@ class ResumeCheckpoints:
             raise _damaged(tensors, "does not have its hash: it was changed")
         try:
             held = load(data)
-        except SafetensorError:  # a manifest may vouch for anything
+        except SafetensorError:  # the hash in a manifest may be that of any file
             raise _damaged(tensors, "is no safetensors file") from None
         return Checkpoint(
             step=facts["step"],
@@ -147,7 +147,7 @@ class ResumeCheckpoints:
         )
 
     def _forget_old_ones(self) -> None:
-        """Keep the newest two that look whole, and newer manifests, damaged or not."""
+        """Keep the newest two that seem complete, and all newer manifests."""
         whole, named = 0, set()
         for path in self._manifests():
             if whole == _KEPT:
@@ -158,7 +158,7 @@ class ResumeCheckpoints:
             except DataError:
                 continue
             named.add(tensors["file"])
-            whole += self._size(tensors["file"]) == tensors["size"]  # hashes are the reader's work
+            whole += self._size(tensors["file"]) == tensors["size"]  # hashes are checked on reading
         for path in self.folder.glob("[0-9]*.safetensors"):
             if path.name not in named:
                 path.unlink()
@@ -171,7 +171,7 @@ class ResumeCheckpoints:
 
 
 def _facts(manifest: Path) -> dict[str, Any]:
-    """What a manifest says, if it is as it was written."""
+    """The content of a manifest, checked against its hash."""
     try:
         facts: dict[str, Any] = json.loads(manifest.read_bytes())
         stated = facts.pop("sha256")

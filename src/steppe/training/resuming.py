@@ -1,4 +1,4 @@
-"""Where a run goes on: its newest checkpoint, compared with the ledger."""
+"""Resumes a run from its newest checkpoint and its ledger."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from steppe.training.run_averages import RunAverages
 def newest(
     folder: RunFolder, config: Mapping[str, Any], ledger: Ledger
 ) -> tuple[Checkpoint | None, tuple[str, ...]]:
-    """The newest whole checkpoint of a run.
+    """The newest undamaged checkpoint of a run.
 
     Args:
         folder: the run's files.
-        config: what its `config.json` says.
-        ledger: what was spent.
+        config: the content of `config.json`.
+        ledger: of the run.
 
     Returns:
-        The checkpoint, and complaints about newer ones that are damaged. None for a run that has
-        not begun: the first checkpoint comes before the first charge.
+        The checkpoint, and the errors of newer ones that are damaged. None for a run that has not
+        begun: the first checkpoint is written before the first charge.
     """
     checkpoint, complaints = ResumeCheckpoints(folder.checkpoints).newest()
     if checkpoint is not None:
@@ -47,7 +47,7 @@ def newest(
 
 
 def lost_after(checkpoint: Checkpoint, charged: int) -> int:
-    """How many steps were charged after a checkpoint and are not in its weights."""
+    """The number of steps that were charged after a checkpoint."""
     if charged < checkpoint.step:
         raise DataError(
             f"checkpoint={checkpoint.step}: is ahead of the ledger, which has {charged} steps of "
@@ -59,16 +59,16 @@ def lost_after(checkpoint: Checkpoint, charged: int) -> int:
 def rewound(
     open_store: Callable[[], CheckpointStore | None], folder: RunFolder, step: int
 ) -> tuple[CheckpointStore | None, tuple[str, ...]]:
-    """The run's store as it was after a step; one that is damaged is set aside for a new one.
+    """The run's store, reset to a step. A damaged store is renamed and a new one begins.
 
     Args:
-        open_store: opens it; there may be none.
+        open_store: opens the store; returns None if there is none.
         folder: the run's files.
         step: of the checkpoint.
 
     Returns:
-        The store, and a complaint if it was damaged: the checkpoint itself is whole, and what was
-        paid for goes on.
+        The store, and the error if it was damaged. The run continues, because its checkpoint is
+        undamaged.
     """
     try:
         if (store := open_store()) is not None:
@@ -88,13 +88,13 @@ def restore(
     averages: RunAverages,
     store: CheckpointStore | None,
 ) -> None:
-    """Weights, optimizer and averages as they were; the schedule as if no step had been lost.
+    """Restore weights, optimizer and averages. The schedule also skips the lost steps.
 
     Args:
-        checkpoint: to go on from.
+        checkpoint: to resume from.
         charged: how many of the plan's steps are charged.
-        model, optimizer, schedule, averages: of the run, which receive their state.
-        store: where averages write snapshots, if they do.
+        model, optimizer, schedule, averages: of the run; they receive their state.
+        store: where averages write snapshots, if any.
     """
     state = checkpoint.state
     model.load_state_dict(state["model"])
@@ -106,7 +106,7 @@ def restore(
 
 
 def note(step: int, lost: int) -> str:
-    """For the log and the screen."""
+    """The line about a resumed run."""
     text = f"resumed from the checkpoint after step {step}"
     if lost:
         text += f"; {lost} steps were charged after it and are lost"

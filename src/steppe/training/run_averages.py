@@ -1,4 +1,4 @@
-"""Place 7 in a run: the averages, the stored checkpoints, and the table of all of them."""
+"""Place 7 in a run: averages of weights and outputs, snapshots, and their scores."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from steppe.utils import validation
 
 @dataclass(frozen=True)
 class OutputAverage:
-    """An average of outputs over the newest checkpoints that the run has stored.
+    """An average of outputs over the newest stored checkpoints of the run.
 
     Args:
         kind: `OPA` or `OMV`.
-        k: how many checkpoints answer together.
+        k: the number of checkpoints.
 
     Guarantees:
         Post-processing: no privacy cost.
@@ -60,13 +60,13 @@ class OutputAverage:
 
 @dataclass(frozen=True)
 class Snapshots:
-    """Power averages in the run's store, from which any horizon can be made afterwards.
+    """Power averages in the run's store, from which averages of any horizon can be computed later.
 
     They have no row in the table; see `steppe.averaging.reconstruct`.
 
     Args:
-        every: steps from one snapshot to the next.
-        gammas: the powers; two that differ are needed.
+        every: steps between snapshots.
+        gammas: the powers; two different ones are needed.
 
     Guarantees:
         Post-processing: no privacy cost.
@@ -91,12 +91,12 @@ Keepable = Average | OutputAverage | Snapshots
 
 
 class Scored(NamedTuple):
-    """A model of the run and how good it is.
+    """A model of the run and its scores.
 
     Args:
         name: of the model.
-        scores: on the data given for it.
-        seconds: for making it from what was kept, and for scoring it.
+        scores: on the evaluation data.
+        seconds: the time to compute and score it.
     """
 
     name: str
@@ -105,14 +105,14 @@ class Scored(NamedTuple):
 
 
 class RunAverages:
-    """What a run keeps besides its last weights.
+    """The averages that a run keeps beside its last weights.
 
     Args:
         model: the model.
         averages: averages of weights made for it, averages of outputs, and snapshots.
         steps: of the plan.
-        stored: the steps whose checkpoints the run will have in its store at the end.
-        no_outputs: why averages of outputs cannot be taken; None where they may be.
+        stored: the steps whose checkpoints will be in the store at the end.
+        no_outputs: why averages of outputs are not possible; None if they are.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class RunAverages:
                 raise validation.fail("averages", name, rule, "leave one out, or change a setting")
 
     def require_classes(self, scores: Scores) -> None:
-        """Refuse averages of outputs where a model that was scored has shown no classes."""
+        """Reject averages of outputs if the scores show that there are no classes."""
         if self._outputs and "accuracy" not in scores:
             raise _refused(self._outputs[0], NO_CLASSES)
 
@@ -164,7 +164,7 @@ class RunAverages:
 
     @property
     def of_weights(self) -> list[str]:
-        """The names of the averages of weights, begun or not."""
+        """The names of all averages of weights."""
         return [label(average) for average in self._together or ()]
 
     @property
@@ -174,7 +174,7 @@ class RunAverages:
 
     @property
     def methods(self) -> list[Any]:
-        """Everything that is kept, for whom it may concern to cite."""
+        """The methods in use, for citations."""
         outputs = (average.kind for average in self._outputs)
         return [*(self._together or ()), *outputs, *(PowerAverages for _ in self._snapshots)]
 
@@ -184,7 +184,7 @@ class RunAverages:
         return bool(self._outputs)
 
     def update(self) -> None:
-        """Take the model's present weights into account."""
+        """Add the model's current weights."""
         if self._together is not None:
             self._together.update(self._model)
         for powers in self._powers:
@@ -201,11 +201,10 @@ class RunAverages:
             yield Scored(name, found, time.monotonic() - begun)
 
     def output_scores(self, evaluation: Evaluation, store: CheckpointStore) -> Iterator[Scored]:
-        """The scores of the averages of outputs; each stored checkpoint is asked once for each k.
+        """The scores of the averages of outputs. Each stored checkpoint is evaluated once per k.
 
-        Where the run was cut short and left fewer than k checkpoints, those that there are answer,
-        and the name says how many. What several averages share of the time counts for each: it is
-        what one of them alone would take.
+        If the run was cut short and stored fewer than k checkpoints, all of them are used, and the
+        name says how many. Time that several averages share counts for each of them.
         """
         stored = len(store.entries())
         if not self._outputs or not stored or not evaluation.has_targets:
@@ -231,7 +230,7 @@ class RunAverages:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Load a saved state."""
         if self._together is not None:
             self._together.load_state_dict(state["averages"])
         for powers, saved in zip(self._powers, state["powers"], strict=True):
@@ -249,7 +248,7 @@ def stored_steps(every: int | None, steps: int, keep: Keep | None) -> list[int]:
 
 
 def _require_weights(average: Average, model: nn.Module, steps: int) -> None:
-    average.layout.now(model)  # refuses the average of another model
+    average.layout.now(model)  # an error for the average of another model
     if isinstance(average, SWA) and average.warmup > steps:
         rule = f"would begin after the {steps} steps of the plan"
         raise validation.fail("averages", label(average), rule, "give a shorter warm-up")

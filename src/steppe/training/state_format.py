@@ -1,4 +1,4 @@
-"""Nested states as JSON and tensors, so that no pickle is needed to save an optimizer."""
+"""Nested states as JSON and tensors, so that saving an optimizer needs no pickle."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch import Tensor
 
 from steppe.utils.validation import fail
 
-# A JSON object with exactly one of these keys stands for what JSON does not have.
+# A JSON object with exactly one of these keys represents a type that JSON does not have.
 _TENSOR, _TUPLE, _ITEMS, _FLOAT = "$tensor", "$tuple", "$items", "$float"
 
 
 def pack(name: str, value: Any, tensors: dict[str, Tensor]) -> Any:
-    """A state in terms of JSON; its tensors, the live ones, go into `tensors`.
+    """Convert a state to JSON and tensors, which are not copied.
 
     Args:
-        name: what the value is called, for the names of tensors and for errors.
+        name: of the value, for the names of tensors and for errors.
         value: numbers, text, None, tensors, and lists, tuples and mappings of these.
         tensors: receives the tensors.
 
@@ -39,7 +39,7 @@ def pack(name: str, value: Any, tensors: dict[str, Tensor]) -> Any:
             raise fail(
                 name,
                 tuple(value.shape),
-                "would be the name of two tensors of the state, and one would be lost",
+                "would be the name of two tensors of the state",
                 "rename one of their keys",
             )
         tensors[name] = value.detach()

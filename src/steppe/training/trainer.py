@@ -23,60 +23,60 @@ from steppe.training import arguments, fingerprint, groups, resuming
 from steppe.training.callbacks import Callback
 from steppe.training.folder import RunFolder
 from steppe.training.groups import Charging, Objective, PrivateData, Saving
-from steppe.training.ledger_summary import standing
+from steppe.training.ledger_summary import ledger_line
 from steppe.training.loop import Loop
 from steppe.training.opening import OpenRun, named_ledger, opened
 from steppe.training.outcome import Outcome
 from steppe.training.parts import put_together
 from steppe.training.resume_checkpoints import Checkpoint
 from steppe.training.run_averages import Keepable
+from steppe.utils import validation
 
 
 class Trainer:
-    """Trains a model privately and keeps the account, the checkpoints and the results of it.
+    """Trains a model privately, with ledger, checkpoints, averages and results.
 
-    Some arguments take a group of settings, a frozen dataclass; a plain value stands for a group in
-    which everything else has its default.
+    Some arguments accept a group of settings, a frozen dataclass. With a plain value, all other
+    settings of the group have their defaults.
 
     Args:
         model, plan: as for `make_private`.
-        data: the private records, as for `make_private`; or `PrivateData`, with what is declared
-            about them: name, classes, groups, public records, what was read from them before.
+        data: the private records, as for `make_private`; or `PrivateData`, which also declares
+            their name, classes, groups, public records, and what was read from them before.
         loss: as for `make_private`; or `Objective`, for a function of (model, batch) and for views.
-        optimizer: any torch optimizer over the model's trainable weights; None for SGD at the rate
-            that `recipes.optimizer_for` gives for this model and plan.
-        scheduler: any torch scheduler over that optimizer, stepped once a step.
+        optimizer: any torch optimizer over the model's trainable weights; None for SGD with the
+            learning rate of `recipes.optimizer_for`.
+        scheduler: any torch scheduler over that optimizer; it takes one step per step.
         evaluate: public or held-out data, inputs and targets as in `data`; or a function of the
-            model that returns numbers by name. Scores are written down and shown, so these must not
-            be the private data. The first weights are scored before anything is charged.
+            model that returns numbers by name. Scores are stored and shown, so these must not be
+            the private data. The initial weights are scored before anything is charged.
         averages: averages of weights made for the model; `OutputAverage` for averages of outputs
-            and `Snapshots` for horizons to choose afterwards. None for those of `recipes.averages`
-            where the optimizer is chosen by rule too, and for none elsewhere.
-        run: the run's folder, None for a new one under `runs/`; or `Saving`, for the published
-            model and for how often checkpoints and evaluations are made.
-        ledger: a ledger, or its file, that several runs on the same data share, None for one of
-            this run's own; or `Charging`, for how many steps are charged at a time.
-        physical_batch, isolation, source: as for `make_private`. Where isolation is only probed, a
-            warning, the log and the end of the run say so.
+            and `Snapshots` for averages of any horizon afterwards. None for those of
+            `recipes.averages` if the optimizer is chosen by rule too, and for none otherwise.
+        run: the run's folder, None for a new one under `runs/`; or `Saving`, which also sets the
+            published model and the intervals of checkpoints and evaluations.
+        ledger: a ledger, or its file, that several runs on the same data share; None for a ledger
+            of this run alone; or `Charging`, which also sets the number of steps charged at a time.
+        physical_batch, isolation, source: as for `make_private`. If isolation is only probed, a
+            warning, the log and the printed result say so.
         callbacks: called with a `StepInfo` after every step; one that returns True ends the run.
         progress: whether to show a bar.
 
     Attributes:
-        parts: everything that the run is made of; the attributes below are among them.
+        parts: all parts of the run, including the attributes below.
         plan: the plan in use, with its population.
         model, optimizer: in use.
-        publish: the full name of the model to use.
+        publish: the full name of the published model.
         folder: the run's files.
-        statement: what is promised.
-        reasons: why what was chosen by rule is what it is, by its name.
+        statement: the privacy statement.
+        reasons: the reason for each choice by rule, by name.
 
     Guarantees:
-        A step is in the ledger, on the disk, before it begins, and never more steps than the plan
-        has. A run that is taken up again draws fresh randomness, goes on after everything that was
-        charged, and refuses another configuration or data declared otherwise. Files hold what the
-        steps released and scores on the data that were given for it, and what was read off the
-        records where the statement says so (bounds, or a population that was not declared),
-        nothing else.
+        A step is in the ledger, on the disk, before it begins, and no more steps than the plan has
+        are charged. A resumed run draws fresh randomness, continues after everything that was
+        charged, and rejects another configuration or other declarations about the data. Files
+        contain only what the steps released, scores on the evaluation data, and what was read from
+        the records according to the statement (bounds, or a population that was not declared).
 
     Examples:
         >>> import tempfile, torch, steppe
@@ -129,7 +129,7 @@ class Trainer:
             saving=groups.grouped("run", run),
             charging=groups.grouped("ledger", ledger),
             physical_batch=physical_batch,
-            isolation=arguments.isolation("isolation", isolation),
+            isolation=validation.one_of("isolation", isolation, arguments.ISOLATION),
             source=source,
             callbacks=arguments.callbacks(callbacks),
             progress=progress,
@@ -170,26 +170,26 @@ class Trainer:
         """Train from the first step to the last.
 
         Returns:
-            The table of models, the cost, and the folder with everything.
+            The table of models, the cost, and the folder.
 
         Raises:
-            Interrupted: after Ctrl-C, once the run is saved; `resume` goes on.
+            Interrupted: after Ctrl-C, when the run is saved; `resume` continues it.
         """
         parts, run = self.parts, secrets.token_hex(8)
         with parts.folder.held():
             parts.folder.require_free()
             with opened(parts, run, Anchor()) as open_run:
-                # After the ledger, so that a run it refuses leaves the folder free; before the
-                # first charge, so that every charge has what it takes to go on.
+                # After the ledger, so that a run that it rejects leaves the folder free; before the
+                # first charge, so that every run with a charge can be resumed.
                 toml = parts.origin.toml
                 parts.folder.begin(parts.plan, open_run.statement, parts.config(run), toml)
                 return self._begin(open_run)
 
     def resume(self) -> Outcome:
-        """Go on with the run in this folder, from its last checkpoint.
+        """Continue the run in this folder from its last checkpoint.
 
-        Steps that were charged and did not reach that checkpoint are lost: the run ends at the
-        plan's last step all the same, since their cost cannot be taken back.
+        Steps that were charged after that checkpoint are lost. The run still ends at the plan's
+        last step, because their cost cannot be taken back.
 
         Returns:
             As for `fit`.
@@ -212,7 +212,7 @@ class Trainer:
         parts.averages.open(store)
         loop = Loop(parts, open_run, self._fresh_private(), store)
         loop.save()  # before the first charge: from here on every crash can be resumed
-        # Who trains from a configuration has its choices in a file, and has seen them.
+        # Choices for a configuration file were printed and are stored in it.
         chosen = {} if parts.origin.toml is not None else parts.reasons
         return loop.run(f"chosen: {name} = {why}" for name, why in chosen.items())
 
@@ -241,10 +241,10 @@ class Trainer:
         return loop.run(notes)
 
     def look_at_ledger(self) -> str | None:
-        """Which ledger was named and how many runs it has already; None for one's own."""
+        """The named ledger and its number of runs; None if the run has its own ledger."""
         if not self.parts.ledger_is_named:
             return None
-        return standing(**named_ledger(self.parts, self.parts.ledger.runs(), ""))
+        return ledger_line(**named_ledger(self.parts, self.parts.ledger.runs(), ""))
 
     def _fresh_private(self) -> Private:
         """A private object that has drawn nothing yet."""

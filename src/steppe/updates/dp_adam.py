@@ -1,4 +1,4 @@
-"""Place 6: Adam that knows how much of its second moment is noise."""
+"""Place 6: Adam with the noise variance subtracted from its second moment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DPAdam(Optimizer):
 
     The private gradient is the true one plus noise of a known variance, so its squares are too
     large by that variance, often a hundred times over. Plain Adam then divides every weight's step
-    by the same number and loses what makes it Adam. Here the step is
+    by the same number, like SGD with momentum. Here the step is
 
         m̂ / (√max(v̂ − n̂, floor · n̂) + eps),
 
@@ -42,9 +42,9 @@ class DPAdam(Optimizer):
             the last of which holds on. `for_plan` fills it in.
         betas: how much of the past the two moments keep.
         eps: added to the denominator, as in Adam.
-        floor: the smallest second moment to believe in, over the noise variance. With the usual
-            betas v̂ itself wavers by 0.03 of it in the long run, three times less than the default,
-            and by more before: 0.14 after 100 steps, 0.04 after 1,200.
+        floor: the smallest second moment that is used, relative to the noise variance. With the
+            usual betas v̂ itself fluctuates by 0.03 of it in the long run, three times less than the
+            default, and by more before: 0.14 after 100 steps, 0.04 after 1,200.
 
     Guarantees:
         Post-processing of the private gradient and of public constants: no privacy cost.
@@ -90,7 +90,7 @@ class DPAdam(Optimizer):
             lr: the learning rate.
             betas: how much of the past the two moments keep.
             eps: added to the denominator, as in Adam.
-            floor: the smallest second moment to believe in, over the noise variance.
+            floor: the smallest second moment that is used, relative to the noise variance.
 
         Returns:
             A `DPAdam` that takes one step for each step of the plan.

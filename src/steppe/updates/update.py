@@ -1,4 +1,4 @@
-"""Place 6: the protocol of an update, and what an optimizer is told of the plan's noise."""
+"""Place 6: the protocol of an update."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Update(Protocol):
 
 
 class PlainUpdate:
-    """An optimizer that does not ask for the noise."""
+    """An optimizer that does not depend on the noise."""
 
     def at_step(self, step: int, noise_std: float) -> None:
         """Nothing depends on either."""

@@ -1,4 +1,4 @@
-"""How numbers and tables look wherever they are printed or written down."""
+"""Formats numbers and tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rounded_up(value: float | None, digits: int = 3) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says in its first line; the name of its kind where it says nothing.
+    """The first line of an error; the name of its type if it has no message.
 
     >>> first_line(ValueError("no\\nand no")), first_line(KeyError())
     ('no', 'KeyError')
@@ -32,7 +32,7 @@ def first_line(error: Exception) -> str:
 
 
 def as_said(error: Exception) -> str:
-    """An error of somebody else's code in its own words, to go below a line of ours.
+    """The type and message of a foreign error, to be shown below a line of ours.
 
     >>> as_said(ValueError("no\\nand no")), as_said(KeyError())
     ('ValueError: no\\nand no', 'KeyError')

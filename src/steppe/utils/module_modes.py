@@ -1,4 +1,4 @@
-"""A model's modes, put back where they were."""
+"""Blocks that change a model's modes and restore them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of arguments, and errors that name what was given as it was given."""
+"""Checks of arguments. Errors name arguments as the user knows them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def one_of(name: str, value: Any, choices: Sequence[str], remedy: str = "") -> s
 
 
 def exactly_one(remedy: str, **given: Any) -> None:
-    """One of two arguments, which say the same in different ways.
+    """Require exactly one of two arguments.
 
     Examples:
         >>> exactly_one("the other follows", steps=None, epochs=None)
@@ -93,7 +93,7 @@ def exactly_one(remedy: str, **given: Any) -> None:
 
 @contextmanager
 def called(names: Mapping[str, str]) -> Iterator[None]:
-    """Inside the block, errors about a Python argument name the key or option that it came from.
+    """A block in which errors about a Python argument name its key or option.
 
     Args:
         names: what was typed, by argument.
@@ -111,7 +111,7 @@ def called(names: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def reworded(change: Callable[[SteppeError], None]) -> Iterator[None]:
-    """Inside the block, errors about what was given are changed before they go on.
+    """A block in which errors are changed before they are raised.
 
     Args:
         change: writes other names or remedies into the error.

@@ -1,4 +1,4 @@
-"""Weights as safetensors files, with what is to be known about them."""
+"""Weights as safetensors files with metadata."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor
 def as_safetensors(
     weights: Mapping[str, Tensor], about: Mapping[str, str], not_private_reason: str | None
 ) -> bytes:
-    """A file of weights, with what is to be known about them.
+    """Weights and metadata as the bytes of a safetensors file.
 
     Args:
         weights: tensors by name; two names may look at one piece of memory.
         about: becomes the file's metadata.
-        not_private_reason: why the noise protects nothing, for the metadata too; or None.
+        not_private_reason: why they are not private, for the metadata; None if they are.
     """
     from safetensors.torch import save
 

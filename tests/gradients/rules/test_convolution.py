@@ -36,7 +36,7 @@ TRANSPOSED: dict[int, Callable[..., Tensor]] = {
     3: F.conv_transpose3d,
 }
 WAYS = ("grouped", "product", "patch gram", "pixel gram")
-NOBODY = torch.zeros(0, dtype=torch.long)
+NO_RECORDS = torch.zeros(0, dtype=torch.long)
 
 
 def summed_squares(model: nn.Module) -> Callable[[Any], Tensor]:
@@ -161,8 +161,8 @@ def test_every_way_gives_the_same_gradients(case: tuple[Layer, Tensor], rows: in
     inner = exact.flatten(1) @ weight.double().flatten()
     # ‖x‖²‖g‖² of a record: what its gradient is rounded by, where its terms cancel.
     scale = float(x.flatten(1).square().sum(1).max() * g.flatten(1).square().sum(1).max()) * rows**2
-    for name, way in candidates(x, g, geometry, records, None).items():
-        slot = way.make()
+    for name, products in candidates(x, g, geometry, records, None).items():
+        slot = products.make()
         squared = slot.squared_norms().double()
         torch.testing.assert_close(
             squared, squares, rtol=1e-5, atol=3e-6 * scale, msg=lambda m, n=name: f"{n}: {m}"
@@ -170,7 +170,7 @@ def test_every_way_gives_the_same_gradients(case: tuple[Layer, Tensor], rows: in
         least = squares.sqrt() * (1 - 1e-6) - 1e-6 * math.sqrt(scale)
         assert (squared.sqrt() >= least).all(), name
         out = torch.ones(weight.numel())
-        slot.add_(out, factors, NOBODY)
+        slot.add_(out, factors, NO_RECORDS)
         torch.testing.assert_close(out.double() - 1, total, rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(slot.written_out().double(), exact, rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(slot.dots(weight).double(), inner, rtol=1e-4, atol=1e-3)

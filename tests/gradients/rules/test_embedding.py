@@ -15,7 +15,7 @@ from steppe.clipping.reference import clipped_sum
 from steppe.errors import UnsupportedModelError
 from steppe.gradients.contact import ContactLayout
 from steppe.gradients.layout import RecordLayout
-from steppe.gradients.slots.embedding import EmbeddingRows, Picks
+from steppe.gradients.slots.embedding import BagMaximum, EmbeddingRows
 
 
 @settings(max_examples=25, deadline=None)
@@ -252,7 +252,7 @@ def test_positions_that_cancel_do_not_wipe_out_what_the_table_holds(huge: float)
     out = held.clone()
     rows.add_(out, torch.ones(2), torch.zeros(0, dtype=torch.long))
     assert torch.allclose(out, held + torch.tensor([0.0, 3.0, 0.0, 0.0]))
-    picks = Picks(g[:2].view(1, 2, 1), torch.ones(1, 2, 1), (4, 1))
+    picks = BagMaximum(g[:2].view(1, 2, 1), torch.ones(1, 2, 1), (4, 1))
     out = held.clone()
     picks.add_(out, torch.ones(1), torch.zeros(0, dtype=torch.long))
     assert torch.equal(out, held)

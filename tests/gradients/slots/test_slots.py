@@ -9,9 +9,9 @@ from steppe.errors import UnsupportedModelError
 from steppe.gradients.flat_weights import FlatWeights
 from steppe.gradients.record_gradients import RecordGradients
 from steppe.gradients.slots.outer import Outer, Single, Summed
-from steppe.gradients.slots.slot import Materialised, Slot, blank, squared_rows, wide
+from steppe.gradients.slots.slot import Materialised, Slot, squared_rows, wide, zero_rows
 
-NOBODY = torch.zeros(0, dtype=torch.long)
+NO_RECORDS = torch.zeros(0, dtype=torch.long)
 
 
 @pytest.mark.parametrize("length", [1, 7, 2048, 2049, 300_000, 2_400_001])
@@ -80,7 +80,7 @@ def test_outer_equals_the_gradient_written_out(positions: int, dtype: torch.dtyp
     assert torch.allclose(slot.squared_norms().double(), norms, rtol=1e-5 + guard)
     assert torch.allclose(slot.written_out().double(), truth, rtol=1e-5, atol=1e-5)
     out, factors = torch.zeros(15, dtype=slot.written_out().dtype), torch.rand(4)
-    slot.add_(out, factors.to(out.dtype), NOBODY)
+    slot.add_(out, factors.to(out.dtype), NO_RECORDS)
     wanted = (truth * factors.double()[:, None, None]).sum(0).flatten()
     assert torch.allclose(out.double(), wanted, rtol=1e-4, atol=1e-5)
     dots = slot.dots(weight.to(dtype)).double()
@@ -171,7 +171,7 @@ def test_summed_is_the_gradient_of_a_bias() -> None:
     g = torch.randn(3, 4, 2)
     slot = Summed(g)
     out = torch.zeros(2)
-    slot.add_(out, torch.ones(3), NOBODY)
+    slot.add_(out, torch.ones(3), NO_RECORDS)
     assert torch.allclose(out, g.sum((0, 1)), rtol=1e-5, atol=1e-6)
     assert torch.allclose(slot.squared_norms().float(), g.sum(1).square().sum(1), rtol=1e-5)
 
@@ -182,7 +182,7 @@ def test_bad_records_are_left_out_even_where_they_are_not_finite() -> None:
     out = torch.zeros(2)
     Materialised(gradients).add_(out, torch.tensor([1.0, 0.0, 1.0]), torch.tensor([1]))
     assert torch.equal(out, torch.full((2,), 2.0))
-    assert blank(gradients, NOBODY) is gradients
+    assert zero_rows(gradients, NO_RECORDS) is gradients
 
 
 @pytest.mark.parametrize("positions", [1, 4, 40])
@@ -195,7 +195,7 @@ def test_tiny_inputs_with_huge_gradients_do_not_underflow(positions: int) -> Non
 
 def test_a_weight_without_axes_has_a_slot() -> None:
     slot, out = Materialised(torch.tensor([1.0, 2.0, 3.0])), torch.zeros(1)
-    slot.add_(out, torch.tensor([1.0, 0.5, 2.0]), NOBODY)
+    slot.add_(out, torch.tensor([1.0, 0.5, 2.0]), NO_RECORDS)
     assert out.tolist() == [8.0]
     assert slot.dots(torch.tensor(2.0)).tolist() == [2.0, 4.0, 6.0]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from steppe.gradients.slots.embedding import EmbeddingRows
 from steppe.gradients.slots.outer import Outer, Single
-from steppe.gradients.slots.slot import NOBODY, Materialised, Slot
+from steppe.gradients.slots.slot import NO_RECORDS, Materialised, Slot
 from steppe.gradients.slots.tied import Tied, sum_of_uses
 
 WORDS, WIDTH, B = 40, 12, 4
@@ -37,7 +37,7 @@ def assert_same(slot: Slot, truth: Tensor, tolerance: float) -> None:
     dots = (truth * weight.double()).sum((1, 2))
     torch.testing.assert_close(slot.dots(weight).double(), dots, **close)
     factors = torch.rand(B, dtype=weight.dtype)
-    for bad in (NOBODY, torch.tensor([1])):
+    for bad in (NO_RECORDS, torch.tensor([1])):
         kept = factors.index_fill(0, bad, 0.0)
         out = torch.zeros(WORDS * WIDTH, dtype=weight.dtype)
         slot.add_(out, kept, bad)

@@ -173,7 +173,7 @@ def test_a_run_with_what_no_file_holds_is_resumed_in_python(table: Path, tmp_pat
     with pytest.raises(ConfigurationError) as refused:
         resume(run, progress=False)
     assert str(refused.value) == (
-        f"run={str(run)!r}: was given augment=, ledger= in Python, which no file can hold; "
+        f"run={str(run)!r}: was given augment=, ledger= in Python, which a file cannot contain; "
         f"resume it with `{how}`."
     )
     assert read(run / "run.toml").trainer(run, **options).resume().steps == 20
@@ -190,7 +190,7 @@ def test_a_run_without_a_file_says_how_to_resume(tmp_path: Path) -> None:
     from training_cases import trainer
 
     trainer(tmp_path / "run").fit()
-    with pytest.raises(ConfigurationError, match="was not made from a configuration file"):
+    with pytest.raises(ConfigurationError, match="was not started from a configuration file"):
         resume(tmp_path / "run")
     with pytest.raises(DataError, match="contains no run"):
         resume(tmp_path / "nothing")
@@ -338,11 +338,11 @@ def test_several_views_need_the_function_that_makes_them(table: Path, tmp_path: 
     several = config(table, plan={**PLAN, "views": 2})
     with pytest.raises(ConfigurationError, match=r"^plan\.views=2: needs a function that makes"):
         config(tmp_path / "nothing is read yet", plan={**PLAN, "views": 2}).trainer()
-    with pytest.raises(ConfigurationError, match=r"^plan\.views=1: must be above 1 where augment="):
+    with pytest.raises(ConfigurationError, match=r"^plan\.views=1: must be above 1 if augment="):
         config(tmp_path / "nothing is read yet").trainer(augment=torch.neg)
     outcome = several.trainer(tmp_path / "run", augment=lambda x: x + 0.1).fit()
     assert json.loads((tmp_path / "run" / "plan.json").read_text())["views"] == 2
-    assert outcome.steps == several.plan().total_steps
+    assert outcome.steps == several.assemble().plan.total_steps
 
 
 REGRESSION = """
@@ -396,7 +396,7 @@ def test_files_that_are_no_configuration(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not TOML"):
         read(tmp_path / "bad.toml")
     (tmp_path / "big.toml").write_text("#" * 2**25)
-    with pytest.raises(DataError, match="is larger than a configuration"):
+    with pytest.raises(DataError, match="is too large for a configuration"):
         read(tmp_path / "big.toml")
 
 
@@ -541,10 +541,12 @@ def test_a_resumed_run_keeps_its_scale_and_its_statement(tmp_path: Path) -> None
     trainer().fit()
     stored = json.loads((run / "config.json").read_text())["settings"]
     assert stored["inputs"]["columns"] == ["income", "age"]
-    with pytest.raises(ConfigurationError, match=r"also_read=\[\]: is not what the run began with"):
+    with pytest.raises(
+        ConfigurationError, match=r"also_read=\[\]: differs from the value that the run began with"
+    ):
         trainer(bounds={"income": [0, 1e5], "age": [0, 120]}).resume()
     path.write_text(path.read_text() + "\n1e6,90,1")  # bounds are read anew
-    with pytest.raises(ConfigurationError, match=r"inputs.bounds.income=.*what the run began with"):
+    with pytest.raises(ConfigurationError, match=r"inputs.bounds.income=.*that the run began with"):
         trainer().resume()
 
 

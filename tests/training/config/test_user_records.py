@@ -146,7 +146,7 @@ def test_groups_by_label() -> None:
     first = assembly.loaded.train.given.x[:, 0]
     assert torch.equal(even, (first <= 0).nonzero().flatten())
     assert torch.equal(odd, (first > 0).nonzero().flatten())
-    with pytest.raises(DataError, match="must end in one tensor of labels where classes"):
+    with pytest.raises(DataError, match="must end in one tensor of labels if classes"):
         config("alone", groups="parity").assemble()
 
 

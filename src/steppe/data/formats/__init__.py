@@ -1,1 +1,1 @@
-"""One file a format: bytes to arrays, with every size checked and nothing unpickled."""
+"""One file per format: bytes to arrays, with every size checked and nothing unpickled."""

@@ -2,7 +2,7 @@
 
 Bounds and categories are those of the data set's documentation and of the survey's coding (two
 digits of hours, five of capital gain, sixteen grades of education). None is read from the records,
-so that turning a record into numbers says nothing about any other record.
+so the encoding of a record reveals nothing about other records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from steppe.data.archives import BrokenArchive
 
 @dataclass(frozen=True)
 class Number:
-    """A numeric column: values are cut to the bounds and scaled to [0, 1].
+    """A numeric column: values are clamped to the bounds and scaled to [0, 1].
 
     Args:
         name: the column.

@@ -1,4 +1,4 @@
-"""Weights that records meet without a layer: added to them, or put beside them.
+"""Weights that are added to records or concatenated with them, without a layer.
 
 Position embeddings and class tokens. A record's gradient is what arrives at its own place, so there
 is nothing to compute but sums where the weight was repeated.

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from steppe.errors import UnsupportedModelError
 from steppe.gradients.contact import Contact, ContactOp, Gradients, Output
 from steppe.gradients.rules.arguments import named, only_shared
-from steppe.gradients.slots.embedding import EmbeddingRows, Picks
+from steppe.gradients.slots.embedding import BagMaximum, EmbeddingRows
 from steppe.gradients.slots.slot import Slot
 
 _MODES = {"sum": 0, "mean": 1, "max": 2}
@@ -142,7 +142,7 @@ class EmbeddingBag(ContactOp):
             layout.split(tensor, contact.records).reshape(contact.records, -1, g.shape[1])
             for tensor in (largest, g)
         )
-        return Picks(g, largest, tuple(self.weight.shape))
+        return BagMaximum(g, largest, tuple(self.weight.shape))
 
 
 def _bags(offsets: Tensor, total: int) -> Tensor:
@@ -152,7 +152,7 @@ def _bags(offsets: Tensor, total: int) -> Tensor:
 
 
 def _check(call: dict[str, Any], name: str) -> None:
-    """Refuse the options that change weights in the forward pass or let records meet."""
+    """Reject the options that change weights in the forward pass or mix records."""
     reasons = {
         "max_norm": "must be None: it rewrites rows of the table with each batch, without noise; "
         "bound the weights after the step instead.",

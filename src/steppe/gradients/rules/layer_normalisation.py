@@ -92,7 +92,7 @@ class LayerNorm(Normalisation):
                 for i in range(len(x))
             )
             return torch.stack(list(one))
-        # Subtracting the mean first costs a pass, and keeps large means from cancelling.
+        # Subtracting the mean first costs a pass, but avoids cancellation of large means.
         product = x * g if mean is None else torch.sub(x, mean).mul_(g)
         return torch.bmm(rstd.mT, product)
 

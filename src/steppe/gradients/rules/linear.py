@@ -77,7 +77,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """`F.linear(x, weight, bias)`; if it has few columns, they may lie one after another in memory.
 
     Guarantees:
-        A record's outputs are the same to the last bit, whoever and however many the others are,
+        A record's outputs are the same to the last bit, whatever the other records are,
         unless torch's own are not. Behind a rounding error may lie a step, such as that of a ReLU,
         which is as high as the clip: one record more must not take the others over it.
     """

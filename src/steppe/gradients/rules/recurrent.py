@@ -14,7 +14,7 @@ from steppe.gradients.contact import Contact, ContactOp, Gradients, Output
 from steppe.gradients.kernel_choice import Candidate
 from steppe.gradients.layout import RecordLayout
 from steppe.gradients.rules.recurrent_call import (
-    Call,
+    RecurrentCall,
     cell_call,
     cells_of,
     places_among,
@@ -38,7 +38,7 @@ def recurrent_cell(contact: Contact) -> ContactOp | None:
     return _use(contact, cell_call(contact))
 
 
-def _use(contact: Contact, call: Call) -> ContactOp | None:
+def _use(contact: Contact, call: RecurrentCall) -> ContactOp | None:
     """Decline where a record is the weight, and what torch itself will refuse."""
     placed = [place for place in places_among(call.roles, contact.inputs) if place is not None]
     odd_rank = call.x.ndim != (2 if call.single else 3)
@@ -52,7 +52,7 @@ class Recurrent(ContactOp):
 
     path = "recurrent"
 
-    def __init__(self, contact: Contact, call: Call) -> None:
+    def __init__(self, contact: Contact, call: RecurrentCall) -> None:
         super().__init__(contact)
         self.call = call
         self.layout = time_major_layout(contact, call)

@@ -28,7 +28,7 @@ _CELL = ("input", "hx", "w_ih", "w_hh", "b_ih", "b_hh")
 
 
 @dataclass(frozen=True)
-class Call:
+class RecurrentCall:
     """One call of a recurrent function, whatever its signature.
 
     Args:
@@ -61,7 +61,7 @@ class Call:
         return 0 if self.single or (role == 0 and self.batch_first) else 1
 
 
-def sequence_call(contact: Contact) -> Call:
+def sequence_call(contact: Contact) -> RecurrentCall:
     """Read a call of `torch.lstm`, `gru`, `rnn_tanh` or `rnn_relu`.
 
     Packed sequences are refused: their rows belong to different records at every step.
@@ -77,7 +77,7 @@ def sequence_call(contact: Contact) -> Call:
     hx, x = given["hx"], given["input"]
     start = (hx,) if isinstance(hx, Tensor) else tuple(hx)
     weights = _grouped(contact.name, given["params"], bool(given["has_biases"]), start)
-    return Call(
+    return RecurrentCall(
         _KINDS[contact.name],
         x,
         start,
@@ -88,14 +88,14 @@ def sequence_call(contact: Contact) -> Call:
     )
 
 
-def cell_call(contact: Contact) -> Call:
+def cell_call(contact: Contact) -> RecurrentCall:
     """Read a call of `torch.lstm_cell`, `gru_cell` or a plain cell: a sequence of one step."""
     given = dict(zip(_CELL, contact.args, strict=False)) | contact.kwargs
     hx = given["hx"]
     start = (hx,) if isinstance(hx, Tensor) else tuple(hx)
     weights = CellWeights(given["w_ih"], given["w_hh"], given.get("b_ih"), given.get("b_hh"))
     kind = _KINDS[contact.name.removesuffix("_cell")]
-    return Call(kind, given["input"], start, [weights], single=True)
+    return RecurrentCall(kind, given["input"], start, [weights], single=True)
 
 
 def _grouped(name: str, flat: Sequence[Tensor], biases: bool, start: States) -> list[CellWeights]:
@@ -123,7 +123,7 @@ def places_among(roles: States, inputs: Sequence[Tensor]) -> list[int | None]:
     return places
 
 
-def time_major_layout(contact: Contact, call: Call) -> RecordLayout:
+def time_major_layout(contact: Contact, call: RecurrentCall) -> RecordLayout:
     """Where the records lie in time-major tensors; refuses where time and records are mixed."""
     interleaved = False
     for role, tensor in enumerate(call.roles):
@@ -146,7 +146,7 @@ def time_major_layout(contact: Contact, call: Call) -> RecordLayout:
     return RecordLayout(axis=1, interleaved=interleaved)
 
 
-def cells_of(call: Call) -> list[RecurrentCell]:
+def cells_of(call: RecurrentCall) -> list[RecurrentCell]:
     """One cell for each layer and direction."""
     h_start = call.start[0]
     constant = not is_marked(h_start) and not h_start.requires_grad

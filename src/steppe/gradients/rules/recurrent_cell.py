@@ -137,7 +137,7 @@ def plus_product(base: Tensor, rows: Tensor, matrix: Tensor, out: Tensor | None 
     return torch.add(base, torch.mm(matrix.t(), rows.t()).t(), out=out)
 
 
-class Way:
+class BackwardProducts:
     """The recurrent product on the way back: dh of a step = its own gradient + δ W_hh of the next.
 
     Args:
@@ -164,7 +164,7 @@ class Way:
         self._past_start = need_start or (keep_products and not cell.from_zero)
         self.gradient = self._grads[self.order[0]] + grad_last
 
-    def pull(self, place: int, delta: Tensor, direct: Tensor | None = None) -> None:
+    def move_past(self, place: int, delta: Tensor, direct: Tensor | None = None) -> None:
         """Move `gradient` past the step `order[place]`, whose hidden δ is given.
 
         `direct` is what reaches the state before without passing through the weight.

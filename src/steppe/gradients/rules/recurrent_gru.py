@@ -7,10 +7,10 @@ from torch import Tensor
 
 from steppe.gradients.rules.recurrent_cell import (
     Backward,
+    BackwardProducts,
     Forward,
     RecurrentCell,
     States,
-    Way,
     plus_product,
 )
 
@@ -58,20 +58,20 @@ class GRU(RecurrentCell):
         before = self.around(whole_h)[0]
         update = to_input[..., width : 2 * width].clone()
         to_hidden = self._factors(to_input, before, hidden)
-        way = Way(self, grad_output, grad_last[0], need_start, keep_products)
+        products = BackwardProducts(self, grad_output, grad_last[0], need_start, keep_products)
         by_input = to_input.view(*to_input.shape[:2], 3, width).unbind()
         by_hidden = to_hidden.view(*to_hidden.shape[:2], 3, width).unbind()
-        for place, step in enumerate(way.order):
-            grad_h = way.gradient.unsqueeze(1)
+        for place, step in enumerate(products.order):
+            grad_h = products.gradient.unsqueeze(1)
             by_input[step].mul_(grad_h)
             by_hidden[step].mul_(grad_h)
-            way.pull(place, to_hidden[step], update[step].mul_(way.gradient))
+            products.move_past(place, to_hidden[step], update[step].mul_(products.gradient))
         return Backward(
             to_input=to_input,
             to_hidden=to_hidden,
             before=before,
-            start=(way.gradient if need_start else None,),
-            products=way.products,
+            start=(products.gradient if need_start else None,),
+            products=products.products,
         )
 
     @staticmethod

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from steppe.gradients.rules.recurrent_cell import (
     Backward,
+    BackwardProducts,
     Forward,
     RecurrentCell,
     States,
-    Way,
     plus_product,
 )
 
@@ -70,12 +70,12 @@ class LSTM(RecurrentCell):
         to_cell, forget = self._factors(delta, self.around(whole_c)[0], bent)
         grad_c = grad_last[1].clone()
         pulled = None if self.w_hr is None else torch.empty_like(grad_output)
-        way = Way(self, grad_output, grad_last[0], need_start, keep_products)
+        products = BackwardProducts(self, grad_output, grad_last[0], need_start, keep_products)
         stacked = delta.view(*delta.shape[:2], 4, width)
         by_cell, by_output = stacked[:, :, :3].unbind(), stacked[:, :, 3].unbind()
         deltas, to_cells, forgets = delta.unbind(), to_cell.unbind(), forget.unbind()
-        for place, step in enumerate(way.order):
-            grad_h = way.gradient
+        for place, step in enumerate(products.order):
+            grad_h = products.gradient
             if self.w_hr is not None and pulled is not None:
                 pulled[step] = grad_h
                 grad_h = grad_h @ self.w_hr
@@ -83,13 +83,13 @@ class LSTM(RecurrentCell):
             by_cell[step].mul_(grad_c.unsqueeze(1))
             by_output[step].mul_(grad_h)
             grad_c.mul_(forgets[step])
-            way.pull(place, deltas[step])
+            products.move_past(place, deltas[step])
         return Backward(
             to_input=delta,
             to_hidden=delta,
             before=self.around(whole_h)[0],
-            start=(way.gradient if need_start else None, grad_c),
-            products=way.products,
+            start=(products.gradient if need_start else None, grad_c),
+            products=products.products,
             projection=None if raw is None or pulled is None else (raw, pulled),
         )
 

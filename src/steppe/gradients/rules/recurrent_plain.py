@@ -7,10 +7,10 @@ from torch import Tensor
 
 from steppe.gradients.rules.recurrent_cell import (
     Backward,
+    BackwardProducts,
     Forward,
     RecurrentCell,
     States,
-    Way,
     plus_product,
 )
 
@@ -27,7 +27,7 @@ class TanhRNN(RecurrentCell):
         for step in order:
             if step != order[0] or not self.from_zero:
                 plus_product(sums[step], before[step], recurrent, out=sums[step])
-            self.bend(sums[step], after[step])
+            self.activate_(sums[step], after[step])
         return Forward(after, (after[order[-1]],), (whole,))
 
     def backward(
@@ -41,31 +41,31 @@ class TanhRNN(RecurrentCell):
         (whole,) = saved
         before, after = self.around(whole)
         delta = torch.empty_like(after)
-        way = Way(self, grad_output, grad_last[0], need_start, keep_products)
-        for place, step in enumerate(way.order):
-            self.unbend(way.gradient, after[step], delta[step])
-            way.pull(place, delta[step])
-        start = way.gradient if need_start else None
-        return Backward(delta, delta, before, (start,), way.products)
+        products = BackwardProducts(self, grad_output, grad_last[0], need_start, keep_products)
+        for place, step in enumerate(products.order):
+            self.activation_gradient_(products.gradient, after[step], delta[step])
+            products.move_past(place, delta[step])
+        start = products.gradient if need_start else None
+        return Backward(delta, delta, before, (start,), products.products)
 
     @staticmethod
-    def bend(sums: Tensor, out: Tensor) -> None:
+    def activate_(sums: Tensor, out: Tensor) -> None:
         """Apply the nonlinearity."""
         torch.tanh(sums, out=out)
 
     @staticmethod
-    def unbend(grad: Tensor, bent: Tensor, out: Tensor) -> None:
+    def activation_gradient_(grad: Tensor, output: Tensor, out: Tensor) -> None:
         """Pull a gradient back through the nonlinearity, given its result."""
-        torch.ops.aten.tanh_backward.grad_input(grad, bent, grad_input=out)
+        torch.ops.aten.tanh_backward.grad_input(grad, output, grad_input=out)
 
 
 class ReluRNN(TanhRNN):
     """h ← relu(W_ih x + W_hh h + b)."""
 
     @staticmethod
-    def bend(sums: Tensor, out: Tensor) -> None:
+    def activate_(sums: Tensor, out: Tensor) -> None:
         torch.clamp(sums, min=0, out=out)
 
     @staticmethod
-    def unbend(grad: Tensor, bent: Tensor, out: Tensor) -> None:
-        torch.ops.aten.threshold_backward.grad_input(grad, bent, 0, grad_input=out)
+    def activation_gradient_(grad: Tensor, output: Tensor, out: Tensor) -> None:
+        torch.ops.aten.threshold_backward.grad_input(grad, output, 0, grad_input=out)

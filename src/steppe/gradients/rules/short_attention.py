@@ -78,7 +78,7 @@ class _ShortAttention(torch.autograd.Function):
 
 def _back(ctx: Any, grad: Tensor) -> Any:
     packed, shares = ctx.saved_tensors
-    if torch.is_grad_enabled():  # somebody wants to differentiate this gradient again
+    if torch.is_grad_enabled():  # this gradient will be differentiated again
         again = _differentiable(packed, ctx.heads)
         return *torch.autograd.grad(again, packed, grad, create_graph=True), None
     out = torch.empty_like(packed)
@@ -103,7 +103,7 @@ def _differentiable(packed: Tensor, heads: int) -> Tensor:
 
 
 def _sizes(packed: Tensor, heads: int) -> tuple[int, int, int, int, float, int]:
-    """What the kernel is told about its buffers, and by how many threads to work."""
+    """What the kernel is told about its buffers, and the number of threads."""
     records, positions, numbers = packed.shape
     width = numbers // (3 * heads)
     return records, positions, heads, width, 1.0 / math.sqrt(width), torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""Functions of torch that look at values before they compute, without the look."""
+"""Functions of torch that check values before they compute, without these checks."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from steppe.gradients.slots.convolution_geometry import Geometry, Patches
 from steppe.gradients.slots.ghost_norms import paired_rows
-from steppe.gradients.slots.slot import MaterialisedWithNorms, Slot, blank, squared_rows, wide
+from steppe.gradients.slots.slot import MaterialisedWithNorms, Slot, squared_rows, wide, zero_rows
 
 # Records that go through one grouped convolution: more of them fall out of cache.
 _GROUPED = 16
@@ -80,7 +80,7 @@ class ConvolutionWeight(Slot):
         if rows > 1:
             factors = factors.repeat_interleave(rows)
             bad = (bad[:, None] * rows + torch.arange(rows, device=bad.device)).flatten()
-        x, g = blank(x, bad), blank(g, bad)
+        x, g = zero_rows(x, bad), zero_rows(g, bad)
         each = factors.view(-1, *[1] * (x.ndim - 1))
         size = self.scaled
         # One copy of everything would be fresh memory; a part of it is still in cache when used.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from steppe.gradients.slots.slot import Slot, blank, squared_rows, wide
+from steppe.gradients.slots.slot import Slot, squared_rows, wide, zero_rows
 
 
 class EmbeddingRows(Slot):
@@ -144,7 +144,7 @@ class EmbeddingRows(Slot):
         return products.new_zeros(self.records).index_add_(0, owners, products)
 
 
-class Picks(Slot):
+class BagMaximum(Slot):
     """G of record i is Σₖ g[i, k, j] in row `rows[i, k, j]` and column j: the maximum over a bag.
 
     Args:
@@ -173,7 +173,7 @@ class Picks(Slot):
         return squared_rows(self.g)
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
-        g = blank(self.g, bad) * factors.to(self.g.dtype)[:, None, None]
+        g = zero_rows(self.g, bad) * factors.to(self.g.dtype)[:, None, None]
         table = out.view(self.shape)
         table.scatter_add_(0, self.rows.flatten(0, 1), g.flatten(0, 1).to(out.dtype))
 

@@ -40,8 +40,8 @@ def paired_rows(x: Tensor, g: Tensor) -> Tensor:
 
     Guarantees:
         Not below the true value, however much the terms cancel or underflow; infinite where they
-        are not finite, or their sum leaves the numbers there are. By the compiled kernel, a
-        record's norm is the same to the last bit, whoever and however many the others are, unless
+        are not finite, or their sum overflows. By the compiled kernel, a
+        record's norm is the same to the last bit, whatever the other records are, unless
         denormals are flushed, which torch tells one of its threads only.
     """
     if kernel_takes(x, g):
@@ -51,7 +51,7 @@ def paired_rows(x: Tensor, g: Tensor) -> Tensor:
 
 
 def paired_rows_and_sums(x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """The same, and Σₜ gₜ of every record: one pass where the kernel reads g anyway."""
+    """The same, and Σₜ gₜ of every record, which the kernel computes in the same pass."""
     if kernel_takes(x, g):
         sums = g.new_empty(len(g), g.shape[2])
         return _in_one_pass(x, g, sums), sums
@@ -124,7 +124,7 @@ def paired_(gram_x: Tensor, gram_g: Tensor, rounded_x: float, rounded_g: float) 
     found = total.clamp(min=0.0)
     found += share_x * trace_x * size_g + share_g * size_x * trace_g
     found += positions * lost * (trace_x + trace_g + 2 * positions * lost)
-    # Terms of either sign may leave the numbers there are: minus infinity is no short gradient.
+    # Terms of either sign may overflow: minus infinity must not count as a short gradient.
     return found.masked_fill_(~torch.isfinite(total), math.inf)
 
 

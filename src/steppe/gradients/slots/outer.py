@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from steppe.gradients.slots.ghost_norms import paired_rows, paired_rows_and_sums
-from steppe.gradients.slots.slot import SHORT, Slot, blank, squared_rows, wide, wide_dtype
+from steppe.gradients.slots.slot import SHORT, Slot, squared_rows, wide, wide_dtype, zero_rows
 
 
 class Outer(Slot):
@@ -42,8 +42,8 @@ class Outer(Slot):
         return paired_rows(wide(self.x), wide(self.g))
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
-        # Widen first: a factor rounded to bfloat16 would let a record say 0.4 % too much.
-        x, g = wide(blank(self.x, bad)), wide(blank(self.g, bad))
+        # Convert first: a factor rounded to bfloat16 could make a record's part 0.4 % too long.
+        x, g = wide(zero_rows(self.x, bad)), wide(zero_rows(self.g, bad))
         each = factors.view(-1, 1, 1)
         # Scale whichever side is narrower: it is the cheaper copy.
         if g.shape[2] <= x.shape[2]:
@@ -90,7 +90,10 @@ class Single(Slot):
         return squared_rows(self.x).mul_(self.squared_g())
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
-        x, g = wide(blank(self.x, bad)), wide(blank(self.g, bad))  # as in `Outer`, also below
+        x, g = (
+            wide(zero_rows(self.x, bad)),
+            wide(zero_rows(self.g, bad)),
+        )
         outputs, inputs = g.shape[1], x.shape[1]
         total = out.view(outputs, inputs)
         if outputs <= SHORT and inputs <= SHORT:
@@ -138,7 +141,7 @@ class Summed(Slot):
         return squared_rows(self.gradients) if self._beside is None else self._beside.squared_g()
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
-        out.addmv_(blank(self.gradients, bad).t(), factors)
+        out.addmv_(zero_rows(self.gradients, bad).t(), factors)
 
     def written_out(self) -> Tensor:
         return self.gradients

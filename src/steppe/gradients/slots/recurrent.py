@@ -7,7 +7,7 @@ from torch import Tensor
 
 from steppe.gradients.slots.ghost_norms import new_matrices, paired_, precision, roundings
 from steppe.gradients.slots.outer import Outer
-from steppe.gradients.slots.slot import blank
+from steppe.gradients.slots.slot import zero_rows
 
 
 class Gram:
@@ -47,7 +47,7 @@ class InTime(Outer):
         return paired_(*made, *(roundings(t.shape[2], dtype) for t in (self.x, self.g)))
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
-        x, g = blank(self.x, bad), blank(self.g, bad)
+        x, g = zero_rows(self.x, bad), zero_rows(self.g, bad)
         x = x * factors.to(x.dtype)[:, None, None]  # the gates are always the wider side
         # Time first: that is how both lie in memory, so neither is copied.
         x, g = x.transpose(0, 1).flatten(0, 1), g.transpose(0, 1).flatten(0, 1)

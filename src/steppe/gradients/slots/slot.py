@@ -1,9 +1,8 @@
 """Slots: the per-example gradients of one weight, in whatever form is cheapest.
 
-A *slot* stands for the per-example gradients G₁ … G_B of one shared tensor without holding them,
-unless holding them is the cheapest way. It can do four things: give the squared norms, add
-Σᵢ cᵢGᵢ to a buffer, give the inner products with the weight itself, and, where nothing else will
-do, write the gradients out.
+A *slot* represents the per-example gradients G₁ … G_B of one shared tensor, usually without
+storing them. It computes the squared norms, adds Σᵢ cᵢGᵢ to a buffer, computes the inner products
+with the weight itself and, if nothing else is possible, materialises the gradients.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def inner_products(rows: Tensor, vector: Tensor) -> Tensor:
 _PART = 2**13
 
 
-def blank(tensor: Tensor, bad: Tensor) -> Tensor:
+def zero_rows(tensor: Tensor, bad: Tensor) -> Tensor:
     """The tensor with the rows of non-finite records set to zero.
 
     A factor of zero is not enough: 0 × NaN is NaN. The result is the same whichever way the
@@ -125,7 +124,7 @@ class Materialised(Slot):
         return squared_rows(self.gradients)
 
     def add_(self, out: Tensor, factors: Tensor, bad: Tensor) -> None:
-        rows = matrix_of(blank(self.gradients, bad)).to(out.dtype)
+        rows = matrix_of(zero_rows(self.gradients, bad)).to(out.dtype)
         out.view(-1).addmv_(rows.t(), factors)
 
     def written_out(self) -> Tensor:
@@ -172,7 +171,7 @@ def wide(tensor: Tensor) -> Tensor:
     """float32 or float64: half precision is never accurate enough to clip by."""
     if tensor.dtype in _WIDE:
         return tensor
-    if tensor.is_complex():  # `float` would drop the imaginary part without a word
+    if tensor.is_complex():  # `float` would silently drop the imaginary part
         raise UnsupportedModelError(
             f"gradient={tensor.dtype}: must be of real numbers; train the real and the imaginary "
             "part as two weights (torch.view_as_complex)."
@@ -181,7 +180,7 @@ def wide(tensor: Tensor) -> Tensor:
 
 
 _WIDE = (torch.float32, torch.float64)
-NOBODY = torch.zeros(0, dtype=torch.long, device="cpu")
+NO_RECORDS = torch.zeros(0, dtype=torch.long, device="cpu")
 """Places of records that are left out, where there are none."""
 
 # Rows so short are summed in float64, where no square of a float32 underflows, in less time than it

@@ -71,7 +71,7 @@ class Tied(Slot):
         # A and B may cancel. The rounding of their own norms is then added on top.
         guard = CANCELLED * torch.finfo(wide_dtype(self.product.x)).eps
         total = (squares + crossed).clamp_(min=0.0).add_(squares, alpha=guard)
-        # Minus infinity is no short gradient.
+        # Minus infinity must not count as a short gradient.
         return total.masked_fill_(~torch.isfinite(crossed), math.inf)
 
     def _inner_products(self) -> Tensor:

@@ -34,7 +34,7 @@ from steppe.utils import validation
 
 # Arguments of schedulers that mean the length of the run.
 _LENGTHS = ("T_max", "total_iters", "total_steps")
-# Stored checkpoints of a run, and how many of them answer together, where the file does not say.
+# Defaults: the number of stored checkpoints, and how many of them an average of outputs uses.
 _STORED, _TOGETHER = 50, 20
 
 
@@ -42,16 +42,16 @@ class BuiltConfig:
     """The parts of a run.
 
     Args:
-        tables: the configuration, which `check` has passed.
+        tables: the configuration, checked by `check`.
 
     Attributes:
         loaded: the records as they were loaded.
         model: the whole model.
-        trained: what the steps train: the model, or its head on features computed once.
+        trained: the trained part: the model, or its head on features computed once.
         plan: the plan.
         known_plan: the plan with its population, so that its length is known.
         resolved: the configuration with every choice made.
-        reasons: why each constant that was chosen is what it is, by its name.
+        reasons: the reason for each constant that was chosen by rule, by name.
     """
 
     def __init__(self, tables: Mapping[str, Mapping[str, Any]]) -> None:
@@ -87,7 +87,7 @@ class BuiltConfig:
 
     @cached_property
     def data(self) -> Any:
-        """The private records as the steps see them; fixed features are computed once, here."""
+        """The private records as the steps use them. Fixed features are computed here, once."""
         return self._features(self.loaded.train)
 
     @cached_property
@@ -114,7 +114,7 @@ class BuiltConfig:
 
     @property
     def isolation(self) -> str:
-        """How it is to be known that records stand alone."""
+        """How isolation is ensured."""
         return str(self._train.get("isolation", arguments.ISOLATION[0]))
 
     @validation.called(CALLED)
@@ -174,8 +174,10 @@ class BuiltConfig:
 
     @validation.called(CALLED)
     def _require_keepable(self) -> None:
-        """What a trainer would refuse about averages, for who only plans a run as well; and which
-        of them is published, in full."""
+        """Check the averages as the trainer does, and complete the name of the published model.
+
+        `steppe plan` makes no trainer.
+        """
         steps = self.known_plan.total_steps
         saving = Saving(store_every=self._train.get("store_every"), keep=self._keep)
         stored = stored_steps(within_plan(saving.store_every, steps), steps, saving.keep)
@@ -216,14 +218,14 @@ class BuiltConfig:
 
 @validation.called(CALLED)
 def _whole_ledger(given: str) -> str:
-    """The full path, also for who resumes from another folder; refused before data are loaded."""
+    """The absolute path, so that a run can be resumed from another folder. Checks the file."""
     ledger = Ledger(Path(given).expanduser() if given else given)
     ledger.runs()
     return str(ledger.path.resolve())
 
 
 def _name_and_table(average: Keepable) -> tuple[str, dict[str, Any]]:
-    """An average as a configuration file calls it."""
+    """An average by its name and options in a configuration file."""
     if isinstance(average, Snapshots):
         return "PowerAverages", {"every": average.every, "gammas": list(average.gammas)}
     if isinstance(average, OutputAverage):

@@ -1,6 +1,6 @@
-"""A run from a TOML file: the names of the classes, and nothing that was not understood.
+"""A run from a TOML file. Classes are written by their names; unknown keys are errors.
 
-[data]                            # what is not said is chosen by rule (steppe.training.recipes)
+[data]                            # what is left out is chosen by rule (steppe.training.recipes)
 name = "mnist"                    # or: place = "visits.csv", or place = "module:factory"
 
 [model]
@@ -27,9 +27,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
-from steppe.plan import Plan
 from steppe.training.config.build import BuiltConfig
 from steppe.training.config.data import reading
 from steppe.training.config.keys import CALLED, TABLES, check
@@ -37,12 +34,12 @@ from steppe.training.config.registry import check_keys
 from steppe.training.config.toml import read_toml, write_toml
 from steppe.training.folder import RunFolder
 from steppe.training.groups import Origin, into_groups
-from steppe.training.ledger_summary import along, way_from
+from steppe.training.ledger_summary import path_from_run, resolved_from_run
 from steppe.training.outcome import Outcome
 from steppe.training.trainer import Trainer
 from steppe.utils import validation
 
-# Arguments of `Trainer` that a resumed run may do without.
+# Arguments of `Trainer` that need not be given again when a run is resumed.
 _EVERY = ("checkpoint_every", "evaluate_every", "block", "physical_batch")
 _FREE = ("progress", "callbacks", "source", *_EVERY)
 
@@ -71,37 +68,28 @@ class Config:
         check(self.tables)
 
     def assemble(self) -> BuiltConfig:
-        """Load the data, make the model and settle every constant.
+        """Load the data, make the model and choose every constant that was left out.
 
         Returns:
-            The parts of the run; `assembly.resolved` is this configuration with nothing left open,
-            and `assembly.reasons` says why each constant that was chosen is what it is.
+            The parts of the run. `resolved` is the complete configuration; `reasons` contains the
+            reason for each choice.
         """
         return BuiltConfig(copy.deepcopy(dict(self.tables)))
 
-    def plan(self) -> Plan:
-        """The plan alone."""
-        return self.assemble().plan
-
-    def model(self) -> nn.Module:
-        """A fresh model; `trained_part` of it has the names of the run's weights."""
-        return self.assemble().model
-
     def require_augment(self, augment: Any) -> None:
-        """Refuse several views of a record where nothing makes them, and a function that makes them
-        where one is enough, before data are loaded.
+        """Require `views` above 1 if and only if `augment` is given, before data are loaded.
 
         Args:
-            augment: the function that a file cannot hold, or None.
+            augment: the function, which a file cannot contain, or None.
         """
         views = self.tables.get("plan", {}).get("views", 1)
         if augment is None and isinstance(views, int) and views > 1:
-            rule = "needs a function that makes the views of a record, and a file cannot hold one"
+            rule = "needs a function that makes the views, and a file cannot contain one"
             how = "steppe.training.read(file).trainer(augment=…)"
             remedy = f"leave it out, or train in Python: {how}"
             raise validation.fail("plan.views", views, rule, remedy)
         if augment is not None and views == 1:
-            rule = "must be above 1 where augment= makes views of a record"
+            rule = "must be above 1 if augment= is given"
             remedy = "write views = 4 or another number under [plan], or leave out augment="
             raise validation.fail("plan.views", views, rule, remedy)
 
@@ -110,8 +98,8 @@ class Config:
 
         Args:
             run: the run's folder; None for `train.run`, or a new one under `runs/`.
-            options: arguments of `Trainer` that a file cannot hold, such as `callbacks`; those of a
-                group, such as `augment`, by their own names.
+            options: arguments of `Trainer` that a file cannot contain, such as `callbacks`. Fields
+                of a group, such as `augment`, are given by their own names.
         """
         self.require_augment(options.get("augment"))
         assembly = self.assemble()
@@ -132,11 +120,11 @@ class Config:
         keys: Mapping[str, str],
         options: Mapping[str, Any],
     ) -> Origin:
-        """What the run in a folder keeps of this configuration."""
-        # The folder is not named: it is the one that the file lies in, wherever that is moved to.
+        """What a run keeps of this configuration."""
+        # Without the folder, so that it can be moved.
         train = {name: value for name, value in assembly.resolved["train"].items() if name != "run"}
         if "ledger" in train:
-            train["ledger"] = way_from(folder, train["ledger"])
+            train["ledger"] = path_from_run(folder, train["ledger"])
         refused = ("adjacency", "unit", "delta", "ledger")  # an epsilon would be the ledger's own
         return Origin(
             toml=write_toml({**assembly.resolved, "train": train}),
@@ -162,16 +150,16 @@ def read(path: str | Path) -> Config:
     folder = RunFolder(Path(path).parent)
     train = tables.get("train")
     if folder.config.exists() and isinstance(train, dict) and isinstance(train.get("ledger"), str):
-        train["ledger"] = along(train["ledger"], folder.path)
+        train["ledger"] = resolved_from_run(train["ledger"], folder.path)
     return Config(tables)
 
 
 def resume(run: str | Path, **options: Any) -> Outcome:
-    """Go on with a run that began from a configuration file.
+    """Resume a run that was started from a configuration file.
 
     Args:
         run: its folder.
-        options: arguments of `Trainer` that a file cannot hold, such as `progress`.
+        options: arguments of `Trainer` that a file cannot contain, such as `progress`.
 
     Returns:
         As for `Trainer.fit`.
@@ -182,11 +170,11 @@ def resume(run: str | Path, **options: Any) -> Outcome:
         raise validation.fail(
             "run",
             str(run),
-            "was not made from a configuration file, so that its model and data are not known",
-            f"make the same Trainer(…, run={str(run)!r}) and call its resume()",
+            "was not started from a configuration file, so its model and data are not known",
+            f"create the same Trainer(…, run={str(run)!r}) and call its resume()",
         )
     if lacking := [name for name in folder.needs_python if name not in options]:
         listed = ", ".join(f"{name}=" for name in lacking)
-        rule = f"was given {listed} in Python, which no file can hold"
+        rule = f"was given {listed} in Python, which a file cannot contain"
         raise validation.fail("run", str(run), rule, f"resume it with `{folder.how_to_resume}`")
     return read(folder.toml).trainer(run, **options).resume()

@@ -31,12 +31,12 @@ class Loaded:
     """The records of a run.
 
     Args:
-        name: what the data are called.
-        published: whether their number is public knowledge, as that of a public data set is.
+        name: of the data, for the ledger.
+        published: whether the number of records is public, as for a public data set.
         train: the private records.
         evaluate: records to evaluate on, or None.
-        public: records that clips may look at, or None.
-        groups: the rows of each group of records, where the sampler asks for groups.
+        public: records that clips may use without noise, or None.
+        groups: the rows of each group of records, if the sampler needs groups.
         classes: the declared number of classes, or None.
         also_read: what was read from the records beforehand, for the privacy statement.
     """
@@ -63,7 +63,7 @@ class Loaded:
         raise validation.fail(
             "data",
             found,
-            "must be pairs of a tensor and a label, for models that are known by name",
+            "must be pairs of a tensor and a label, for models chosen by name",
             "return (torch.tensor([...]), label) for a record, or name a model.factory",
         )
 
@@ -89,15 +89,15 @@ def load_data(
     """Load what `[data]` names.
 
     Args:
-        table: the table; a relative path in it becomes an absolute one, and bounds that a file
-            needs and nobody declared are read from it, once, and put there.
+        table: the table. Relative paths in it become absolute, and bounds that a file needs and
+            that were not declared are read from the records and stored here.
         reasons: receives the reason for that.
-        loss: of the run. Where it is for numbers and no classes are declared, targets are numbers.
+        loss: of the run. For a regression loss without declared classes, targets are numbers.
     """
     if "name" in table:
         for key in (*_OF_READ, "bounds_from"):
             if key in table:
-                rule = "is for your own data, and these are public"
+                rule = "is for your own data, but data.name is a public data set"
                 raise validation.fail(f"data.{key}", table[key], rule, "leave it out")
         found: Any = load(table["name"])
     else:
@@ -118,7 +118,7 @@ def load_data(
     published = "name" in table
     name = table.get("called", found.name if published else Path(found.name).name)
     also_read = getattr(found, "also_read", ())
-    if not also_read and "bounds_from" in table:  # by the run that wrote this table
+    if not also_read and "bounds_from" in table:  # read by the run that wrote this table
         also_read = read_off(table.get("bounds"))
     return Loaded(name, published, train, evaluate, public, groups, found.classes, also_read)
 
@@ -134,7 +134,7 @@ def _split_off(given: Any, place: str, test: Any) -> tuple[Any, Any]:
 
 
 def as_columns(batch: Any) -> Any:
-    """A batch in a form that data may have: torch makes lists of pairs, which may mean records."""
+    """A batch as data: a list of columns, as torch makes it, could also be a list of records."""
     return tuple(batch) if isinstance(batch, list) else batch
 
 
@@ -144,9 +144,9 @@ def of_numbers(table: Mapping[str, Any], loss: Callable[..., Tensor]) -> bool:
 
 
 def _read_own(table: dict[str, Any], reasons: dict[str, str], loss: Callable[..., Tensor]) -> Any:
-    """The user's own data; what is not declared about files is settled in the table.
+    """The user's own data. Bounds that were not declared are stored in the table.
 
-    The numbers themselves go there, since whoever predicts needs the same scale.
+    `steppe predict` needs them to scale new records in the same way.
     """
     if "bounds_from" in table:
         validation.one_of("data.bounds_from", table["bounds_from"], (FROM_RECORDS,))
@@ -174,16 +174,16 @@ def _read_own(table: dict[str, Any], reasons: dict[str, str], loss: Callable[...
 
 
 def reading(table: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How the user's own files became inputs and labels, which a run and its heirs must share.
+    """How the user's files were converted to inputs and labels. A resumed run must do the same.
 
     Args:
-        table: the `[data]` table, settled by `load_data`.
+        table: the `[data]` table, completed by `load_data`.
 
     Returns:
-        The options of `steppe.data.read`; None where values were taken as they are.
+        The options of `steppe.data.read`; None if values were not scaled.
     """
     if "bounds" not in table:
         return None
     found = {key: table[key] for key in _OF_READ if key in table and key != "test"}
-    plain: dict[str, Any] = json.loads(json.dumps(found))  # lists for tuples, as files have them
+    plain: dict[str, Any] = json.loads(json.dumps(found))  # tuples become lists, as in files
     return plain

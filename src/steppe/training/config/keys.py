@@ -1,4 +1,4 @@
-"""The keys of a configuration file, and what is checked of it before anything is loaded."""
+"""The keys of a configuration file, and the checks before anything is loaded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COUNTS = ("store_every", "checkpoint_every", "evaluate_every", "block", "physica
 _OTHERS = ("run", "keep", "publish", "ledger", "loss", "isolation", "seed", "progress")
 _TRAIN_KEYS = (*COUNTS, *_OTHERS)
 KEPT_KEYS = ("last", "every")
-# Python's arguments by the keys that they come from, for what is checked when all are together.
+# Arguments and the keys they come from, for errors that are found later.
 CALLED = {
     **registry.keys_of("plan", PLAN_KEYS),
     **registry.keys_of("train", _TRAIN_KEYS),
@@ -29,7 +29,7 @@ _LARGEST_SEED = 2**63 - 1
 
 
 def check(tables: Mapping[str, Any]) -> None:
-    """Refuse what is not known, before anything is loaded.
+    """Check all keys and names before anything is loaded.
 
     Args:
         tables: the configuration.
@@ -41,7 +41,7 @@ def check(tables: Mapping[str, Any]) -> None:
         raise validation.fail(
             "data.name",
             data.get("name"),
-            "must be the name of a public data set, unless data.place names your own",
+            "must be the name of a public data set, unless data.place is given",
             'write name = "mnist", or place = "visits.csv"',
         )
     _check_texts("data", data, ("name", "place", "called", "target", "test"))
@@ -50,7 +50,7 @@ def check(tables: Mapping[str, Any]) -> None:
     if "classes" in data and of_numbers(loss_of(tables.get("train", {}))):
         rule = f"is for class labels, but the loss {tables['train']['loss']} is for regression"
         raise validation.fail("data.classes", data["classes"], rule, "leave out data.classes")
-    # Here, since a rule that has no rate for a name that is none would speak of the rate.
+    # Checked here, because otherwise the error would be about the learning rate.
     for where, classes in (
         ("optimizer", registry.optimizers()),
         ("scheduler", registry.schedulers()),
@@ -60,7 +60,7 @@ def check(tables: Mapping[str, Any]) -> None:
             raise registry.unknown(f"{where}.name", name, classes)
     averages = tables.get("averages", {})
     if isinstance(averages, Mapping) and "name" in averages:
-        rule = "is not a key of this table, in which each average has its own name as key"
+        rule = "is not a key of this table, whose keys are the names of averages"
         raise validation.fail(
             "averages.name", averages["name"], rule, "write EMA = { decay = 0.99 }"
         )
@@ -81,11 +81,12 @@ def _check_texts(where: str, table: Mapping[str, Any], keys: Sequence[str]) -> N
 def _check_train(train: Mapping[str, Any]) -> None:
     _check_texts("train", train, ("run", "ledger", "loss", "publish"))
     if train.get("ledger", "").startswith(RUN):
-        rule = "is a path from a run's folder, and this file is not in one"
+        rule = "is a path relative to a run's folder, but this file is not in one"
         raise validation.fail("train.ledger", train["ledger"], rule, "write the path of the ledger")
     if train.get("loss", "cross_entropy") not in LOSSES:
         raise registry.unknown("train.loss", train["loss"], LOSSES)
-    arguments.isolation("train.isolation", train.get("isolation", arguments.ISOLATION[0]))
+    isolation = train.get("isolation", arguments.ISOLATION[0])
+    validation.one_of("train.isolation", isolation, arguments.ISOLATION)
     for key in COUNTS:
         if key in train:
             validation.positive_integer(f"train.{key}", train[key])

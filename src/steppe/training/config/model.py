@@ -25,12 +25,12 @@ from steppe.utils.user_code import made_by
 def make_model(
     table: dict[str, Any], data: Loaded | None, seed: int | None, reasons: dict[str, str]
 ) -> nn.Module:
-    """Make what `[model]` names; batch normalisation becomes group normalisation.
+    """Make the model of `[model]`. Batch normalisation is replaced by group normalisation.
 
     Args:
-        table: the table, which receives what it leaves open.
-        data: the records, for their shape and classes; None for a table without open ends.
-        seed: for the first weights alone; noise and sampling never see it.
+        table: the table; choices are stored in it.
+        data: the records, for their shape and classes; None if the table is complete.
+        seed: for the initial weights only; it does not affect noise and sampling.
         reasons: receives the reason for a choice.
     """
     with _seeded(seed):
@@ -75,9 +75,9 @@ def _fixed(model: nn.Module, reasons: dict[str, str]) -> nn.Module:
 
 
 def features(model: nn.Module, pairs: Any, progress: bool) -> Any:
-    """Inputs and targets as the trained part of a model sees them.
+    """Inputs and targets as the trained part of a model gets them.
 
-    Features that do not learn are computed once, each record by itself, which costs no privacy.
+    Fixed features are computed once, each record by itself, which costs no privacy.
 
     Args:
         model: the whole model.
@@ -92,7 +92,7 @@ def features(model: nn.Module, pairs: Any, progress: bool) -> Any:
 
 
 def trained_part(model: nn.Module) -> nn.Module:
-    """What the steps train: the model, or its head on features that do not learn."""
+    """The trained part: the model, or its head on fixed features."""
     return model.head if isinstance(model, ScatteringLinear) else model
 
 
@@ -107,7 +107,7 @@ def _chosen(data: Loaded) -> tuple[str, str]:
 
 
 def _sizes(data: Loaded) -> dict[str, int]:
-    """What constructors of networks call the sizes of a record."""
+    """The sizes of a record, by the argument names of networks."""
     shape = data.shape
     found = {"features": math.prod(shape)}
     if len(shape) == 3:

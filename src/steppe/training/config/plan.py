@@ -1,4 +1,4 @@
-"""The `[plan]` table, with what it leaves open chosen by rule."""
+"""The `[plan]` table, completed by rule."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def settle(
     """The plan of a configuration.
 
     Args:
-        plan: the table, which receives what it leaves open.
+        plan: the table; choices are stored in it.
         optimizer: the table of the optimizer, likewise.
         records: the length of the data.
-        published: whether that number is public knowledge. If not, and if no population is
-            declared, the plan has none, and its statement will say that the length was read.
+        published: whether that number is public. If not, and if no population is declared, the plan
+            has none, and its statement says that the length was read.
         weights: number of trained weights.
-        fixed_features: whether they are a linear layer on fixed features.
+        fixed_features: whether only a linear layer on fixed features is trained.
         columns: whether a record is a vector, such as a row of a table.
         curvature: the curvature of a regression loss; None for classification.
         reasons: receives the reason for each choice.
@@ -80,7 +80,7 @@ def _left_open(plan: dict[str, Any], optimizer: dict[str, Any]) -> list[str]:
 def _require_rules(
     left_open: list[str], plan: dict[str, Any], optimizer: dict[str, Any], places: dict[str, Any]
 ) -> None:
-    """Refuse to choose where the rules were not made for it."""
+    """Raise an error if there is no rule for these choices."""
     if "epsilon" not in plan:
         listed = ", ".join("optimizer.lr" if name == "lr" else name for name in left_open)
         rule = f"is needed to choose {listed} by rule"

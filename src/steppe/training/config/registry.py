@@ -1,4 +1,4 @@
-"""Classes by their names, as configuration files call them."""
+"""Classes by their names in configuration files."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def build(
     options: Table,
     **fixed: Any,
 ) -> Any:
-    """Make an object of a class that is known by name.
+    """Make an object of a class given by name.
 
     Args:
         where: the table, for messages.
-        classes: what may be named.
-        name: the name.
-        options: its arguments, as the file gives them.
-        fixed: arguments that the file cannot give.
+        classes: the known classes by name.
+        name: of the class.
+        options: its arguments in the file.
+        fixed: arguments that the file cannot set.
     """
     made = classes.get(name)
     if made is None:
@@ -76,7 +76,7 @@ def build(
 
 
 def keys_of(table: str, keys: Iterable[str]) -> dict[str, str]:
-    """The keys of a table, for `_validate.called`: `plan.epsilon` by `epsilon`."""
+    """The keys of a table, for `validation.called`: `epsilon` -> `plan.epsilon`."""
     return {key: f"{table}.{key}" for key in keys}
 
 
@@ -93,7 +93,7 @@ def name_and_options(where: str, given: Any) -> tuple[str, dict[str, Any]]:
 
 
 def check_keys(where: str, given: Table, known: Iterable[str]) -> None:
-    """Refuse keys that mean nothing here, and suggest the nearest that does."""
+    """Reject unknown keys, and suggest the nearest known one."""
     known = list(known)
     for key in given:
         if key not in known:
@@ -128,7 +128,7 @@ def optimizers() -> dict[str, Any]:
 
     from steppe.updates import DPAdam
 
-    left_out = ("Optimizer", "LBFGS", "SparseAdam")  # the last wants sparse gradients
+    left_out = ("Optimizer", "LBFGS", "SparseAdam")  # the last needs sparse gradients
     found = _classes(vars(optim), optim.Optimizer, left_out)
     return {**found, "DPAdam": DPAdam}
 
@@ -174,5 +174,5 @@ def _classes(names: Mapping[str, Any], base: type, leave_out: tuple[str, ...]) -
 
 
 def _tuples(value: Any) -> Any:
-    """Arrays of a file as tuples, which frozen classes and torch both take."""
+    """Arrays of a file as tuples, which frozen classes and torch both accept."""
     return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

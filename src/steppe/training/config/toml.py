@@ -1,4 +1,4 @@
-"""Configuration files: read with Python's parser, written by a few lines of our own."""
+"""Reads and writes configuration files in TOML."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         ) from None
     if len(data) > _LARGEST:
         raise DataError.about(
-            "file", str(path), "is larger than a configuration", "give a TOML file"
+            "file", str(path), "is too large for a configuration", "give a TOML file"
         )
     try:
         return tomllib.loads(data.decode())

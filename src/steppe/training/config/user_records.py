@@ -1,4 +1,4 @@
-"""Records that a user's own code makes: what that code raises, in words."""
+"""Records made by a user's own code, whose errors are turned into errors about the data."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from steppe.records import Records, as_records
 
 
 def own_records(place: str, data: Any) -> Any:
-    """Data of the user's own code, with errors of that code as errors about the data.
+    """Data made by the user's own code, whose errors become errors about the data.
 
     Args:
         place: the `module:factory` that made them.
-        data: in any form that `records` takes. A `TensorDataset` stays as it is: no code of the
-            user's runs when it is read.
+        data: in any form that `as_records` accepts. A `TensorDataset` is returned unchanged,
+            because reading it runs no user code.
 
     Guarantees:
-        The message names the kind of the error and not its text, which may show a record.
+        The message shows the type of the error but not its text, which may contain a record.
     """
     if type(data) is TensorDataset:
         return data
@@ -32,7 +32,7 @@ def own_records(place: str, data: Any) -> Any:
 
 @contextmanager
 def own_code(place: str) -> Iterator[None]:
-    """Inside the block the user's data sets are asked for their length or for records."""
+    """A block that reads records or lengths from the user's data sets."""
     try:
         yield
     except SteppeError:

@@ -1,7 +1,7 @@
-"""Strong defaults by rule, for nothing but data, a model and ε, each with its reason.
+"""Default constants by rule, each with its reason.
 
-Every number follows from public constants: the population, ε and δ, and the size of the model.
-Nothing is read from the records, so choosing costs no privacy.
+They are computed from public constants alone: population, ε, δ and the size of the model. Nothing
+is read from the records, so choosing costs no privacy.
 """
 
 from steppe.training.recipes.default_averages import BEFOREHAND as BEFOREHAND

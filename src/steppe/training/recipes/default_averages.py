@@ -14,17 +14,17 @@ FREE = "no privacy cost, and averaging reduces the noise"
 
 
 def averages(model: nn.Module, steps: int) -> tuple[Average, ...]:
-    """The averages that a run keeps: the last fifth or so of it, and for SWA the last two fifths.
+    """The averages that a run keeps: over about its last fifth, and for SWA its last two fifths.
 
     Args:
-        model: what is trained.
+        model: the trained model.
         steps: how many steps the run has.
 
     Guarantees:
         Post-processing: no privacy cost, however many are kept.
     """
     late = max(1, steps // 5)
-    # The decay has digits enough to tell this horizon from others, and no more: it is in names.
+    # Rounded to the digits that distinguish this horizon, because the decay is part of the name.
     return (
         EMA(model, decay=round(1 - 2 / (late + 1), 1 + len(str(late)))),
         SWA(model, warmup=0.6, steps=steps),

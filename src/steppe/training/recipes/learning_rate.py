@@ -1,4 +1,4 @@
-"""The learning rate by rule: more where there is less noise."""
+"""The learning rate by rule: higher if there is less noise."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from torch import nn
 
 from steppe.clipping import Flat
 from steppe.plan import Plan
-from steppe.training.recipes.model_kinds import Kind, has_fixed_features, kind_of
+from steppe.training.recipes.model_kinds import ModelKind, has_fixed_features, kind_of
 from steppe.utils import validation
 
 MOMENTUM = 0.9
-# Of the highest rate at which the errors of a regression cannot grow. At that rate itself they do
-# not shrink either, and the curvature of networks grows as they learn.
+# The share of the highest stable rate of a regression that the rule allows. At the highest rate
+# errors do not shrink, and the curvature of networks grows during training.
 _OF_THE_HIGHEST = 0.25
 
 
 def signal_to_noise(plan: Plan, weights: int) -> float:
-    """How far a step of full gradients goes, against how far noise goes in the whole run.
+    """The largest length of a step, relative to the length of the noise of the whole run.
 
-    All records pulling one way move the sum by batch · C; noise moves each weight by σ · C a step,
-    so all of them together by σ · C · √(weights · steps) in the run.
+    If all records agree, the sum has length batch · C. The noise has standard deviation σ · C per
+    weight and step, so its length over the run is σ · C · √(weights · steps).
 
     Args:
         plan: with its population known.
@@ -32,7 +32,7 @@ def signal_to_noise(plan: Plan, weights: int) -> float:
 
 
 def rate_of(
-    kind: Kind, plan: Plan, weights: int, clip: float, momentum: float, curvature: float | None
+    kind: ModelKind, plan: Plan, weights: int, clip: float, momentum: float, curvature: float | None
 ) -> tuple[float, str]:
     """The learning rate of SGD, and why.
 
@@ -60,15 +60,15 @@ def rate_of(
 def optimizer_for(
     model: nn.Module, plan: Plan, curvature: float | None = None
 ) -> tuple[torch.optim.SGD, str]:
-    """SGD with momentum, at the rate that the rule gives for a model and a plan of one's own.
+    """SGD with momentum and a learning rate by rule, for any model and plan.
 
     Args:
-        model: what is trained.
+        model: to train.
         plan: with its population known.
         curvature: the curvature of a regression loss, as for `choose`.
 
     Returns:
-        The optimizer, and it in words with the reason for its rate.
+        The optimizer, and a description with the reason for its rate.
 
     Examples:
         >>> plan = Plan(epsilon=2.0, delta=1e-5, population=4_000, batch_size=400, steps=200)
@@ -77,11 +77,11 @@ def optimizer_for(
         'SGD(lr=1.69, momentum=0.9), lr·C/(1 − momentum) = 16.9: more where there is less noise'
     """
     if not isinstance(plan.clip, Flat):
-        rule = f"is chosen by rule for Flat, and the plan clips by {type(plan.clip).__name__}"
+        rule = f"is chosen by rule for Flat only, and the plan's clip is {type(plan.clip).__name__}"
         raise validation.missing("optimizer", "pass an optimizer, such as torch.optim.SGD", rule)
     weights = count(model)
     if not weights:
-        rule = "has no weight that is trained"
+        rule = "has no trainable weight"
         raise validation.fail("model", type(model).__name__, rule, "call requires_grad_() on some")
     kind = kind_of(has_fixed_features(model), False, curvature)
     rate, why = rate_of(kind, plan, weights, plan.clip.bound, MOMENTUM, curvature)

@@ -1,4 +1,4 @@
-"""Kinds of models, and the constants that were found for each."""
+"""Kinds of models, and the constants of the rules for each."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from steppe.points import SAT, Here, Point
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What the rules need to know about a kind of model.
+class ModelKind:
+    """The constants of the rules for a kind of model.
 
     Args:
-        name: in words.
-        clip: C, and why.
+        name: a description.
+        clip: C, and the reason.
         share: expected batch as a share of the population.
-        largest: expected batch at most.
-        steps: how many.
-        reach: lr · C / (1 − momentum) where signal and noise are equal.
-        power: how fast the best reach grows with the ratio of signal to noise.
-        point: at which weights gradients are taken, and why.
+        largest: the largest expected batch.
+        steps: number of steps.
+        reach: lr · C / (1 − momentum) at a signal-to-noise ratio of 1.
+        power: exponent of the signal-to-noise ratio in the rule for the reach.
+        point: at which weights gradients are taken, and the reason.
     """
 
     name: str
@@ -37,10 +37,10 @@ class Kind:
 
 _SMALL_CLIP = (0.1, "small, so that almost all gradients are clipped to the same norm")
 
-# With so large a share the noise of the run hardly depends on the number of steps. On 10,000
-# held-out records 100 and 200 steps end alike on Fashion-MNIST; on MNIST 100 are too few. The reach
-# is in proportion to the signal, as theory says for convex problems.
-HEAD = Kind(
+# With batches this large the noise of the run hardly depends on the number of steps. On 10,000
+# held-out records, 100 and 200 steps give the same accuracy on Fashion-MNIST; on MNIST 100 are too
+# few. The reach is proportional to the signal, as theory says for convex problems.
+HEAD = ModelKind(
     name="a linear head on fixed features",
     clip=_SMALL_CLIP,
     share=0.2,
@@ -50,7 +50,7 @@ HEAD = Kind(
     power=1.0,
     point=(Here(), "plain DP-SGD: a convex problem has no sharp minima to avoid"),
 )
-NETWORK = Kind(
+NETWORK = ModelKind(
     name="a model that learns from the inputs themselves",
     clip=_SMALL_CLIP,
     share=1 / 30,
@@ -60,17 +60,17 @@ NETWORK = Kind(
     power=0.7,
     point=(SAT(0.03), "sharpness-aware at no privacy cost; improves networks, not linear models"),
 )
-# A small clip counts a record that is nearly right as much as one that is wrong, which drives all
-# probabilities towards 0 and 1. On Adult at ε = 2, C = 1 is right as often as C = 0.1, but the loss
-# of a logistic model is 0.39 instead of 0.61; C = 2 loses accuracy where there is more noise, see
-# `python -m benchmarks.columns`.
+# With a small clipping norm, a record that is nearly right has as much influence as one that is
+# wrong, which drives all probabilities towards 0 and 1. On Adult at ε = 2, C = 1 has the accuracy
+# of C = 0.1, but the loss of a logistic model is 0.39 instead of 0.61; C = 2 loses accuracy if
+# there is more noise. See `python -m benchmarks.columns`.
 COLUMNS = replace(
     NETWORK,
     name="a model of table columns",
     clip=(1.0, "about the norm of a per-example gradient: probabilities stay calibrated"),
 )
-# Regression losses are unbounded. Noise in the weights counts in full, so the reach is shorter, and
-# with too high a rate the errors grow from step to step, so the curvature caps the rate.
+# Regression losses are unbounded. Noise in the weights counts in full, so the reach is smaller, and
+# errors grow from step to step if the rate is too high, so the curvature limits it.
 NUMBERS = replace(
     COLUMNS,
     name="a regression",
@@ -80,13 +80,13 @@ NUMBERS = replace(
 )
 
 
-def kind_of(fixed_features: bool, columns: bool, curvature: float | None) -> Kind:
-    """The kind of a model, from what `choose` is told about it."""
+def kind_of(fixed_features: bool, columns: bool, curvature: float | None) -> ModelKind:
+    """The kind of a model, from the arguments of `choose`."""
     if curvature is not None:
         return NUMBERS
     return HEAD if fixed_features else COLUMNS if columns else NETWORK
 
 
 def has_fixed_features(model: nn.Module) -> bool:
-    """Whether only a linear layer on fixed features learns."""
+    """Whether only a linear layer on fixed features is trained."""
     return isinstance(model, ScatteringLinear)

@@ -15,7 +15,7 @@ from steppe.plan import Plan
 from steppe.points import Point
 from steppe.training.recipes.default_averages import averages
 from steppe.training.recipes.learning_rate import MOMENTUM, count, rate_of, sgd
-from steppe.training.recipes.model_kinds import Kind, has_fixed_features, kind_of
+from steppe.training.recipes.model_kinds import ModelKind, has_fixed_features, kind_of
 from steppe.utils import validation
 
 _GIVEN = "given"
@@ -30,7 +30,7 @@ class Recipe:
         epsilon, delta, population: the budget.
         batch_size, steps, clip, point: of the plan.
         rate, momentum: of SGD.
-        reasons: why, by the name of the constant.
+        reasons: the reason for each constant, by name.
     """
 
     epsilon: float
@@ -94,20 +94,20 @@ def choose(
     rate: float | None = None,
     point: Point | None = None,
 ) -> Recipe:
-    """Constants for a private run; those that are given are kept.
+    """Choose the constants of a private run. Those that are given are kept.
 
     Args:
         population: number of records.
         epsilon: the budget.
         weights: number of trainable weights.
-        fixed_features: whether only a linear layer without bias on fixed features of norm 1
-            learns, as in `ScatteringLinear`.
+        fixed_features: whether only a linear layer without bias, on fixed features of norm 1, is
+            trained, as in `ScatteringLinear`.
         columns: whether a record is a vector, such as a row of a table.
         curvature: the curvature of a regression loss, see `losses.curvature`; None for
             classification.
         delta: δ; the power of ten below 1/population unless given.
         batch_size: expected batch.
-        steps: how many.
+        steps: number of steps.
         clip: C.
         momentum: of SGD.
         rate: learning rate.
@@ -158,7 +158,7 @@ def choose(
 
 
 def for_model(model: nn.Module, *, population: int, epsilon: float, **given: Any) -> Recipe:
-    """`choose` for a model: counts its weights and sees whether its features are fixed.
+    """`choose` for a model: counts its weights and detects fixed features.
 
     Args:
         model: the model.
@@ -177,11 +177,11 @@ def for_model(model: nn.Module, *, population: int, epsilon: float, **given: Any
 
 def _check_momentum(momentum: Any) -> None:
     if validation.non_negative("momentum", momentum, "give a value in [0, 1)") >= 1:
-        rule = "must lie in [0, 1): at 1 no step is ever forgotten, and the rate would be 0"
+        rule = "must lie in [0, 1): at 1 the learning rate would be 0"
         raise validation.fail("momentum", momentum, rule, "use a value like 0.9")
 
 
-def _rules(kind: Kind, population: int) -> dict[str, tuple[Any, str]]:
+def _rules(kind: ModelKind, population: int) -> dict[str, tuple[Any, str]]:
     share = f"{kind.share:.0%} of the records"
     batch = min(round(kind.share * population), kind.largest)
     return {

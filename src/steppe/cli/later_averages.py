@@ -1,4 +1,4 @@
-"""Averages of a run that were not kept, from what its store holds."""
+"""Averages of a run that were not kept, computed from its store."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ OUTPUTS = ("OPA", "OMV")
 _WEIGHTS = ("SWA", "EMA", "Window", "PolynomialDecay")
 
 
-class Reaveraged:
-    """The averages that were asked for, checked before any checkpoint is read.
+class LaterAverages:
+    """Requested averages, checked before any checkpoint is read.
 
     Args:
         stored: the run.
@@ -55,7 +55,7 @@ class Reaveraged:
     ) -> None:
         self._stored, self._burn_in = stored, burn_in
         self._entries = stored.entries(burn_in)
-        # Power averages began with the first step: what is left out, only checkpoints can tell.
+        # Power averages include all steps, so with a burn-in only checkpoints can be used.
         self._snapshots = stored_snapshots(stored.store) if burn_in == 0 else []
         self._wanted = [self._made(name, options) for name, options in wanted]
 
@@ -82,7 +82,7 @@ class Reaveraged:
             else:
                 name = f"{label(one)} of {one.updates} stored"
                 rows.append(self._of_weights(name, one, evaluation))
-        if self._snapshots:  # a column for all, where one of them has it
+        if self._snapshots:  # all rows have the same columns
             rows = [{**line, "residual": line.get("residual")} for line in rows]
         return rows
 

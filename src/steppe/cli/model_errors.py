@@ -1,4 +1,4 @@
-"""What a user's model raises, as a message."""
+"""Errors of a user's model, as messages about an argument."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 from steppe.errors import SteppeError, UnsupportedModelError
 from steppe.utils import validation
 
-# What torch raises when shapes or types do not fit. Anything else is a bug with a traceback.
-_MISFITS = (RuntimeError, TypeError, ValueError, IndexError)
+# torch raises these if shapes or types do not fit. Anything else is a bug with a traceback.
+_RAISED = (RuntimeError, TypeError, ValueError, IndexError)
 
 
 @contextmanager
-def misfits(name: str, value: Any, remedy: str) -> Iterator[None]:
-    """Inside the block a model runs on records that it may not fit.
+def errors_of_model(name: str, value: Any, remedy: str) -> Iterator[None]:
+    """A block in which a model runs on records that it may not accept.
 
     Args:
-        name: the argument to blame.
+        name: the argument that the error names.
         value: its value.
         remedy: what to do.
     """
     try:
         yield
-    except (SteppeError, *_MISFITS) as error:
-        # The probe of a private run knows what the model said, and not which argument to blame.
+    except (SteppeError, *_RAISED) as error:
+        # Errors of the probe contain the model's error, but do not name an argument.
         cause = error.__cause__ if isinstance(error, UnsupportedModelError) else error
         if cause is None or isinstance(cause, SteppeError):
             raise

@@ -1,4 +1,4 @@
-"""What a run without classes says about new records: outputs, and how far checkpoints differ."""
+"""Outputs of a regression for new records, with intervals from its checkpoints."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ _AT_ONCE = 1024
 
 
 @torch.no_grad()
-def answers(model: nn.Module, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-    """The outputs of a model with some weights, which it keeps."""
+def outputs_with(model: nn.Module, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+    """The outputs of a model with these weights, which stay in it."""
     write_checkpoint(model, weights)
     with evaluating(model):
         return torch.cat([model(part).double() for part in inputs.split(_AT_ONCE)])
 
 
-def outputs(
+def mean_outputs(
     model: nn.Module, checkpoints: Iterable[Mapping[str, Tensor]], inputs: Tensor, interval: float
 ) -> tuple[Tensor, Tensor, int]:
-    """Ask every checkpoint about every input.
+    """The mean outputs of several checkpoints.
 
     Args:
-        model: the model they belong to; it ends with the weights of the last.
+        model: of the checkpoints; it has the weights of the last one afterwards.
         checkpoints: of one run.
         inputs: any number along the first dimension.
         interval: confidence of the Student-t intervals, in (0, 1).
 
     Returns:
-        The mean outputs, half the width of their intervals, and how many checkpoints answered.
+        The mean outputs, half the width of their intervals, and the number of checkpoints.
     """
-    every = torch.stack([answers(model, weights, inputs) for weights in checkpoints])
+    every = torch.stack([outputs_with(model, weights, inputs) for weights in checkpoints])
     mean = every.mean(0)
     scatter = (every - mean).square().sum(0)
     return mean, half_width(scatter, len(every), interval), len(every)
 
 
 def rows(output: Tensor, half: Tensor) -> list[dict[str, Any]]:
-    """What to print of each record; several outputs are numbered.
+    """The row of each record; several outputs are numbered.
 
     Examples:
         >>> rows(torch.tensor([2.0]), torch.tensor([0.5]))
