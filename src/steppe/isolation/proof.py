@@ -211,11 +211,11 @@ def _require_isolated(found: Trace) -> None:
             raise refusals.stopped(finding)
         if finding.kind in ("writes", "carries"):
             raise refusals.keeps(finding)
-    _require_own(found.losses, found.records, None)
+    _require_own(found.losses, found.records)
     for contact in found.contacts:
         for signal in (*contact.inputs, *contact.outputs):
             if signal.owned is not None and signal.owned.origin is not None:
-                raise refusals.mixes(signal.owned.origin, contact.layer)
+                raise refusals.mixes(signal.owned.origin)
         for gradient in contact.gradients:
             if gradient is not None and gradient.owned is not None and gradient.owned.origin:
                 raise refusals.mixes_gradients(gradient.owned.origin, contact.layer)
@@ -234,12 +234,12 @@ def _require_let_go(found: Trace) -> None:
             raise refusals.kept_unseen()
 
 
-def _require_own(losses: Signal, records: int, layer: str | None) -> None:
+def _require_own(losses: Signal, records: int) -> None:
     owned = losses.owned
     if owned is None:
         return  # constant, which the caller refuses
     if owned.origin is not None:
-        raise refusals.mixes(owned.origin, layer)
+        raise refusals.mixes(owned.origin)
     wanted = torch.arange(records, dtype=TYPE, device="cpu")
     if not bool(((owned.owners == wanted) | (owned.owners == FREE)).all()):
         raise refusals.others_losses()

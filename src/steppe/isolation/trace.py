@@ -154,7 +154,9 @@ class Follower(Tracer):
         if self._asked == len(self.calls):  # the last that comes when so many were noted
             self._owners.answer = self._owners.place()
         _stop_leaving(self._owners, func, args)
-        return super().__torch_function__(func, types, args, kwargs)
+        made = super().__torch_function__(func, types, args, kwargs)
+        self._layers.remember(made)
+        return made
 
     def _stale(self, func: Any) -> None:
         """The watch finds it, with its place."""
@@ -214,7 +216,7 @@ class _BackwardFollower(BackwardCalls):
 
 def _stop_leaving(watch: Watch, func: Any, args: Any) -> None:
     if getattr(func, "__name__", "") in LEAVING and watch.owned(args[0]) is not None:
-        raise NotIsolated(watch.note("reads", None, "numbers leave torch"))
+        raise NotIsolated(watch.note("reads", f"{func.__name__}()", "numbers leave torch"))
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from steppe.isolation.owners import FREE, MIXED, TYPE, everywhere, squeezed
 from steppe.isolation.places import even, holds_records, same_for_all
 from steppe.isolation.random_owners import Draw, RandomOwners, filled
 from steppe.isolation.schemas import by_name, storage_of, tensors_among, written_by
-from steppe.isolation.where import line_of_user
+from steppe.isolation.where import layer_on_the_way_back, line_of_user
 
 _LARGE = 2**16
 _FEW = 8  # up to so many records it is compared where each has its elements
@@ -135,7 +135,8 @@ class Watch(TorchDispatchMode):
         name = "tensor" if func is None else str(func).removesuffix(".default")
         layer = self._layer()
         if layer is None and torch._C._current_autograd_node() is not None:
-            layer = BACKWARD
+            back = layer_on_the_way_back()
+            layer = BACKWARD if back is None else f"{BACKWARD} on the way back to {back}"
         finding = Finding(kind, _SAID.get(name, name), layer, line_of_user(), detail)
         if kind != "mixes":
             self.findings.append(finding)
