@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from steppe.errors import IsolationError
 from steppe.gradients import same
-from steppe.probing.observed_pass import BEFORE, ObservedPass
+from steppe.probing.observed_pass import ObservedPass
 from steppe.probing.record_axis import RecordPlace
 
 
