@@ -87,7 +87,12 @@ def mixes_gradients(finding: Finding, layer: str | None) -> IsolationError:
 
 
 def no_rule(finding: Finding) -> IsolationError:
-    """An operation that nothing is known of."""
+    """An operation, or one of its tensors, that nothing is known of."""
+    if finding.detail:
+        return IsolationError(
+            f"{finding.place}: not proven to treat every record alone, since it was given "
+            f"{finding.detail}; make every tensor by operations of torch in the pass itself."
+        )
     return IsolationError(
         f"{finding.place}: not proven to treat every record alone, since there is no rule for this "
         "operation; write it with other operations of torch."

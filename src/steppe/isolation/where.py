@@ -42,7 +42,7 @@ class Layers:
         parts = made if isinstance(made, tuple | list) else (made,)
         for tensor in parts if self._inside else ():
             if isinstance(tensor, Tensor) and tensor.grad_fn is not None:
-                tensor.grad_fn.metadata.setdefault(_LAYER, self._inside[-1])
+                _metadata(tensor.grad_fn).setdefault(_LAYER, self._inside[-1])
 
     @contextmanager
     def followed(self) -> Iterator[None]:
@@ -72,8 +72,14 @@ def layer_on_the_way_back() -> str | None:
     """In a backward pass, the layer whose results it has reached; None where that is not known."""
     node = torch._C._current_autograd_node()
     after = [] if node is None else [one for one, _ in node.next_functions if one is not None]
-    found = (one.metadata.get(_LAYER) for one in (node, *after) if one is not None)
+    found = (_metadata(one).get(_LAYER) for one in (node, *after) if one is not None)
     return next((layer for layer in found if layer is not None), None)
+
+
+def _metadata(node: Any) -> dict[str, str]:
+    """What may be noted at a node of a graph: torch's types have it as a method."""
+    kept: dict[str, str] = node.metadata
+    return kept
 
 
 def line_of_user() -> str | None:
