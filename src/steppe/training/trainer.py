@@ -18,6 +18,7 @@ from steppe.errors import PrivacyWarning
 from steppe.ledger import Anchor, Ledger
 from steppe.plan import Plan
 from steppe.private import Private
+from steppe.probing import KINDS
 from steppe.randomness import Source
 from steppe.training import arguments, fingerprint, groups, resuming
 from steppe.training.callbacks import Callback
@@ -30,6 +31,7 @@ from steppe.training.outcome import Outcome
 from steppe.training.parts import put_together
 from steppe.training.resume_checkpoints import Checkpoint
 from steppe.training.run_averages import Keepable
+from steppe.utils import validation
 
 
 class Trainer:

@@ -15,7 +15,7 @@ from steppe.ledger import Ledger
 from steppe.plan import Plan
 from steppe.probing import KINDS
 from steppe.records import as_records
-from steppe.training import arguments, publishing, recipes
+from steppe.training import publishing, recipes
 from steppe.training.config import registry
 from steppe.training.config.data import load_data
 from steppe.training.config.keys import CALLED, COUNTS, KEPT_KEYS, TABLES
