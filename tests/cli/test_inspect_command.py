@@ -72,6 +72,8 @@ def test_how_it_is_known_that_records_stand_alone(shell: Shell) -> None:
     assert shell.json("inspect inspected_models:build --input-shape 3,4")["isolation"] == "proven"
     message = shell.refused("inspect inspected_models:reading --input-shape 3")
     assert "values made from records must not be read by Python" in message
+    assert " Otherwise: --isolation each " in message
+    assert "; --isolation probed only " in message
     out = shell.ok("inspect inspected_models:reading --input-shape 3 --isolation each")
     assert "\nisolation: by construction, records go through the model one at a time\n" in out
     assert "WARNING" not in out

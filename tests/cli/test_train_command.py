@@ -422,8 +422,8 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
         (
             f"{SETTINGS} --model cli_test_models:mixing",
             "layer='1 (Softmax)': must treat every record alone, and aten._softmax mixes the "
-            "records of the batch; use GroupNorm or LayerNorm in place of batch statistics "
-            "(steppe.fix(model)), and no operation across the batch.",
+            "records of the batch; compute along the axes of a record (dim=1 and later), with "
+            "GroupNorm or LayerNorm in place of batch statistics.",
         ),
         (
             "train run.toml --run own.npz",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -172,6 +173,22 @@ def test_an_honest_function_that_saves_what_it_returns_is_proven() -> None:
 
     report = probe(model, dict(model.named_parameters()), losses, (torch.zeros(1, 4),))
     assert report.isolation == "proven"
+
+
+def test_a_tensor_from_another_thread_is_refused() -> None:
+    layer = nn.Linear(4, 3)
+
+    def losses(batch: Any) -> Tensor:
+        made: list[Tensor] = []
+        thread = threading.Thread(target=lambda: made.append(batch[0] - batch[0].mean(0)))
+        thread.start()
+        thread.join()
+        return layer(batch[0] + made[0]).sum(1)
+
+    with pytest.raises(
+        IsolationError, match="given a tensor made out of sight, as in another thre"
+    ):
+        prove(layer, losses, (torch.zeros(1, 4),))
 
 
 def test_rows_bounded_each_by_its_own_norm_are_proven() -> None:

@@ -282,7 +282,11 @@ class Between(Hooked):
             Between(one_way_when_many),
             r"which operations run \(sigmoid\) \(model \(Between\), test_proof\.py:\d+\)",
         ),
-        (Hooked(cut_by_many), r"a number in div \(a hook or backward\(\), test_proof\.py:\d+\)"),
+        (
+            Hooked(cut_by_many),
+            r"a number in div \(a hook or backward\(\) on the way back to model \(Hooked\), "
+            r"test_proof\.py:\d+\)",
+        ),
     ],
     ids=["number", "branch", "hook"],
 )

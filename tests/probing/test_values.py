@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steppe.errors import IsolationError, MisuseError, UnsupportedModelError
-from steppe.probing import Report, probe
+from steppe.probing import Report, inspect, probe
 
 LABELS = torch.zeros(1, dtype=torch.long)
 TOKENS = torch.zeros(1, 10, dtype=torch.long)
@@ -57,13 +57,38 @@ def test_numbers_that_reach_other_records_are_refused(
         run(Before(change), (torch.zeros(1, 8),))
 
 
+def hook_that_reads(x: Tensor) -> Tensor:
+    if x.requires_grad:
+        x.register_hook(lambda g: g if torch.isfinite(g).all() else torch.zeros_like(g))
+    return x
+
+
+def test_a_hook_is_named_by_line_and_layer() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), Before(hook_that_reads))
+    with pytest.raises(
+        IsolationError, match=r"in a hook or backward\(\) on the way back to 0 \(Linear\), test_val"
+    ):
+        run(model, (torch.zeros(1, 8),))
+
+
+def test_what_torch_alone_runs_has_no_line() -> None:
+    with pytest.raises(IsolationError, match=r"aten\._softmax mixes the records"):
+        inspect(nn.Sequential(nn.Softmax(0), nn.Linear(8, 2)), torch.zeros(1, 8))
+
+
+def test_numpy_is_named_with_its_remedy() -> None:
+    change = lambda x: torch.from_numpy(x.detach().numpy())  # noqa: E731
+    with pytest.raises(IsolationError, match=r"^numpy\(\) in .*use torch's operations in place of"):
+        run(Before(change), (torch.zeros(1, 8),))
+
+
 def test_the_error_says_what_to_do() -> None:
     with pytest.raises(IsolationError) as caught:
         run(Before(lambda x: torch.where(x.isnan(), x.nanmean(0), x)), (torch.zeros(1, 8),))
     assert re.fullmatch(
         r"layer='model \(Before\)': must treat every record alone, and aten\.nansum "
-        r"\(test_values\.py:\d+\) mixes the records of the batch; use GroupNorm or LayerNorm in "
-        r"place of batch statistics \(steppe\.fix\(model\)\), and no operation across the batch\.",
+        r"\(test_values\.py:\d+\) mixes the records of the batch; compute along the axes of a "
+        r"record \(dim=1 and later\), with GroupNorm or LayerNorm in place of batch statistics\.",
         str(caught.value),
     )
 

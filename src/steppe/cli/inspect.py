@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from steppe.cli import parsing
 from steppe.cli.model_errors import errors_of_model
 from steppe.cli.printing import print_json
+from steppe.cli.typed_names import name_other_ways
 from steppe.utils import validation
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
     from steppe.probing import Report
 
@@ -63,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     import torch
 
     from steppe.accounting import caution
+    from steppe.probing import inspect
 
     for size in arguments.input_shape:
         validation.positive_integer("--input-shape", size)
@@ -70,8 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     example = torch.zeros(1, *arguments.input_shape, dtype=getattr(torch, arguments.dtype))
     shape = ",".join(map(str, arguments.input_shape))
     remedy = "give the shape of one record without the batch, and its --dtype"
-    with errors_of_model("--input-shape", shape, remedy):
-        report = _report(network, example, arguments.isolation or "proven")
+    with validation.reworded(name_other_ways), errors_of_model("--input-shape", shape, remedy):
+        report = inspect(network, example, isolation=arguments.isolation or "proven")
     weights = sum(p.numel() for p in network.parameters() if p.requires_grad)
     if arguments.json:
         print_json(_result(arguments.model, weights, report))
@@ -96,24 +98,6 @@ def _model(name: str) -> nn.Module:
             "model", name, f"gave a {type(made).__name__}", "let the factory return an nn.Module"
         )
     return made
-
-
-def _report(network: nn.Module, example: Tensor, isolation: str) -> Report:
-    from steppe.gradients import EachRecord
-    from steppe.probing import inspect, probe, require_uncompiled, squared_outputs
-
-    trained = {name: p for name, p in network.named_parameters() if p.requires_grad}
-    if isolation == "proven" or not trained:
-        return inspect(network, example)
-    require_uncompiled(network)
-    return probe(
-        network,
-        trained,
-        squared_outputs(network),
-        example,
-        isolation=isolation,
-        one_at_a_time=EachRecord(trained, network) if isolation == "each" else None,
-    )
 
 
 def _result(name: str, weights: int, report: Report) -> dict[str, Any]:

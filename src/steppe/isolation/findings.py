@@ -18,9 +18,10 @@ class Finding:
     """Something that an operation did which keeps a pass from being proven.
 
     Attributes:
-        kind: "mixes", "reads", "writes", "counts", "carries", "place" or "no rule".
+        kind: "mixes", "reads", "writes", "carries", "place" or "no rule".
         operation: torch's name of it.
-        layer: the module that was running, or `BACKWARD`; None in the loss.
+        layer: the module that was running, or `BACKWARD`, with more where that is known; None in
+            the loss.
         line: the user's own line; None where torch alone was running.
         detail: more about it, in words.
     """

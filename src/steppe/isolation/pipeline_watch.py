@@ -70,5 +70,5 @@ class Leaving(TorchFunctionMode):
         watch = self._watch
         if not watch.inside and getattr(func, "__name__", "") in LEAVING and watch.whose(args):
             watch.stopped = True
-            raise NotIsolated(watch.note("reads", None, "numbers leave torch"))
+            raise NotIsolated(watch.note("reads", f"{func.__name__}()", "numbers leave torch"))
         return func(*args, **(kwargs or {}))

@@ -12,7 +12,7 @@ import gc
 import itertools
 import pickle
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,16 +22,16 @@ import torch
 from torch import Tensor, nn
 
 from steppe.errors import IsolationError, SteppeError
-from steppe.gradients import ContactLayout, Path, RecordLayout, name_of, on_records, path_of
+from steppe.gradients import ContactLayout, Path, path_of
 from steppe.isolation import refusals
+from steppe.isolation.comparison import require_same, require_same_calls
 from steppe.isolation.findings import Asked, NotIsolated
 from steppe.isolation.kept_attributes import attributes_kept
-from steppe.isolation.operation_notes import OperationNote, difference
-from steppe.isolation.operators import COPYING
+from steppe.isolation.layouts import layout_of, pairs, require_gradients_alike
 from steppe.isolation.owners import FREE, TYPE
 from steppe.isolation.random_owners import RandomOwners, compare_draws
 from steppe.isolation.sizes import code_seen, likely_sizes
-from steppe.isolation.trace import FollowedContact, Signal, Trace, trace
+from steppe.isolation.trace import Signal, Trace, trace
 from steppe.randomness import global_generators_kept, seed_global_generators
 from steppe.utils.batches import each
 
@@ -116,7 +116,7 @@ def prove(
                 )
             except SteppeError:
                 raise error from None
-            _require_same_calls(few, many, error)
+            require_same_calls(few, many, error)
             raise
         _require_let_go(first)
         draws = first.reads_random or _python_generators() != before
@@ -131,34 +131,23 @@ def prove(
             usual, sizes = first, [1]
         second = follow(more)
         usual = _with_random_owners(follow, usual, second)
-        _require_same(usual, second)
+        require_same(usual, second)
         paths = {found.path for found in (first, usual, second)}
         if not draws:
             tries = max(_TRIED, _OPERATIONS // max(1, len(first.operations)))
             for size in sizes[:tries]:
                 found = follow(size, backward=False)
-                _require_same(usual, found)
+                require_same(usual, found)
                 paths.add(path_of(found.calls, usual.backward_calls))
         else:
             paths |= _random_paths(follow, more, first, paths)
     layouts = [
-        ContactLayout(
-            contact.operation,
-            tuple(_layout(contact, *pair, more) for pair in _pairs(contact.inputs, later.inputs)),
-            tuple(_layout(contact, *pair, more) for pair in _pairs(contact.outputs, later.outputs)),
-            contact.weights,
-        )
-        for contact, later in _pairs(first.contacts, second.contacts)
+        layout_of(contact, later, few=_RECORDS, many=more)
+        for contact, later in pairs(first.contacts, second.contacts)
     ]
     for contact, layout in zip(first.contacts, layouts, strict=True):
-        _require_gradients_alike(contact, layout)
+        require_gradients_alike(contact, layout, _RECORDS)
     return Proof(layouts, max(1, held), frozenset(paths), more)
-
-
-def _pairs(one: Sequence[Any], other: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    if len(one) != len(other):
-        raise refusals.number_decides("which operations run")
-    return zip(one, other, strict=True)
 
 
 def _traced(
@@ -211,11 +200,11 @@ def _require_isolated(found: Trace) -> None:
             raise refusals.stopped(finding)
         if finding.kind in ("writes", "carries"):
             raise refusals.keeps(finding)
-    _require_own(found.losses, found.records, None)
+    _require_own(found.losses, found.records)
     for contact in found.contacts:
         for signal in (*contact.inputs, *contact.outputs):
             if signal.owned is not None and signal.owned.origin is not None:
-                raise refusals.mixes(signal.owned.origin, contact.layer)
+                raise refusals.mixes(signal.owned.origin)
         for gradient in contact.gradients:
             if gradient is not None and gradient.owned is not None and gradient.owned.origin:
                 raise refusals.mixes_gradients(gradient.owned.origin, contact.layer)
@@ -234,12 +223,12 @@ def _require_let_go(found: Trace) -> None:
             raise refusals.kept_unseen()
 
 
-def _require_own(losses: Signal, records: int, layer: str | None) -> None:
+def _require_own(losses: Signal, records: int) -> None:
     owned = losses.owned
     if owned is None:
         return  # constant, which the caller refuses
     if owned.origin is not None:
-        raise refusals.mixes(owned.origin, layer)
+        raise refusals.mixes(owned.origin)
     wanted = torch.arange(records, dtype=TYPE, device="cpu")
     if not bool(((owned.owners == wanted) | (owned.owners == FREE)).all()):
         raise refusals.others_losses()
@@ -269,7 +258,7 @@ def _random_paths(
     found, idle = set(known), 0
     for seed in range(1, _TOSSES):
         few, many = follow(_RECORDS, seed), follow(more, seed)
-        _require_same(_with_random_owners(follow, few, many, seed), many)
+        require_same(_with_random_owners(follow, few, many, seed), many)
         _require_same_layers(first, few)
         idle = idle + 1 if few.path in found else 0
         found.add(few.path)
@@ -285,93 +274,6 @@ def _require_same_layers(first: Trace, other: Trace) -> None:
     for one, two in itertools.zip_longest(first.contacts, other.contacts):
         if one is None or two is None or one.weights != two.weights:
             raise refusals.layers_by_chance((one or two).layer)
-
-
-def _require_same(first: Trace, other: Trace) -> None:
-    """Refuse what follows the number of records: paths, numbers, constants and shapes."""
-    mine = first.operations if other.backward else first.operations[: first.forward_operations]
-    _require_same_calls(first, other)
-    if [note.operation for note in mine] != [note.operation for note in other.operations]:
-        # For one record torch itself leaves copies out; what is told numbers must be the same.
-        tells = _has_numbers if first.calls == other.calls else _computes
-        mine, theirs = ([t for t in some if tells(t)] for some in (mine, other.operations))
-        if other.records > 1 or [t.operation for t in mine] != [t.operation for t in theirs]:
-            raise refusals.number_decides("which operations run (in hooks or backward())")
-    else:
-        theirs = other.operations
-    for one, two in zip(mine, theirs, strict=True):
-        found = difference(one, two, first.records, other.records)
-        if found is not None:
-            place = next(i for i, note in enumerate(first.operations) if note is one)
-            raise refusals.number_decides(found, Asked("operations", place, first.records))
-
-
-def _require_same_calls(first: Trace, other: Trace, cause: Exception | None = None) -> None:
-    # What is called without records may follow their number: what comes of it is compared.
-    mine, theirs = on_records(first.calls), on_records(other.calls)
-    if mine != theirs or (other.backward and first.backward_calls != other.backward_calls):
-        what, asked = "in hooks or backward()", None
-        for number, (one, two) in enumerate(itertools.zip_longest(mine, theirs)):
-            if one != two:
-                longer = one is None or (two is not None and len(theirs) > len(mine))
-                found = other if longer else first
-                place = [i for i, call in enumerate(found.calls) if on_records([call])][number]
-                what, asked = name_of(found.calls[place]), Asked("calls", place, found.records)
-                break
-        raise refusals.number_decides(f"which operations run ({what})", asked) from cause
-
-
-def _has_numbers(note: OperationNote) -> bool:
-    return any(isinstance(value, float) for _, values in note.numbers for value in values)
-
-
-def _computes(note: OperationNote) -> bool:
-    """What is asked where code without records did something else for another number of them."""
-    return note.operation not in COPYING
-
-
-def _layout(contact: FollowedContact, signal: Signal, later: Signal, more: int) -> RecordLayout:
-    """Where the records lie in a tensor, from its owners for a few records and for more."""
-    found = [
-        layout
-        for layout in _possible(signal, _RECORDS)
-        if layout.fits(later.shape, more) and _agrees(later, layout, more)
-    ]
-    if not found:
-        raise refusals.no_axis(contact.operation, signal.shape, contact.layer)
-    return found[0]
-
-
-def _possible(signal: Signal, records: int) -> Iterator[RecordLayout]:
-    shape = signal.shape
-    for axis, size in enumerate(shape):
-        if not size or size % records:
-            continue
-        for interleaved in (False, True):
-            if interleaved and size == records:
-                continue
-            layout = RecordLayout.of(shape, records, axis, interleaved)
-            if _agrees(signal, layout, records):
-                yield layout
-
-
-def _agrees(signal: Signal, layout: RecordLayout, records: int) -> bool:
-    """Whether every element lies where its owner has its rows, or is free."""
-    if signal.owned is None:
-        return True
-    owners = signal.owned.owners
-    rows = signal.shape[layout.axis] // records
-    whose = torch.arange(records, dtype=TYPE, device="cpu")
-    whose = whose.repeat(rows) if layout.interleaved else whose.repeat_interleave(rows)
-    whose = whose.view([-1 if i == layout.axis else 1 for i in range(len(signal.shape))])
-    return bool(((owners == whose) | (owners == FREE)).all())
-
-
-def _require_gradients_alike(contact: FollowedContact, layouts: ContactLayout) -> None:
-    """Refuse gradients that come back to another record than their output went out from."""
-    for gradient, layout in zip(contact.gradients, layouts.outputs, strict=False):
-        if gradient is not None and not _agrees(gradient, layout, _RECORDS):
-            raise refusals.gradients_of_others(contact.operation, contact.layer)
 
 
 def _lengths(found: Trace) -> set[int]:

@@ -9,19 +9,28 @@ from steppe.gradients import checkpointed
 from steppe.isolation.findings import BACKWARD, Asked, Finding
 from steppe.utils.formatting import as_said
 
+# By what a finding says: what must not be, and what to do.
 _READS = {
-    "Python reads a value": "must not be read by Python, which may then do something else",
-    "a shape that values decide": "must not decide shapes",
-    "numbers leave torch": "must stay in tensors, where they can be followed",
+    "Python reads a value": (
+        "must not be read by Python, which may then do something else, and one record could change "
+        "what happens to all",
+        "decide with torch.where on each record, and log values outside of model and loss",
+    ),
+    "a shape that values decide": (
+        "must not decide shapes, and one record could change what happens to all",
+        "keep all rows, and multiply by the mask or use torch.where",
+    ),
+    "numbers leave torch": (
+        "must stay in tensors, where they can be followed",
+        "use torch's operations in place of NumPy's and Python's",
+    ),
 }
 
 
 def stopped(finding: Finding) -> IsolationError:
     """A value was needed that no pass may need."""
-    return IsolationError(
-        f"{finding.place}: values made from records {_READS[finding.detail]}, and one record could "
-        "change what happens to all; decide with torch.where on each record."
-    )
+    rule, remedy = _READS[finding.detail]
+    return IsolationError(f"{finding.place}: values made from records {rule}; {remedy}.")
 
 
 def failed(error: Exception, records: int) -> UnsupportedModelError:
@@ -35,40 +44,40 @@ def failed(error: Exception, records: int) -> UnsupportedModelError:
     )
 
 
-def mixes(finding: Finding, layer: str | None) -> IsolationError:
+def mixes(finding: Finding) -> IsolationError:
     """Records meet before the loss, or in it."""
-    del layer
-    if finding.kind == "no rule":
-        return no_rule(finding)
-    if finding.kind == "place":
-        return place_decides(finding)
-    if finding.kind == "carries":
-        return keeps(finding)
-    if finding.layer in (None, BACKWARD):
-        return IsolationError(
-            f"loss=mixes records in {finding.place}: must compare every record's output with its "
-            "own target alone; give output and target one shape, since (records, 1) beside "
-            "(records,) makes all pairs of records, and take no mean or maximum over the records."
-        )
+    if finding.kind in _OTHERWISE:
+        return _OTHERWISE[finding.kind](finding)
+    if finding.layer is None or finding.layer.startswith(BACKWARD):
+        return loss_mixes(f" in {finding.place}")
+    return layer_mixes(finding.layer, f"{_of(finding)} mixes the records of the batch")
+
+
+def loss_mixes(where: str) -> IsolationError:
+    """Records meet in the loss."""
+    return IsolationError(
+        f"loss=mixes records{where}: must compare every record's output with its own target alone; "
+        "give output and target one shape, since (records, 1) beside (records,) makes all pairs of "
+        "records, and take no sum, mean or maximum over the records, also not in augment."
+    )
+
+
+def layer_mixes(layer: str, why: str) -> IsolationError:
+    """Records meet in a layer."""
     remedy = (
         "call eval() on it after model.train() to keep the statistics that it has learnt, or put "
         "GroupNorm in its place with steppe.fix(model)"
-        if "BatchNorm" in finding.layer
-        else "use GroupNorm or LayerNorm in place of batch statistics (steppe.fix(model)), and no "
-        "operation across the batch"
+        if "BatchNorm" in layer.partition(",")[0]  # and not before it
+        else "compute along the axes of a record (dim=1 and later), with GroupNorm or LayerNorm in "
+        "place of batch statistics"
     )
-    return IsolationError(
-        f"layer={finding.layer!r}: must treat every record alone, and {_of(finding)} mixes the "
-        f"records of the batch; {remedy}."
-    )
+    return IsolationError(f"layer={layer!r}: must treat every record alone, and {why}; {remedy}.")
 
 
 def mixes_gradients(finding: Finding, layer: str | None) -> IsolationError:
     """Records meet on the way back."""
-    if finding.kind == "no rule":
-        return no_rule(finding)
-    if finding.kind == "place":
-        return place_decides(finding)
+    if finding.kind in _OTHERWISE:
+        return _OTHERWISE[finding.kind](finding)
     where = f" on the way back to {layer}" if layer else ""
     return IsolationError(
         f"gradient=mixes records in {_of(finding)}{where}: a record's gradient must not depend on "
@@ -78,7 +87,12 @@ def mixes_gradients(finding: Finding, layer: str | None) -> IsolationError:
 
 
 def no_rule(finding: Finding) -> IsolationError:
-    """An operation that nothing is known of."""
+    """An operation, or one of its tensors, that nothing is known of."""
+    if finding.detail:
+        return IsolationError(
+            f"{finding.place}: not proven to treat every record alone, since it was given "
+            f"{finding.detail}; make every tensor by operations of torch in the pass itself."
+        )
     return IsolationError(
         f"{finding.place}: not proven to treat every record alone, since there is no rule for this "
         "operation; write it with other operations of torch."
@@ -152,7 +166,7 @@ def number_decides(what: str, asked: Asked | None = None) -> NumberDecides:
     """The number of records is used as a number."""
     said = (
         f"number of records=decides {what}: a record's loss must not depend on how many records "
-        "there are; do not divide by the batch or choose by its size."
+        "there are; do not divide by the batch, choose by its size or loop over the records."
     )
     return NumberDecides(said, what, asked)
 
@@ -200,3 +214,7 @@ def no_axis(operation: str, shape: tuple[int, ...], layer: str | None) -> Unsupp
 
 def _of(finding: Finding) -> str:
     return f"{finding.operation} ({finding.line})" if finding.line else finding.operation
+
+
+_OTHERWISE = {"no rule": no_rule, "place": place_decides, "carries": keeps}
+"""What is said of findings for which it makes no difference where they reach a contact."""

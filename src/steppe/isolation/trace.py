@@ -157,6 +157,7 @@ class Follower(Tracer):
         output = super().__torch_function__(func, types, args, kwargs)
         if kwargs and "out" in kwargs:
             _require_seen(self._owners, func, args, kwargs["out"])
+        self._layers.remember(output)
         return output
 
     def _stale(self, func: Any) -> None:
@@ -230,7 +231,7 @@ def _require_seen(watch: Watch, func: Any, args: Any, out: Any) -> None:
 
 def _stop_leaving(watch: Watch, func: Any, args: Any) -> None:
     if getattr(func, "__name__", "") in LEAVING and watch.owned(args[0]) is not None:
-        raise NotIsolated(watch.note("reads", None, "numbers leave torch"))
+        raise NotIsolated(watch.note("reads", f"{func.__name__}()", "numbers leave torch"))
 
 
 @contextmanager

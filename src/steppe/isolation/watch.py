@@ -13,32 +13,30 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from steppe.gradients import ANY_PASS, is_marked, made_in_another
 from steppe.isolation.call import Call, Rule
+from steppe.isolation.constants import constants_of
+from steppe.isolation.fakes import Fakes
 from steppe.isolation.findings import BACKWARD, OWNED, RANDOM, Finding, NotIsolated, Owned
-from steppe.isolation.forms import fake_result
 from steppe.isolation.operation_notes import (
-    INDICES,
     Constant,
     OperationNote,
-    kept,
     numbers_in,
     shape_of,
 )
-from steppe.isolation.operators import EMPTY, LIKE, MOVING, OVER, QUESTIONS
+from steppe.isolation.operators import EMPTY, LIKE, MOVING, QUESTIONS
 from steppe.isolation.owners import FREE, MIXED, TYPE, everywhere, filled_rows, squeezed
-from steppe.isolation.places import even, holds_records, same_for_all
+from steppe.isolation.places import even, same_for_all
 from steppe.isolation.random_owners import Draw, RandomOwners, filled
 from steppe.isolation.schemas import by_name, storage_of, tensors_among, written_by
-from steppe.isolation.where import line_of_user
+from steppe.isolation.where import layer_on_the_way_back, line_of_user
 
 _LARGE = 2**16
 _FEW = 8  # up to so many records it is compared where each has its elements
@@ -96,8 +94,7 @@ class Watch(TorchDispatchMode):
         self._memories: list[Constant] = []  # that the operation has written records into
         # Storages that were made in this pass, with all tensors that look at each.
         self._born: dict[int, tuple[Any, list[weakref.ref[Tensor]]]] = {}
-        # By real memory and type: that memory, and a fake one for all tensors that look at it.
-        self._twins: dict[tuple[int, torch.dtype], tuple[Any, Tensor]] = {}
+        self._fakes = None if fake is None else Fakes(fake, self._seen_through)
 
     # What is known of tensors
 
@@ -120,7 +117,7 @@ class Watch(TorchDispatchMode):
         if found.watch != self.number:
             finding = self.note("carries", None, "a tensor of an earlier pass")
         elif found.memory != _memory(tensor):
-            finding = self.note("no rule", None, "other numbers by `.data`")
+            finding = self.note("no rule", None, "a tensor whose numbers were exchanged by `.data`")
         else:
             return found
         self.own(tensor, everywhere(tensor.ndim, MIXED), finding)
@@ -133,14 +130,19 @@ class Watch(TorchDispatchMode):
 
     def note(self, kind: str, func: Any, detail: str = "") -> Finding:
         """Write down a finding at the present place."""
-        name = "tensor" if func is None else str(func).removesuffix(".default")
-        layer = self._layer()
-        if layer is None and torch._C._current_autograd_node() is not None:
-            layer = BACKWARD
-        finding = Finding(kind, _SAID.get(name, name), layer, line_of_user(), detail)
+        finding = self.found(kind, func, detail)
         if kind != "mixes":
             self.findings.append(finding)
         return finding
+
+    def found(self, kind: str, func: Any, detail: str = "") -> Finding:
+        """A finding at the present place that is not written down: of no consequence until used."""
+        name = "tensor" if func is None else str(func).removesuffix(".default")
+        layer = self._layer()
+        if layer is None and torch._C._current_autograd_node() is not None:
+            back = layer_on_the_way_back()
+            layer = BACKWARD if back is None else f"{BACKWARD} on the way back to {back}"
+        return Finding(kind, _SAID.get(name, name), layer, line_of_user(), detail)
 
     def require_same_for_all(self, func: Any, value: Tensor, owners: Tensor) -> None:
         """Note a constant that gives records other numbers by their place among the others."""
@@ -158,6 +160,10 @@ class Watch(TorchDispatchMode):
     def is_settled(self, value: Tensor) -> bool:
         """Whether it is known of random numbers that they belong to no record."""
         return not hasattr(value, RANDOM) or self._random_owners is not None
+
+    def is_new(self, tensor: Tensor) -> bool:
+        """Whether the memory of a tensor was made in this pass."""
+        return storage_of(tensor)._cdata in self._born
 
     # Running
 
@@ -180,7 +186,9 @@ class Watch(TorchDispatchMode):
         for tensor in tensors:
             if isinstance(tensor, FakeTensor) and not hasattr(tensor, OWNED):
                 # Made where this watch was not on, as in another thread.
-                finding = self.note("no rule", func, "a tensor made out of sight")
+                finding = self.note(
+                    "no rule", func, "a tensor made out of sight, as in another thread"
+                )
                 self.own(tensor, everywhere(tensor.ndim, MIXED), finding)
             elif made_in_another(tensor, self.marks) and not hasattr(tensor, OWNED):
                 self.note("carries", func, "a tensor of an earlier pass")
@@ -201,7 +209,7 @@ class Watch(TorchDispatchMode):
                 raise NotIsolated(self.note("reads", func, "a shape that values decide")) from error
             raise
         call = Call(self, func, given, outputs)
-        constants = self._constants(func, given)
+        constants = constants_of(self, func, given)
         if rule is None:
             self._assign(call, _like(outputs, None), self.note("no rule", func))
         else:
@@ -245,7 +253,7 @@ class Watch(TorchDispatchMode):
         for name in written:
             if isinstance(given.get(name), Tensor):
                 self._require_own(func, given[name], "")
-        constants = self._constants(func, given) if random else ()
+        constants = constants_of(self, func, given) if random else ()
         outputs = tensors[0] if large else func(*args, **kwargs)
         if func.overloadpacket in EMPTY and self._fake is not None:
             outputs.zero_()  # what lies in memory by accident is not compared
@@ -290,52 +298,14 @@ class Watch(TorchDispatchMode):
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an operation on records."""
-        if self._fake is None:
+        if self._fakes is None:
             return func(*args, **kwargs)
-        fakes: dict[int, Tensor] = {}
+        return self._fakes.run(func, args, kwargs)
 
-        def fake(value: Any) -> Any:
-            if isinstance(value, Tensor):
-                found = self._as_fake(value)
-                fakes[id(found)] = value
-                return found
-            if isinstance(value, (list, tuple)):
-                return type(value)([fake(item) for item in value])
-            return value
-
-        given, named = fake(args), {key: fake(value) for key, value in kwargs.items()}
-        made = fake_result(self._fake, func, given, named)
-        if made is None:
-            made = func(*given, **named)
-
-        def back(value: Any) -> Any:
-            if isinstance(value, Tensor):
-                return fakes.get(id(value), value)  # an argument that was changed in place
-            if isinstance(value, (list, tuple)):
-                return type(value)([back(item) for item in value])
-            return value
-
-        return back(made)
-
-    def _as_fake(self, tensor: Tensor) -> Tensor:
-        """The same form without numbers.
-
-        Real tensors over one memory have fake ones over one memory, so that a write through one of
-        them is seen through all.
-        """
-        if isinstance(tensor, FakeTensor) or tensor.layout != torch.strided:
-            return tensor
-        storage = storage_of(tensor)
-        key = (storage._cdata, tensor.dtype)
-        with _disable_current_modes(), self._fake or nullcontext():
-            if key not in self._twins:
-                size = storage.nbytes() // tensor.element_size()
-                made = torch.empty(size, dtype=tensor.dtype, device=tensor.device)
-                self._twins[key] = (storage, made)
-                if (entry := self._born.get(storage._cdata)) is not None:
-                    memory = storage_of(made)
-                    self._born[memory._cdata] = (memory, entry[1])
-            return self._twins[key][1].as_strided(*_place(tensor))
+    def _seen_through(self, memory: Any, twin: Any) -> None:
+        """What looks at some memory is changed through its fake twin too."""
+        if (entry := self._born.get(memory._cdata)) is not None:
+            self._born[twin._cdata] = (twin, entry[1])
 
     def _without_records(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Arguments of which only the form counts, as tensors that no record is in."""
@@ -350,11 +320,9 @@ class Watch(TorchDispatchMode):
         return tuple(map(plain, args)), kwargs
 
     def _read(self, func: Any) -> None:
-        finding = self.note("reads", func, "Python reads a value")
-        if self._fake is not None:
-            raise NotIsolated(finding)
-        self.findings.pop()
-        self.reads.append(finding)
+        if self._fakes is not None:
+            raise NotIsolated(self.note("reads", func, "Python reads a value"))
+        self.reads.append(self.found("reads", func, "Python reads a value"))
 
     def unmarked(self) -> list[weakref.ref[Tensor]]:
         """What was made from records and bears no mark, by which a later pass would know it."""
@@ -420,15 +388,12 @@ class Watch(TorchDispatchMode):
         return not even(owners, self.records)
 
     def by_place(self, func: Any) -> Finding:
-        """What mixes records because their places decide; no finding of the pass until used."""
-        found = self.note("place", func, "some records and not others")
-        self.findings.remove(found)
-        return found
+        """What mixes records because their places decide."""
+        return self.found("place", func, "some records and not others")
 
     def place(self) -> str | None:
         """Layer and line that are running now, in words; None if neither is the user's."""
-        found = self.note("place", None)
-        self.findings.remove(found)
+        found = self.found("place", None)
         return ", ".join(part for part in (found.layer, found.line) if part) or None
 
     def _origin(self, call: Call, owners: Tensor, origin: Finding | None) -> Finding | None:
@@ -438,7 +403,7 @@ class Watch(TorchDispatchMode):
 
     def _require_own(self, func: Any, tensor: Tensor, detail: str) -> None:
         """Note a write to what was there before the pass, and will be after it."""
-        if tensor.numel() and storage_of(tensor)._cdata not in self._born:
+        if tensor.numel() and not self.is_new(tensor):
             self.note("writes", func, detail)
             if not isinstance(tensor, FakeTensor):
                 self._before.append((tensor.detach(), tensor.detach().clone()))
@@ -518,49 +483,6 @@ class Watch(TorchDispatchMode):
             entry[1].append(weakref.ref(tensor))
         elif not any(storage_of(source)._cdata == key for source in sources):
             self._born[key] = (storage, [weakref.ref(tensor)])
-
-    def _constants(self, func: Any, given: dict[str, Any]) -> tuple[Constant, ...]:
-        """The constants that an operation is about to use."""
-        over = written_by(func) if func.overloadpacket in OVER else ()
-        found = []
-        for name, value in given.items():
-            if name in over:
-                continue
-            for number, tensor in enumerate(tensors_among((value,))):
-                if hasattr(tensor, OWNED) or not tensor.numel():
-                    continue
-                random = hasattr(tensor, RANDOM)
-                value = None if random and self._random_owners is None else tensor
-                if value is not None and storage_of(tensor)._cdata in self._born:
-                    value = kept(tensor)
-                found.append(
-                    Constant(
-                        name,
-                        number,
-                        tuple(tensor.shape),
-                        value,
-                        random,
-                        self._by_record(given, name, number),
-                    )
-                )
-        return tuple(found)
-
-    def _by_record(self, given: dict[str, Any], name: str, number: int) -> bool:
-        """Whether a constant is an index along an axis on which records lie."""
-        if name == "offsets":
-            return True
-        if name not in INDICES:
-            return False
-        target, axis = given.get("self"), given.get("dim")
-        if isinstance(given[name], (list, tuple)):
-            places = [i for i, index in enumerate(given[name]) if isinstance(index, Tensor)]
-            axis = places[number]
-        elif axis is None:
-            target, axis = given.get("weight", target), 0
-        if not isinstance(target, Tensor) or not target.ndim:
-            return False
-        owners = self.owners(target) if hasattr(target, OWNED) else None
-        return holds_records(target, owners, axis % target.ndim)
 
     def _note_of(
         self, func: Any, given: dict[str, Any], outputs: Any, constants: tuple[Constant, ...]

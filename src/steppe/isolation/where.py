@@ -10,13 +10,16 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
 )
 
+_PASS = str(Path(__file__).with_name("trace.py"))
 _LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
+
+_LAYER = "steppe layer"
 
 
 class Layers:
@@ -33,6 +36,13 @@ class Layers:
     def now(self) -> str | None:
         """The innermost module that is running, by name; None outside of all."""
         return self._inside[-1] if self._inside else None
+
+    def remember(self, made: Any) -> None:
+        """Note the layer that is running at what leads back from its results."""
+        parts = made if isinstance(made, tuple | list) else (made,)
+        for tensor in parts if self._inside else ():
+            if isinstance(tensor, Tensor) and tensor.grad_fn is not None:
+                _metadata(tensor.grad_fn).setdefault(_LAYER, self._inside[-1])
 
     @contextmanager
     def followed(self) -> Iterator[None]:
@@ -58,11 +68,30 @@ class Layers:
             self._inside.pop()
 
 
+def layer_on_the_way_back() -> str | None:
+    """In a backward pass, the layer whose results it has reached; None where that is not known."""
+    node = torch._C._current_autograd_node()
+    after = [] if node is None else [one for one, _ in node.next_functions if one is not None]
+    found = (_metadata(one).get(_LAYER) for one in (node, *after) if one is not None)
+    return next((layer for layer in found if layer is not None), None)
+
+
+def _metadata(node: Any) -> dict[str, str]:
+    """What may be noted at a node of a graph: torch's types have it as a method."""
+    kept: dict[str, str] = node.metadata
+    return kept
+
+
 def line_of_user() -> str | None:
-    """File and line of the innermost call that is not in torch or in this library."""
+    """File and line of the innermost call that is not in torch or in this library.
+
+    None where a pass runs no other code, as with torch's own layers and losses.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
+        if name == _PASS and frame.f_code.co_name == "trace":  # its caller is not in the pass
+            return None
         if not name.startswith(_LIBRARIES) and not name.startswith("<"):
             return f"{Path(name).name}:{frame.f_lineno}"
         frame = frame.f_back

@@ -22,7 +22,7 @@ from steppe.private.setup_checks import (
     warn_of_other_batches,
 )
 from steppe.private.step_checks import refuse_modes
-from steppe.probing import require_uncompiled
+from steppe.probing import KINDS, require_uncompiled
 from steppe.randomness import Source, as_source
 from steppe.records import as_records, check_labels
 from steppe.utils import validation
@@ -123,7 +123,7 @@ def make_private(
     losses = losses_of(model, plan, loss, objective, augment)
     if physical_batch is not None:
         validation.positive_integer("physical_batch", physical_batch)
-    validation.one_of("isolation", isolation, ("proven", "each", "probed"))
+    validation.one_of("isolation", isolation, KINDS)
     engine = ClippedSum(
         parameters,
         losses,

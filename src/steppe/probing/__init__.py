@@ -14,6 +14,7 @@ from steppe.probing.observed_pass import ProbedModel as ProbedModel
 from steppe.probing.placeholder_loss import squared_outputs as squared_outputs
 from steppe.probing.probe import probe as probe
 from steppe.probing.report import ISOLATION as ISOLATION
+from steppe.probing.report import KINDS as KINDS
 from steppe.probing.report import Report as Report
 from steppe.probing.synthetic import synthetic as synthetic
 from steppe.probing.unsupported_modules import require_uncompiled as require_uncompiled

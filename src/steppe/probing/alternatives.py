@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steppe.errors import IsolationError
 from steppe.gradients import VMAP, EachRecord, unchanged
 from steppe.probing.observed_pass import ProbedModel
 from steppe.probing.synthetic import synthetic
@@ -16,17 +18,22 @@ from steppe.randomness import global_generators_kept
 from steppe.utils.formatting import first_line
 
 # What the sentence names, as it spells it.
-OTHER_KINDS = ('isolation="each"', 'isolation="probed"')
+_OTHER_KINDS = ('isolation="each"', 'isolation="probed"')
 _RECORDS, _TIMES = 8, 5
 
 
-def other_isolation(probed: ProbedModel, example: Any) -> str:
-    """A sentence about them for the error message.
+def offer_other_isolation(error: IsolationError, probed: ProbedModel, example: Any) -> None:
+    """Add a sentence about them to an error.
 
     Args:
-        probed: a model that was refused.
+        error: why a model is not proven.
+        probed: that model.
         example: a batch whose form is copied.
     """
+    error.otherwise, error.mentions = _other_isolation(probed, example), _OTHER_KINDS
+
+
+def _other_isolation(probed: ProbedModel, example: Any) -> str:
     only_tried = (
         'isolation="probed" only tries made-up values, which proves nothing, and the privacy '
         "statement says so"
@@ -42,11 +49,22 @@ def other_isolation(probed: ProbedModel, example: Any) -> str:
     except Exception as error:  # whatever model, loss or torch say about records alone
         return f'Otherwise: isolation="each" does not take it ({first_line(error)}); {only_tried}.'
     way = "by vmap" if each.way == VMAP else each.way
-    times = f"{slow / fast:.1f} times the time of a plain pass of {_RECORDS} records here"
+    times = f"{_rounded(slow / fast)} times the time of a plain pass of {_RECORDS} records here"
     return (
         f'Otherwise: isolation="each" takes the records through the model {way} ({times}); '
         f"{only_tried}."
     )
+
+
+def _rounded(ratio: float) -> str:
+    """To two digits: more would not come out again.
+
+    Examples:
+        >>> _rounded(1.234), _rounded(43.21), _rounded(4378.6)
+        ('1.2', '43', '4,400')
+    """
+    digits = 1 - math.floor(math.log10(ratio))
+    return f"{round(ratio, digits):,.{max(0, min(1, digits))}f}"
 
 
 def _plain(probed: ProbedModel, batch: Any) -> None:

@@ -12,7 +12,7 @@ from torch import nn
 
 from steppe.clipping import CEILING, ClippedSum
 from steppe.errors import IsolationError, MisuseError
-from steppe.probing.alternatives import OTHER_KINDS, other_isolation
+from steppe.probing.alternatives import offer_other_isolation
 from steppe.probing.model_state import form_of, state_of
 from steppe.probing.observed_pass import ProbedModel
 from steppe.probing.probe import probe
@@ -158,7 +158,7 @@ class ProbeCache:
             if self._isolation != "proven" or not self._alternatives:
                 raise
             probed = ProbedModel(self._model, trained, self._engine.objective)
-            error.otherwise, error.mentions = other_isolation(probed, batch), OTHER_KINDS
+            offer_other_isolation(error, probed, batch)
             raise
 
     def expect(self, parts: Sequence[Any]) -> Report:

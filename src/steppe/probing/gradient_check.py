@@ -143,10 +143,11 @@ def require_same_norms(probed: ProbedModel, wanted: Tensor, found: Tensor, when:
         probed.parameters, probed.parameters.values(), off.tolist(), strict=True
     ):
         if not error <= _TOLERANCE * _slack(parameter):
+            finite = math.isfinite(error)
+            moved = f"moved by {error:.1e} of its size" if finite else "was not finite any more"
             raise IsolationError(
                 f"parameter={name!r}: a record's gradient must not depend on other records, and it "
-                f"moved by {error:.1e} of its size when {when}; keep the records apart in the "
-                "backward pass too."
+                f"{moved} when {when}; keep the records apart in the backward pass too."
             )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from steppe.errors import IsolationError
 from steppe.gradients import same
-from steppe.probing.observed_pass import BEFORE, ObservedPass
+from steppe.probing.observed_pass import ObservedPass
 from steppe.probing.record_axis import RecordPlace
 
 
@@ -39,24 +39,11 @@ def require_isolation(
 
 
 def _mixing(layer: str | None) -> IsolationError:
+    from steppe.isolation import refusals
+
     if layer is None:
-        return IsolationError(
-            "loss=mixes records: must compare every record's output with its own target alone, and "
-            "another record's loss moved when one was replaced; give output and target one shape, "
-            "since (records, 1) beside (records,) makes all pairs of records, and take no mean or "
-            "maximum over the records."
-        )
-    remedy = (
-        "call eval() on it after model.train() to keep the statistics that it has learnt, or put "
-        "GroupNorm in its place with steppe.fix(model)"
-        if "BatchNorm" in layer.split(BEFORE)[0]
-        else "use GroupNorm or LayerNorm in place of batch statistics (steppe.fix(model)), and no "
-        "operation across the batch"
-    )
-    return IsolationError(
-        f"layer={layer!r}: must treat every record alone, and another record's output moved "
-        f"when one was replaced; {remedy}."
-    )
+        return refusals.loss_mixes(": another record's loss moved when one was replaced")
+    return refusals.layer_mixes(layer, "another record's output moved when one was replaced")
 
 
 def require_repeatable(base: ObservedPass, again: ObservedPass) -> None:

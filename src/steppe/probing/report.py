@@ -9,6 +9,8 @@ from torch import Tensor
 
 from steppe.gradients import Contact, ContactLayout, Path
 
+KINDS = ("proven", "each", "probed")
+"""What `isolation` can be asked to be, the default first."""
 ISOLATION = {
     "proven": "proven from the operations",
     "isolated": "by construction, records go through the model one at a time",

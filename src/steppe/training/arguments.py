@@ -12,9 +12,6 @@ from steppe.plan import Plan
 from steppe.training.callbacks import Callback
 from steppe.utils import validation
 
-ISOLATION = ("proven", "each", "probed")
-"""The values of `isolation`, the default first."""
-
 
 def require_kinds(model: Any, plan: Any, optimizer: Any) -> None:
     """Check the types of model, plan and optimizer."""

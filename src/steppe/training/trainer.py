@@ -18,6 +18,7 @@ from steppe.errors import PrivacyWarning
 from steppe.ledger import Anchor, Ledger
 from steppe.plan import Plan
 from steppe.private import Private
+from steppe.probing import KINDS
 from steppe.randomness import Source
 from steppe.training import arguments, fingerprint, groups, resuming
 from steppe.training.callbacks import Callback
@@ -108,7 +109,7 @@ class Trainer:
         run: str | Path | Saving | None = None,
         ledger: Ledger | str | Path | Charging | None = None,
         physical_batch: int | None = None,
-        isolation: str = arguments.ISOLATION[0],
+        isolation: str = "proven",
         source: Source | None = None,
         callbacks: Sequence[Callback] = (),
         progress: bool = True,
@@ -129,7 +130,7 @@ class Trainer:
             saving=groups.grouped("run", run),
             charging=groups.grouped("ledger", ledger),
             physical_batch=physical_batch,
-            isolation=validation.one_of("isolation", isolation, arguments.ISOLATION),
+            isolation=validation.one_of("isolation", isolation, KINDS),
             source=source,
             callbacks=arguments.callbacks(callbacks),
             progress=progress,

@@ -9,7 +9,7 @@ from steppe.isolation import Finding, refusals
 def mixes_before(finding: Finding) -> IsolationError:
     """Records meet before the module."""
     if finding.kind in ("no rule", "carries"):
-        return refusals.mixes(finding, None)
+        return refusals.mixes(finding)
     return IsolationError(
         f"loop={finding.place} mixes records before the module: row i of what the module gets must "
         "be made from record i alone; take mixup and statistics of the batch out of the loop, and "
@@ -20,7 +20,7 @@ def mixes_before(finding: Finding) -> IsolationError:
 def meets(finding: Finding) -> IsolationError:
     """Records meet in the loss otherwise than in a last sum or mean."""
     if finding.kind in ("no rule", "carries"):
-        return refusals.mixes(finding, None)
+        return refusals.mixes(finding)
     if finding.detail == DIVIDES:
         return token_mean(finding.place)
     if finding.operation.startswith("aten.div"):

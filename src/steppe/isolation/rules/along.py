@@ -6,7 +6,7 @@ from torch import Tensor
 
 from steppe.isolation.call import Call
 from steppe.isolation.operators import packets
-from steppe.isolation.owners import join, joined_over
+from steppe.isolation.owners import FREE, everywhere, join, joined_over
 from steppe.isolation.rules.arguments import aligned, axes_of, outputs_of, owned_tensors
 
 
@@ -51,16 +51,13 @@ def sorted_into(call: Call) -> list[Tensor]:
     (out,) = outputs_of(call)
     values = call["self"]
     bounds = call["boundaries"] if call["boundaries"] is not None else call["sorted_sequence"]
-    parts = []
-    if isinstance(values, Tensor) and not call.is_free(values):
+    parts = [everywhere(out.ndim, FREE)]
+    if not call.is_free(values):
         parts.append(aligned(call.owners(values), out.ndim))
-    if not call.is_free(bounds):
-        last = joined_over(call.owners(bounds), [bounds.ndim - 1])
-        parts.append(_among(last, out.ndim))
-    order = call["sorter"]
-    if isinstance(order, Tensor) and not call.is_free(order):
-        last = joined_over(call.owners(order), [order.ndim - 1])
-        parts.append(_among(last, out.ndim))
+    for along in (bounds, call["sorter"]):
+        if not call.is_free(along):
+            last = joined_over(call.owners(along), [along.ndim - 1])
+            parts.append(_among(last, out.ndim))
     return [join(parts)]
 
 

@@ -23,6 +23,13 @@ def of_all(call: Call, tensor: Tensor, axes: int) -> Tensor:
     return joined_over(call.owners(tensor), range(tensor.ndim)).reshape((1,) * axes)
 
 
+def with_all_of(call: Call, owners: Tensor, *names: str) -> Tensor:
+    """Joined with the owner of all elements of such arguments, where records are in those."""
+    given = [call[name] for name in names]
+    parts = [of_all(call, one, owners.ndim) for one in given if not call.is_free(one)]
+    return join([owners, *parts])
+
+
 def axes_of(dim: Any, ndim: int) -> list[int]:
     """Axes counted from the front; None or none stand for all."""
     if dim is None or (isinstance(dim, Sequence) and not dim):

@@ -14,21 +14,19 @@ def attended(call: Call) -> list[Tensor]:
     """Query by query; statistics have an axis less."""
     query = call["query"]
     ndim = query.ndim
+    head = [ndim - 2, ndim - 1]
     parts = [joined_over(call.owners(query), [ndim - 1])]
-    parts += [
-        joined_over(call.owners(call[name]), [ndim - 2, ndim - 1]) for name in ("key", "value")
-    ]
-    for name in ("query", "key", "value"):
-        if call.is_free(call[name]):
-            call.require_same_for_all(call[name], joined_over(join(parts), [ndim - 2, ndim - 1]))
+    parts += [joined_over(call.owners(call[name]), head) for name in ("key", "value")]
+    given = [query, call["key"], call["value"]]
     mask = call["attn_mask"] if call["attn_mask"] is not None else call["attn_bias"]
     if isinstance(mask, Tensor):
-        owners = aligned(call.owners(mask), ndim)
-        if call.is_free(mask):
-            call.require_same_for_all(mask, joined_over(join(parts), [ndim - 2, ndim - 1]))
-        parts.append(joined_over(owners, [ndim - 1]))
+        given.append(mask)
+        parts.append(joined_over(aligned(call.owners(mask), ndim), [ndim - 1]))
     found = join(parts)
-    whole = joined_over(found, [ndim - 2, ndim - 1])
+    whole = joined_over(found, head)
+    for tensor in given:
+        if call.is_free(tensor):
+            call.require_same_for_all(tensor, whole)
     return [
         found
         if out.ndim == ndim

@@ -16,7 +16,7 @@ from steppe.isolation.call import Call
 from steppe.isolation.operators import packets
 from steppe.isolation.owners import FREE, MIXED, TYPE, join, joined_over, squeezed
 from steppe.isolation.places import spread
-from steppe.isolation.rules.arguments import aligned, of_all, outputs_of, owned_tensors
+from steppe.isolation.rules.arguments import aligned, of_all, outputs_of, owned_tensors, with_all_of
 
 
 def joined_into(base: Tensor, places: Tensor, owners: Tensor) -> Tensor:
@@ -214,7 +214,7 @@ def added_along(call: Call) -> list[Tensor]:
     tensor, index = call["self"], call["index"]
     source = call["source"] if call["source"] is not None else call["value"]
     dim = call["dim"] % tensor.ndim
-    parts = [joined_over(call.owners(index), [0]).reshape((1,) * tensor.ndim)]
+    parts = [of_all(call, index, tensor.ndim)]
     if isinstance(source, Tensor):
         parts.append(joined_over(aligned(call.owners(source), tensor.ndim), [dim]))
     made = join([call.owners(tensor), *parts])
@@ -232,26 +232,19 @@ def added_along(call: Call) -> list[Tensor]:
 def in_order_of_mask(call: Call) -> list[Tensor]:
     """`masked_scatter`: how many places are masked decides which value goes where."""
     (out,) = outputs_of(call)
-    parts = [aligned(call.owners(call["self"]), out.ndim)]
-    parts += [of_all(call, call[name], out.ndim) for name in ("mask", "source")]
-    return [join(parts)]
+    return [with_all_of(call, aligned(call.owners(call["self"]), out.ndim), "mask", "source")]
 
 
 def looked_up(call: Call) -> list[Tensor]:
     """A row of a table for each number."""
-    table, indices = call["weight"], call["indices"]
-    owners = call.owners(indices).unsqueeze(-1)
-    if not call.is_free(table):
-        rows = joined_over(call.owners(table), [0]).reshape(-1)
-        owners = join([owners, aligned(rows, owners.ndim)])
-    return [owners]
+    table, owners = call["weight"], call.owners(call["indices"]).unsqueeze(-1)
+    rows = joined_over(call.owners(table), [0]).reshape(-1)
+    return [join([owners, aligned(rows, owners.ndim)])]
 
 
 def taken(call: Call) -> list[Tensor]:
     """`torch.take`: anything of the tensor."""
-    tensor, index = call["self"], call["index"]
-    whole = of_all(call, tensor, index.ndim)
-    return [join([whole, call.owners(index)])]
+    return [with_all_of(call, call.owners(call["index"]), "self")]
 
 
 def into_table(call: Call) -> list[Tensor]:
@@ -270,46 +263,40 @@ def bags(call: Call) -> list[Tensor]:
     if isinstance(weights, Tensor) and not call.is_free(weights):
         whose = join([whose, call.owners(weights).expand(weights.shape).flatten()])
     if not call.is_free(offsets):
-        whole = joined_over(join([whose]), [0])
-        starts = joined_over(call.owners(offsets), [0])
-        every = join([whole, starts, of_all(call, call["weight"], 1)])
+        every = with_all_of(call, joined_over(whose, [0]), "offsets", "weight")
         return [every.reshape((1,) * part.ndim) for part in (out, *others)]
     starts = offsets.to("cpu")[: out.shape[0]]
     places = torch.arange(len(whose), device="cpu")
     bag = torch.searchsorted(starts, places, right=True) - 1
     free = torch.full((out.shape[0],), FREE, dtype=TYPE, device="cpu")
     rows = joined_into(free, bag, whose)
-    table = call["weight"]
-    if not call.is_free(table):
-        rows = join([rows, of_all(call, table, 1)])
+    rows = with_all_of(call, rows, "weight")
     found = [rows.unsqueeze(1)]
     every = joined_over(rows, [0])
-    return found + [
-        rows.reshape((-1,) + (1,) * (part.ndim - 1))
-        if part.ndim and part.shape[0] == len(rows) and part.ndim == 2
-        else (
-            whose
-            if part.ndim == 1 and part.shape[0] == len(whose)
-            else every.reshape((1,) * part.ndim)
-        )
-        for part in others
-    ]
+    for part in others:
+        if part.ndim == 2 and part.shape[0] == len(rows):
+            found.append(rows.unsqueeze(1))
+        elif part.ndim == 1 and part.shape[0] == len(whose):
+            found.append(whose)
+        else:
+            found.append(every.reshape((1,) * part.ndim))
+    return found
 
 
 RULES = (
     (picked, packets("index _unsafe_index")),
-    (put, packets("index_put index_put_ _index_put_impl_ _unsafe_index_put")),
+    (put, packets("index_put _index_put_impl_ _unsafe_index_put")),
     (gathered, packets("gather")),
     (selected, packets("index_select")),
     (
         scattered,
-        packets("scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_"),
+        packets("scatter scatter_add scatter_reduce"),
     ),
     (
         added_along,
-        packets("index_add index_add_ index_copy index_copy_ index_fill index_fill_ index_reduce"),
+        packets("index_add index_copy index_fill index_reduce"),
     ),
-    (in_order_of_mask, packets("masked_scatter masked_scatter_")),
+    (in_order_of_mask, packets("masked_scatter")),
     (looked_up, packets("embedding")),
     (
         into_table,

@@ -10,9 +10,9 @@ from steppe.isolation.owners import FREE, everywhere, join, joined_over
 from steppe.isolation.rules.arguments import (
     aligned,
     broadcast,
-    of_all,
     outputs_of,
     owned_tensors,
+    with_all_of,
     without,
 )
 
@@ -33,13 +33,8 @@ def of_classes(call: Call) -> list[Tensor]:
     x, target = call["self"], call["target"]
     axis = 1 if x.ndim > 1 else 0
     over = without(joined_over(call.owners(x), [axis]), [axis])
-    found = join(
-        [
-            over,
-            call.owners(target).reshape(_shape(call.owners(target), over.ndim)),
-            _weights(call, over.ndim),
-        ]
-    )
+    whose = call.owners(target).reshape(_shape(call.owners(target), over.ndim))
+    found = with_all_of(call, join([over, whose]), "weight")
     whole = joined_over(found, range(found.ndim)).reshape(())
     each, _ = outputs_of(call)
     return [found if each.ndim == found.ndim and call["reduction"] == 0 else whole, whole]
@@ -58,16 +53,7 @@ def of_classes_back(call: Call) -> list[Tensor]:
     if call["reduction"] != 0:
         whole = joined_over(call.owners(call["total_weight"]), [])
         parts.append(aligned(whole, x.ndim))
-    parts.append(_weights(call, x.ndim))
-    return [join(parts)]
-
-
-def _weights(call: Call, axes: int) -> Tensor:
-    """Those of classes, which any element may meet."""
-    weights = call["weight"]
-    if not isinstance(weights, Tensor) or call.is_free(weights):
-        return everywhere(axes, FREE)
-    return of_all(call, weights, axes)
+    return [with_all_of(call, join(parts), "weight")]
 
 
 def _shape(owners: Tensor, axes: int) -> tuple[int, ...]:
@@ -76,14 +62,14 @@ def _shape(owners: Tensor, axes: int) -> tuple[int, ...]:
 
 def of_rows(call: Call) -> list[Tensor]:
     """A loss over all of a row."""
-    parts = [_weights(call, 1)]
+    parts = [everywhere(1, FREE)]
     alone = call["self"].ndim < 2  # one row
     for tensor in owned_tensors(call):
         if tensor is not call["weight"]:
             kept = 0 if alone or not tensor.ndim else 1
             over = joined_over(call.owners(tensor), range(kept, tensor.ndim))
             parts.append(over.reshape(-1))
-    rows = join(parts)
+    rows = with_all_of(call, join(parts), "weight")
     found = []
     for out in outputs_of(call):
         if out.ndim and call["reduction"] == 0:

@@ -269,7 +269,7 @@ RULES = (
     (joined_up, packets("cat")),
     (stacked, packets("stack")),
     (strided_anew, packets("as_strided")),
-    (as_real, packets("view_as_real _view_as_real")),
+    (as_real, packets("view_as_real")),
     (as_complex, packets("view_as_complex")),
     (windows_back, packets("unfold_backward")),
 )

@@ -7,17 +7,12 @@ from torch import Tensor
 from steppe.isolation.call import Call
 from steppe.isolation.operators import packets
 from steppe.isolation.owners import FREE, everywhere, join, joined_over
-from steppe.isolation.rules.arguments import aligned, outputs_of
+from steppe.isolation.rules.arguments import aligned, outputs_of, with_all_of
 
 
 def _affine(call: Call, owners: Tensor) -> Tensor:
     """With weight and bias, where those are made from records too."""
-    for name in ("weight", "bias"):
-        given = call[name]
-        if isinstance(given, Tensor) and not call.is_free(given):
-            whole = joined_over(call.owners(given), range(given.ndim))
-            owners = join([owners, whole.reshape((1,) * owners.ndim)])
-    return owners
+    return with_all_of(call, owners, "weight", "bias")
 
 
 def over_last(call: Call) -> list[Tensor]:

@@ -68,22 +68,18 @@ RULES = (
     ),
     (checked, packets("_assert_async _assert_tensor_metadata _assert_scalar")),
     (
+        # Those that torch marks as pointwise need no mention.
         pointwise,
         packets(
-            "_to_copy clone native_dropout native_dropout_backward bernoulli normal poisson "
-            "softplus_backward hardtanh_backward log_sigmoid_forward "
-            "log_sigmoid_backward prelu _prelu_kernel _prelu_kernel_backward rrelu_with_noise "
-            "rrelu_with_noise_backward floor_divide mish_backward elu_backward complex polar "
-            "leaky_relu_backward hardswish_backward hardsigmoid_backward rsub special_erf "
-            "_conj conj resolve_conj resolve_neg _neg_view "
-            "isclose dropout fused_dropout hardshrink_backward softshrink_backward "
-            "masked_fill lerp addcmul addcdiv celu selu gelu_backward detach detach_ alias "
-            "lift_fresh lift_fresh_copy positive isreal angle logit expit silu_backward "
-            "_conj_physical conj_physical where threshold_backward hardswish hardsigmoid "
-            "_masked_scale normal_functional special_xlogy standard_gamma _standard_gamma "
-            "_standard_gamma_grad binomial contiguous bitwise_left_shift bitwise_right_shift "
-            "special_entr special_ndtri special_log_ndtr special_i1 special_i0e special_i1e "
-            "special_erfcx log_normal fmod _dirichlet_grad isin_pointwise"
+            "_to_copy native_dropout bernoulli normal poisson softplus_backward "
+            "hardtanh_backward log_sigmoid_forward log_sigmoid_backward prelu _prelu_kernel "
+            "_prelu_kernel_backward rrelu_with_noise rrelu_with_noise_backward floor_divide "
+            "mish_backward elu_backward complex polar leaky_relu_backward hardswish_backward "
+            "hardsigmoid_backward special_erf _conj conj resolve_conj resolve_neg _neg_view "
+            "isclose dropout hardshrink_backward softshrink_backward detach detach_ alias "
+            "lift_fresh lift_fresh_copy isreal hardswish _masked_scale normal_functional "
+            "special_xlogy _standard_gamma _standard_gamma_grad binomial contiguous "
+            "log_normal _dirichlet_grad"
         ),
     ),
 )

@@ -7,7 +7,7 @@ from torch import Tensor
 from steppe.isolation.call import Call
 from steppe.isolation.operators import packets
 from steppe.isolation.owners import join, joined_over
-from steppe.isolation.rules.arguments import aligned, of_all, outputs_of, without
+from steppe.isolation.rules.arguments import aligned, of_all, outputs_of, with_all_of, without
 
 
 def multiplied(call: Call, left: Tensor, right: Tensor) -> Tensor:
@@ -135,14 +135,8 @@ def distances_back(call: Call) -> list[Tensor]:
 def applied(call: Call) -> list[Tensor]:
     """A linear layer that torch has kept whole."""
     x = call["input"] if call["input"] is not None else call["self"]
-    weight, bias = call["weight"], call["bias"]
     rows = joined_over(call.owners(x), [x.ndim - 1])
-    found = [rows]
-    for parameter in (weight, bias):
-        if isinstance(parameter, Tensor) and not call.is_free(parameter):
-            whole = joined_over(call.owners(parameter), range(parameter.ndim))
-            found.append(whole.reshape((1,) * rows.ndim))
-    return [join(found)]
+    return [with_all_of(call, rows, "weight", "bias")]
 
 
 RULES = (

@@ -13,8 +13,9 @@ from torch.optim import Optimizer
 from steppe.averaging import EMA, OMV, OPA, Average, Keep
 from steppe.ledger import Ledger
 from steppe.plan import Plan
+from steppe.probing import KINDS
 from steppe.records import as_records
-from steppe.training import arguments, publishing, recipes
+from steppe.training import publishing, recipes
 from steppe.training.config import registry
 from steppe.training.config.data import load_data
 from steppe.training.config.keys import CALLED, COUNTS, KEPT_KEYS, TABLES
@@ -115,7 +116,7 @@ class BuiltConfig:
     @property
     def isolation(self) -> str:
         """How isolation is ensured."""
-        return str(self._train.get("isolation", arguments.ISOLATION[0]))
+        return str(self._train.get("isolation", KINDS[0]))
 
     @validation.called(CALLED)
     def _known_plan(self) -> Plan:
