@@ -12,6 +12,9 @@ from steppe.plan import Plan
 from steppe.training.callbacks import Callback
 from steppe.utils import validation
 
+ISOLATION = ("proven", "each", "probed")
+"""What `isolation` can be asked to be, the default first."""
+
 
 def require_kinds(model: Any, plan: Any, optimizer: Any) -> None:
     """Refuse a model, a plan or an optimizer that is none."""
@@ -59,3 +62,19 @@ def text(name: str, given: Any) -> str:
     if not isinstance(given, str):
         raise validation.fail(name, given, "must be text", f'write {name}="…"')
     return given
+
+
+def isolation(name: str, given: Any) -> str:
+    """How it is known that records do not influence each other.
+
+    Args:
+        name: what it is called where it was given.
+        given: one of `ISOLATION`.
+
+    Examples:
+        >>> isolation("train.isolation", "probe")
+        Traceback (most recent call last):
+            ...
+        steppe.errors.ConfigurationError: train.isolation='probe': must be one of 'proven', ...
+    """
+    return validation.one_of(name, given, ISOLATION)

@@ -57,7 +57,8 @@ def sorted_into(call: Call) -> list[Tensor]:
     for along in (bounds, call["sorter"]):
         if not call.is_free(along):
             last = joined_over(call.owners(along), [along.ndim - 1])
-            parts.append(aligned(last, out.ndim))
+            # Boundaries have an axis, and a number alone has none.
+            parts.append(aligned(last, out.ndim) if out.ndim else last.reshape(()))
     return [join(parts)]
 
 

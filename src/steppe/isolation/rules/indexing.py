@@ -231,7 +231,8 @@ def added_along(call: Call) -> list[Tensor]:
 
 def in_order_of_mask(call: Call) -> list[Tensor]:
     """`masked_scatter`: how many places are masked decides which value goes where."""
-    return [with_all_of(call, call.owners(call["self"]), "mask", "source")]
+    (out,) = outputs_of(call)
+    return [with_all_of(call, aligned(call.owners(call["self"]), out.ndim), "mask", "source")]
 
 
 def looked_up(call: Call) -> list[Tensor]:
@@ -262,7 +263,7 @@ def bags(call: Call) -> list[Tensor]:
     if isinstance(weights, Tensor) and not call.is_free(weights):
         whose = join([whose, call.owners(weights).expand(weights.shape).flatten()])
     if not call.is_free(offsets):
-        every = with_all_of(call, joined_over(whose, [0]), "offsets")
+        every = with_all_of(call, joined_over(whose, [0]), "offsets", "weight")
         return [every.reshape((1,) * part.ndim) for part in (out, *others)]
     starts = offsets.to("cpu")[: out.shape[0]]
     places = torch.arange(len(whose), device="cpu")

@@ -13,7 +13,6 @@ from torch.optim import Optimizer
 from steppe.averaging import EMA, OMV, OPA, Average, Keep
 from steppe.ledger import Ledger
 from steppe.plan import Plan
-from steppe.probing import KINDS
 from steppe.records import as_records
 from steppe.training import arguments, publishing, recipes
 from steppe.training.config import registry
@@ -116,7 +115,7 @@ class BuiltConfig:
     @property
     def isolation(self) -> str:
         """How it is to be known that records stand alone."""
-        return str(self._train.get("isolation", KINDS[0]))
+        return str(self._train.get("isolation", arguments.ISOLATION[0]))
 
     @validation.called(CALLED)
     def _known_plan(self) -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from steppe.probing import KINDS
+from steppe.training import arguments
 from steppe.training.config import registry
 from steppe.training.config.data import DATA_KEYS
 from steppe.training.config.plan import PLACES, PLAN_KEYS
@@ -85,7 +85,7 @@ def _check_train(train: Mapping[str, Any]) -> None:
         raise validation.fail("train.ledger", train["ledger"], rule, "write the path of the ledger")
     if train.get("loss", "cross_entropy") not in LOSSES:
         raise registry.unknown("train.loss", train["loss"], LOSSES)
-    validation.one_of("train.isolation", train.get("isolation", KINDS[0]), KINDS)
+    arguments.isolation("train.isolation", train.get("isolation", arguments.ISOLATION[0]))
     for key in COUNTS:
         if key in train:
             validation.positive_integer(f"train.{key}", train[key])
