@@ -76,6 +76,13 @@ def test_what_torch_alone_runs_has_no_line() -> None:
         inspect(nn.Sequential(nn.Softmax(0), nn.Linear(8, 2)), torch.zeros(1, 8))
 
 
+def test_code_of_a_session_has_its_line() -> None:
+    typed: dict[str, Any] = {}
+    exec(compile("change = lambda x: x - x.mean(0)", "<stdin>", "exec"), typed)  # noqa: S102
+    with pytest.raises(IsolationError, match=r"aten\.mean\.dim \(<stdin>:1\)"):
+        run(Before(typed["change"]), (torch.zeros(1, 8),))
+
+
 def test_numpy_is_named_with_its_remedy() -> None:
     change = lambda x: torch.from_numpy(x.detach().numpy())  # noqa: E731
     with pytest.raises(IsolationError, match=r"^numpy\(\) in .*use torch's operations in place of"):

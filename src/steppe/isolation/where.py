@@ -17,8 +17,9 @@ from torch.nn.modules.module import (
 )
 
 _PASS = str(Path(__file__).with_name("trace.py"))
-_LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
-
+# Not the user's: torch, this library, and code that Python makes. A session's own is `<stdin>`.
+_MADE = ("<frozen ", "<string>", "<eval_with_key>")
+_OTHERS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), *_MADE)
 _LAYER = "steppe layer"
 
 
@@ -92,7 +93,7 @@ def line_of_user() -> str | None:
         name = frame.f_code.co_filename
         if name == _PASS and frame.f_code.co_name == "trace":  # its caller is not in the pass
             return None
-        if not name.startswith(_LIBRARIES) and not name.startswith("<"):
+        if not name.startswith(_OTHERS):
             return f"{Path(name).name}:{frame.f_lineno}"
         frame = frame.f_back
     return None

@@ -57,13 +57,9 @@ def sorted_into(call: Call) -> list[Tensor]:
     for along in (bounds, call["sorter"]):
         if not call.is_free(along):
             last = joined_over(call.owners(along), [along.ndim - 1])
-            parts.append(_among(last, out.ndim))
+            # Boundaries have an axis, and a number alone has none.
+            parts.append(aligned(last, out.ndim) if out.ndim else last.reshape(()))
     return [join(parts)]
-
-
-def _among(last: Tensor, axes: int) -> Tensor:
-    """The owners of boundaries, whose one axis a number alone has not."""
-    return aligned(last, axes) if axes else last.reshape(())
 
 
 def gates(call: Call) -> list[Tensor]:
