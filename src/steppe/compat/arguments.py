@@ -48,14 +48,13 @@ class RecordAxis:
                 )
 
     def followed(self, arguments: Arguments, number: int) -> Arguments:
-        """The same arguments as new tensor objects, marked as made from the records of a pass.
+        """Copies of the arguments, marked as made from the records of a pass.
 
-        Those that need a gradient are copied: layers take them for the model's own and measure them
-        early, and the caller may write over its memory, unseen, before the step.
+        Gradients are made from them in the step, and until then the caller may write over its own.
         """
-        alias = each(lambda t: t.clone() if t.requires_grad else t.view_as(t), arguments)
-        mark(alias, number)
-        return alias
+        copies = each(Tensor.clone, arguments)
+        mark(copies, number)
+        return copies
 
     def made_up(self, arguments: Arguments) -> Arguments:
         """One made-up record in the form of these arguments."""
