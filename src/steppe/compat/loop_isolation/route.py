@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steppe.compat.loop_isolation.constants import Shared, numbers_of
 from steppe.compat.loop_isolation.kinds import (
     COPIES,
     ITEM,
@@ -35,6 +34,7 @@ from steppe.compat.loop_isolation.kinds import (
 from steppe.compat.loop_isolation.reads import READ, read
 from steppe.compat.loop_isolation.refusals import holds_read_number
 from steppe.compat.loop_isolation.totals import ALL, FOLLOW, ROUTE
+from steppe.compat.loop_isolation.untracked import Shared, numbers_of
 from steppe.isolation import line_of_user
 from steppe.utils.batches import tensors_in
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,9 +36,9 @@ class Shared:
     def __init__(self) -> None:
         self._seen: list[tuple[Tensor, int, int, str]] = []
 
-    def note(self, tensor: Any) -> None:
+    def note(self, tensor: Tensor) -> None:
         """This tensor is given away."""
-        if type(tensor) is not torch.Size and tensor.layout is torch.strided:
+        if tensor.layout is torch.strided:
             version = -1 if tensor.is_inference() else tensor._version
             self._seen.append((tensor, version, _digest(tensor), line_of_user() or "torch"))
 
