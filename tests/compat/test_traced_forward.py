@@ -238,3 +238,27 @@ def test_mixing_that_begins_with_many_records_is_refused() -> None:
     loop = start(nn.Sequential(nn.Linear(5, 5), Centred(), nn.Linear(5, 3)), vectors(RECORDS))
     with pytest.raises(IsolationError, match=r"\(Centred\)': must treat every record alone"):
         loop.run()
+
+
+class Switched(nn.Module):
+    """Gives its hidden layer as well, once it is told to, as models of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.head = nn.Linear(5, 3), nn.Linear(3, 2)
+        self.all = False
+
+    def forward(self, x: Tensor) -> Any:
+        hidden = torch.tanh(self.hidden(x))[:, None]
+        out = self.head(hidden[:, 0])
+        return (hidden, out) if self.all else (out,)
+
+
+def test_a_model_may_give_more_outputs_in_mid_run() -> None:
+    loop = start(Switched())
+    for step in range(3):
+        loop.model.all = step > 0
+        for x, y in loop.loader:
+            F.cross_entropy(loop.model(x)[-1], y).backward()
+            loop.optimizer.step()
+    assert len(loop.engine.accountant) == 3

@@ -48,14 +48,13 @@ class RecordAxis:
                 )
 
     def followed(self, arguments: Arguments, number: int) -> Arguments:
-        """The same arguments as new tensor objects, marked as computed from the records of a pass.
+        """Copies of the arguments, marked as computed from the records of a pass.
 
-        Tensors that require a gradient are copied. Layers treat them like weights and may read them
-        early, and the caller may overwrite their memory before the step.
+        The step computes gradients from them. Until then the caller may overwrite its own tensors.
         """
-        alias = each(lambda t: t.clone() if t.requires_grad else t.view_as(t), arguments)
-        mark(alias, number)
-        return alias
+        copies = each(Tensor.clone, arguments)
+        mark(copies, number)
+        return copies
 
     def synthetic_record(self, arguments: Arguments) -> Arguments:
         """One synthetic record in the form of these arguments."""

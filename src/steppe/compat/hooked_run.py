@@ -166,7 +166,8 @@ class HookedRun:
             raise MisuseError(
                 f"step={self.steps_done + 1}: a batch was drawn and not stepped; call "
                 "optimizer.step() of the optimizer that make_private returned for every batch, "
-                "also for an empty one."
+                "also for an empty one; to accumulate gradients, take a larger batch_size and "
+                "BatchMemoryManager."
             )
 
     def abandon(self) -> None:

@@ -275,5 +275,6 @@ def _other_path(position: int, found: str) -> UnsupportedModelError:
         f"operation {position} of the forward pass={found!r}: must be the one that the probe saw, "
         "with the same weights and the same sizes a record; make the model's control flow and the "
         "sizes it works on (rows picked, sequences cut to the longest of the batch) independent of "
-        "the records and of chance."
+        "the records and of chance. Transformers drops attention masks that are all ones: leave "
+        'out the mask if no record is padded, or load the model with attn_implementation="eager".'
     )

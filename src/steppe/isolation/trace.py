@@ -225,7 +225,9 @@ def _require_seen(watch: Watch, func: Any, args: Any, out: Any) -> None:
         return
     for tensor in tensors_in(out):
         if watch.owned(tensor) is None:
-            finding = watch.note("no rule", getattr(func, "__name__", func), "a tensor written out of sight")
+            finding = watch.note(
+                "no rule", getattr(func, "__name__", func), "a tensor written out of sight"
+            )
             watch.own(tensor, everywhere(tensor.ndim, MIXED), finding)
 
 

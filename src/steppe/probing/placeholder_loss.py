@@ -39,17 +39,20 @@ def squared_outputs(run: Callable[[Any], Any]) -> Callable[[Any], Tensor]:
     Args:
         run: a batch with the record as first axis to the model's outputs, in any nest.
     """
-    axes: list[int | None] = []
+    known: dict[tuple[int, ...], list[int | None]] = {}  # by the axes of all outputs
 
     def outputs(batch: Any) -> list[Tensor]:
         return list(tensors_in(run(batch)))
 
     def losses(batch: Any) -> Tensor:
-        if not axes:
-            axes.extend(_record_axes(outputs, batch))
+        first = None if known else _record_axes(outputs, batch)
+        made = outputs(batch)
+        form = tuple(output.ndim for output in made)
+        if form not in known:  # a model may be switched to other outputs in mid-run
+            known[form] = first or _record_axes(outputs, batch)
         by_record = [
             output.movedim(axis, 0).unsqueeze(-1).flatten(1).square().sum(1)
-            for output, axis in zip(outputs(batch), axes, strict=True)
+            for output, axis in zip(made, known[form], strict=True)
             if axis is not None and output.is_floating_point()
         ]
         if not by_record:

@@ -233,6 +233,23 @@ def test_trained_masks(per_head: bool) -> None:
     assert_agrees_in_double(TrainedMask(per_head), torch.randn(RECORDS, TARGET, WIDTH))
 
 
+class TrainedBias(nn.Module):
+    """Relative positions as in T5, beside dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.randn(HEADS, TARGET, TARGET))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = x.unflatten(2, (HEADS, -1)).transpose(1, 2)
+        return F.scaled_dot_product_attention(q, q, q, self.bias[None], dropout_p=0.1)
+
+
+def test_dropout_beside_a_trained_bias_is_refused_with_the_way_on() -> None:
+    with pytest.raises(UnsupportedModelError, match='attn_implementation="eager"'):
+        assert_agrees(TrainedBias(), torch.randn(RECORDS, TARGET, WIDTH))
+
+
 class LearnedQueries(nn.Module):
     """Queries that are weights, asked of every record."""
 

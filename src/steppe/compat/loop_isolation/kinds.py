@@ -90,9 +90,8 @@ BACK = frozenset((Tensor.backward, torch.autograd.backward))
 HOOKS = frozenset((Tensor.register_hook, Tensor.register_post_accumulate_grad_hook))
 TEXTS = frozenset((Tensor.__format__, Tensor.__repr__))
 COPIES = TEXTS | {Tensor.__reduce_ex__, Tensor.__deepcopy__}
-EXPORTS = frozenset(
-    ("numpy", "tolist", "__array__", "__dlpack__", "data_ptr", "equal", "allclose", "share_memory_")
-)
+SHARES = frozenset(("numpy", "__array__", "__dlpack__", "data_ptr", "share_memory_"))
+EXPORTS = SHARES | frozenset(("tolist", "equal", "allclose"))
 READS = EXPORTS | frozenset(
     (
         "item",

@@ -87,6 +87,15 @@ def holds_read_number(what: str) -> IsolationError:
     )
 
 
+def written_behind(line: str) -> IsolationError:
+    """Other code has changed a tensor's memory."""
+    return IsolationError(
+        f"loop=records are written without an operation of torch, after {line} gave their memory "
+        "away: must not be written by NumPy or another library, because nothing can follow that; "
+        "write to a copy (x.numpy().copy()), or with torch."
+    )
+
+
 def cut_by_records(finding: Finding) -> IsolationError:
     """Rows end where the longest record of the batch does."""
     return IsolationError(

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +24,7 @@ from steppe.compat.loop_isolation.kinds import (
     NUMBER,
     SAYING,
     SAYS,
+    SHARES,
     SIZE,
     Kind,
     decides_size,
@@ -32,10 +34,11 @@ from steppe.compat.loop_isolation.kinds import (
 from steppe.compat.loop_isolation.reads import READ, read
 from steppe.compat.loop_isolation.refusals import holds_read_number
 from steppe.compat.loop_isolation.totals import ALL, FOLLOW, ROUTE
+from steppe.compat.loop_isolation.untracked import Shared, numbers_of
 from steppe.isolation import line_of_user
 from steppe.utils.batches import tensors_in
 
-Number = tuple[float, bool]
+Number = tuple[float | None, bool]
 """A number that an operation was given, and whether values had been read from the batch before."""
 
 
@@ -75,6 +78,7 @@ class Route:
         self.records = records
         self.read = self.read_before = ""
         self.numbers: tuple[Number, ...] = ()
+        self._shared = Shared()
         self._losses: list[Any] = []
         self._given: list[Any] = []  # to the module
         self._inside: list[Any] = []  # tensors that are plain while the module runs
@@ -97,6 +101,7 @@ class Route:
 
     def enter(self, arguments: Any) -> None:
         """The loop gives this to the module."""
+        self._shared.require_unwritten()
         parts: list[Any] = []
         sources: list[int] = []
         numbers: list[Number] = []
@@ -128,6 +133,7 @@ class Route:
     def release(self) -> list[weakref.ref[Tensor]]:
         """Make plain tensors of all again; those that somebody still has."""
         known, self._known, self._inside = self._known, [], []
+        self._shared.forget()
         alive = []
         for ref in known:
             tensor = ref()
@@ -146,6 +152,8 @@ class Route:
         kind = KNOWN.get(func) or kind_of(func)
         if kind.reads or (kind.cuts and decides_size(func, args)):
             self.read = self.read or line_of_user() or "torch"
+            if getattr(func, "__name__", "") in SHARES:
+                self._shared.note(args[0])
         elif kind.other:
             self._others.add(kind.other)
         elif kind.back:
@@ -255,9 +263,9 @@ class Route:
                     numbers.append((float(value), bool(self.read)))
             elif kind is float:
                 numbers.append((value, bool(self.read)))
-            elif kind is Tensor:
-                if self.read and value.numel() == 1 and not value.is_complex():
-                    numbers.append((float(value), True))
+            elif kind is Tensor or isinstance(value, _OF_NUMPY):
+                if self.read:
+                    numbers += [(one, True) for one in numbers_of(value, self.records)]
                 parts.append(kind)
             elif kind in (tuple, list, dict):
                 inner: list[Any] = []
@@ -277,6 +285,7 @@ class Route:
         return was_read
 
     def _go_back(self, args: Any, kwargs: dict[str, Any]) -> None:
+        self._shared.require_unwritten()
         for loss in tensors_in((*args[:1], kwargs.get("tensors"))):
             if type(loss) is Followed:
                 way = self._at(loss)
@@ -303,4 +312,5 @@ def as_plain(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         vars(tensor).update(kept)
 
 
+_OF_NUMPY = (np.ndarray, np.floating, np.integer)
 _WEIGHTS = ("gradient", "grad_tensors")  # what `backward()` may be given beside a loss

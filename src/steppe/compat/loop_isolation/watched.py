@@ -173,6 +173,8 @@ class Watched:
     ) -> None:
         """Refuse a number on the way to the loss that is another one after values were read."""
         for (old, _), (new, after_read) in zip(numbers, route.numbers, strict=False):
+            if old is None or new is None:
+                continue
             if after_read and old != new and not _follows(old, new, before, records):
                 raise goes_by_values(route.read_before)
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import vjp, vmap
 
+from steppe.errors import UnsupportedModelError
 from steppe.gradients.contact import Contact, ContactOp, Gradients, Output
 from steppe.gradients.layout import RecordLayout
 from steppe.gradients.marks import is_marked
@@ -73,9 +74,23 @@ class Fallback(ContactOp):
         super().__init__(contact)
         self._operation = out_of_place(contact)
         self._name = getattr(self._operation, "__name__", "").strip("_")
+        self._refuse_dropout()
         # One entry for each distinct tensor: the same one may appear twice in a call.
         self._shared = list({id(t): t for t in contact.shared}.values())
         self._inside: tuple[list[Tensor], list[Tensor]] = ([], [])
+
+    def _refuse_dropout(self) -> None:
+        """The operation is computed again in the backward pass, where it would drop others."""
+        if self._name != "scaled_dot_product_attention":
+            return
+        dropout = dict(enumerate(self.contact.args)).get(4, 0.0)
+        if self.contact.kwargs.get("dropout_p", dropout) > 0:
+            raise UnsupportedModelError(
+                "scaled_dot_product_attention=with dropout and a trained weight as an argument, "
+                "such as the relative position bias of T5: can have one of both; set the dropout "
+                'of attention to 0, or write it as matmul and softmax (attn_implementation="eager" '
+                "of transformers)."
+            )
 
     def _call(self, table: dict[int, Tensor]) -> Any:
         args = _substitute(self.contact.args, table)
