@@ -77,6 +77,8 @@ class Patches(nn.Module):
         self.scattering = Scattering(plain.read, colours, mirror=mirrored) if scattering else None
         beside = self.scattering.features if self.scattering else 0
         self.sizes = sizes_for(side, colours, dictionary, beside)
+        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+            raise validation.fail("seed", seed, "must be a whole number of at least 0")
         self.seed = seed
         self.layer = PatchLayer(self.sizes, mirrored, bfloat16_is_fast())
         self.features = self.sizes.patch_features + beside

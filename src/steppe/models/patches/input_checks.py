@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -37,26 +39,19 @@ def require_pictures(pictures: Tensor, sizes: Sizes) -> None:
         )
     if not len(pictures):
         raise validation.fail("pictures", tuple(pictures.shape), "has no records")
-    low, high, varies = float("inf"), -float("inf"), False
-    for chunk in pictures.split(_CHUNK):
-        lowest, highest = (float(value) for value in chunk.aminmax())
-        low, high = min(low, lowest), max(high, highest)
-        if not (low >= 0 and high <= 1):
-            break
-        flat = chunk.flatten(1)
-        varies = varies or bool((flat != flat[:, :1]).any())
-    # A number that is not finite fails both comparisons or lies beyond them.
-    if not (low >= 0 and high <= 1):
-        if not torch.isfinite(pictures).all():
-            raise validation.fail(
-                "pictures", "with NaN or infinity", "must be finite", "repair those records"
-            )
+    low, high = (float(value) for value in pictures.aminmax())
+    if not math.isfinite(low) or not math.isfinite(high):  # NaN anywhere is both bounds
+        raise validation.fail(
+            "pictures", "with NaN or infinity", "must be finite", "repair those records"
+        )
+    if low < 0 or high > 1:
         raise validation.fail(
             "pictures",
             f"from {low:g} to {high:g}",
             "must lie between 0 and 1",
             "divide 8-bit values by 255; undo other scalings",
         )
+    varies = any(bool((chunk != chunk[:, :, :1, :1]).any()) for chunk in pictures.split(_CHUNK))
     if not varies:
         raise validation.fail(
             "pictures", "constant", "every picture has a single colour", "check how they were read"
