@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-BLOCK = 16  # few, so that the maps of a block stay near the processor
+BLOCK = 8  # few, so that the maps of a block stay near the processor
 
 
 def in_blocks(
@@ -17,7 +17,7 @@ def in_blocks(
     label: str,
     progress: bool,
 ) -> Tensor:
-    """Fill `out` with what is computed of pictures, 16 at a time; the last block is padded.
+    """Fill `out` with what is computed of pictures, 8 at a time; the last block is padded.
 
     Products of matrices may round differently for other numbers of rows, so there is one number.
 
