@@ -221,8 +221,23 @@ def test_a_damaged_file_is_computed_again(
     whole = path.read_bytes()
     path.write_bytes(damage(whole))
     assert torch.equal(front.transform(shown, cache=tmp_path), found)
-    assert "damaged; the features are computed again" in capsys.readouterr().err
+    assert (
+        "damaged, or of other constants; the features are computed again" in capsys.readouterr().err
+    )
     assert path.read_bytes() == whole
+
+
+def test_a_file_of_other_constants_is_computed_again(
+    front: Patches, shown: Tensor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = front.transform(shown, cache=tmp_path)
+    (path,) = tmp_path.iterdir()
+    other = Patches(side=16, dictionary=16, seed=1).fit(pictures=500)
+    other.transform(shown, cache=tmp_path)
+    (beside,) = {*tmp_path.iterdir()} - {path}
+    beside.replace(path)
+    assert torch.equal(front.transform(shown, cache=tmp_path), found)
+    assert "of other constants" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(

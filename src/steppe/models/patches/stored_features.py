@@ -41,25 +41,31 @@ def stored(folder: Path, key: str, shape: tuple[int, int], compute: Callable[[],
         compute: makes them, in half precision.
 
     Returns:
-        (records, features), float16. A file that is damaged is replaced, and said so.
+        (records, features), float16. A file that is damaged, or was made of something
+        else, is replaced, and said so.
     """
     path = folder / f"{key}.features"
     if path.exists():
-        found = _read(path, shape)
+        found = _read(path, key, shape)
         if found is not None:
             return found
-        print(f"{path}: damaged; the features are computed again.", file=sys.stderr)
+        print(
+            f"{path}: damaged, or of other constants; the features are computed again.",
+            file=sys.stderr,
+        )
     with writing("cache", folder):
         folder.mkdir(parents=True, exist_ok=True)
     found = compute()
     with writing("cache", path), replaced_whole(path) as file:
         data = _bytes(found)
-        file.write(_MAGIC + hashlib.sha256(data).digest())
+        seen = hashlib.sha256(key.encode())
+        seen.update(data)
+        file.write(_MAGIC + seen.digest())
         file.write(data)
     return found
 
 
-def _read(path: Path, shape: tuple[int, int]) -> Tensor | None:
+def _read(path: Path, key: str, shape: tuple[int, int]) -> Tensor | None:
     """The features of a file, or None where it is not what was written."""
     records, features = shape
     head = len(_MAGIC) + hashlib.sha256().digest_size
@@ -67,7 +73,7 @@ def _read(path: Path, shape: tuple[int, int]) -> Tensor | None:
         return None
     found = torch.empty(records, features, dtype=torch.float16)
     data = _bytes(found)
-    seen = hashlib.sha256()
+    seen = hashlib.sha256(key.encode())
     with path.open("rb") as file:
         about = file.read(head)
         for start in range(0, len(data), _CHUNK):
