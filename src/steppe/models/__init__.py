@@ -9,6 +9,9 @@ from steppe.models.catalogue import parameters as parameters
 from steppe.models.dpnas import dpnas_cifar as dpnas_cifar
 from steppe.models.dpnas import dpnas_fmnist as dpnas_fmnist
 from steppe.models.dpnas import dpnas_mnist as dpnas_mnist
+from steppe.models.patches import Patches as Patches
+from steppe.models.patches import PatchesLinear as PatchesLinear
+from steppe.models.patches import patches_linear as patches_linear
 from steppe.models.plain_cnn import cnn_opacus_cifar as cnn_opacus_cifar
 from steppe.models.plain_cnn import cnn_relu_26k as cnn_relu_26k
 from steppe.models.plain_cnn import cnn_selu_cifar as cnn_selu_cifar

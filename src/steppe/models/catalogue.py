@@ -9,7 +9,16 @@ from typing import Any
 
 from torch import nn
 
-from steppe.models import dpnas, plain_cnn, regression, resnet, resnet20, scattering, wide_resnet
+from steppe.models import (
+    dpnas,
+    patches,
+    plain_cnn,
+    regression,
+    resnet,
+    resnet20,
+    scattering,
+    wide_resnet,
+)
 from steppe.models.vision_transformer import VisionTransformer
 from steppe.utils import validation
 
@@ -17,6 +26,7 @@ _CONSTRUCTORS: dict[str, Callable[..., nn.Module]] = {
     "linear": regression.linear_regression,
     "logistic": regression.logistic_regression,
     "scattering-linear": scattering.scattering_linear,
+    "patches-linear": patches.patches_linear,
     "cnn-relu-26k": plain_cnn.cnn_relu_26k,
     "cnn-tanh-26k": plain_cnn.cnn_tanh_26k,
     "cnn-tanh-26k-ftrl": plain_cnn.cnn_tanh_26k_ftrl,

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from steppe.errors import MisuseError, StorageError
 
@@ -24,11 +25,23 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
         data: all of it.
         mode: who may read and write it; its owner only, if nothing is said.
     """
+    with replaced_whole(path, mode) as file:
+        file.write(data)
+
+
+@contextmanager
+def replaced_whole(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """The same for data in parts: the file takes the name when the block ends without an error.
+
+    Args:
+        path: the file, in a folder that exists.
+        mode: who may read and write it; its owner only, if nothing is said.
+    """
     descriptor, temporary = _claimed_file(path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(descriptor, mode)
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(descriptor)
             os.replace(temporary, path)  # before the claim goes with the descriptor
