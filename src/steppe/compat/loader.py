@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -118,6 +119,11 @@ class PoissonLoader:
             part, some = waiting.popleft()
             run.offer(part)
             yield run.watched.begin(batch, part.records)
+            if run.watched.rehearses:
+                half = some[: len(some) // 2]
+                batch = fetched(draws.rows.stream(iter((half,))))
+                run.offer(replace(part, records=len(half)))
+                yield run.watched.begin(batch, len(half))
             if run.again:  # read again, because the loop may have changed the first one
                 batch = fetched(draws.rows.stream(iter((some,))))
                 run.offer(part)

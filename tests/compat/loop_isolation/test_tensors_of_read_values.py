@@ -70,14 +70,27 @@ def run(loop: Loop, loss: Loss, steps: int) -> None:
         divided_by_a_number_of_numpy,
     ],
 )
-def test_what_is_made_from_read_values_must_not_change(loss: Loss) -> None:
-    data = vectors(13)
-    loop = start(data=data)
-    run(loop, loss, 3)
-    data.tensors[0][0] = 100.0
-    data.tensors[1][0] = 1 - data.tensors[1][0]
+def test_constants_made_from_read_values_are_refused_before_the_first_step(loss: Loss) -> None:
+    """The first batch comes a second time with half of its records, which have other values."""
+    loop = start(data=vectors(13))
+    before = [weight.detach().clone() for weight in loop.model.parameters()]
     with pytest.raises(IsolationError, match="after it read values of the batch"):
         run(loop, loss, 1)
+    assert len(loop.engine.accountant) == 0
+    assert all(map(torch.equal, before, loop.model.parameters()))
+
+
+def divided_by_what_is_large(loop: Loop, x: Tensor, y: Tensor) -> Tensor:
+    return each(loop, x / max(10.0, float(x.numpy().max())), y).mean()
+
+
+def test_constants_made_from_read_values_must_not_change() -> None:
+    data = vectors(13)
+    loop = start(data=data)
+    run(loop, divided_by_what_is_large, 3)
+    data.tensors[0][0] = 100.0
+    with pytest.raises(IsolationError, match="after it read values of the batch"):
+        run(loop, divided_by_what_is_large, 1)
     assert len(loop.engine.accountant) == 3
 
 

@@ -93,6 +93,11 @@ class Route:
         """The route as one number."""
         return hash((tuple(self._losses), tuple(self._given), frozenset(self._others)))
 
+    @property
+    def computes_after_read(self) -> bool:
+        """Whether a number on the way to the losses was given after values had been read."""
+        return any(after_read for _, after_read in self.numbers)
+
     def start(self, places: dict[Any, Tensor]) -> None:
         """Begin at the tensors of a batch, by place."""
         for place, tensor in places.items():

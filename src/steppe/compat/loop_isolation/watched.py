@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _FIRST = 2  # what the first pass has kept may be used in the second
 _EVERY = 256
+_REHEARSED = 4  # records at least, so that a part of them has two
 _MOST = 32  # batches that may come again with no known one between them
 
 
@@ -74,6 +75,11 @@ class Watched:
         averaged: whether the loss is said to be a mean over the batch.
         isolation: "proven"; with "probed" nothing is followed.
 
+    Attributes:
+        rehearses: whether the batch must come again twice: a part of its records, of which no step
+            is taken, and then all. Set if the loop computes with constants after it read values of
+            the first batch. What depends on those values is different for the part.
+
     Guarantees:
         The first two batches of two records or more are followed, then those of `LOOK_AGAIN`,
         every 256th, and the one after the module has changed. Of every other the route of its loss
@@ -84,6 +90,7 @@ class Watched:
     def __init__(self, module: nn.Module, averaged: bool, isolation: str) -> None:
         self.report = LoopReport(isolation)
         self._module, self._averaged = module, averaged
+        self.rehearses = False
         self._route: Route | None = None
         self._follow: Follow | None = None  # the same, if it is followed
         self._due = False
@@ -135,10 +142,12 @@ class Watched:
         """Called before the step: whether the loss came a way that was followed, if not in this
         batch then before. Otherwise the batch must come again, and is followed then."""
         route, follow = self._route, self._follow
+        part_alone, self.rehearses = self.rehearses, False
         if route is None:
-            return True
+            return not part_alone
         key = route.key
         known = self._routes.get(key)
+        self.rehearses = not self._routes and route.computes_after_read and records >= _REHEARSED
         if self._routes and known is None and route.read_before:
             raise goes_by_values(route.read_before)
         if follow is not None:
@@ -151,7 +160,7 @@ class Watched:
         if known is not None and route.read_before:
             self._require_undecided(route, records, *known)
         self._routes[key] = records, route.numbers
-        return True
+        return not (part_alone or self.rehearses)
 
     def _call_again(self) -> None:
         self._came_again += 1
