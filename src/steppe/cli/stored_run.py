@@ -15,6 +15,7 @@ from torch.utils.data import TensorDataset
 from steppe.averaging import CheckpointStore, StoreEntry, write_checkpoint
 from steppe.data import Split, find, has_column, known, load, read, read_inputs
 from steppe.errors import DataError
+from steppe.models import trained_part
 from steppe.records import as_records
 from steppe.training import (
     Loaded,
@@ -28,7 +29,6 @@ from steppe.training import (
     own_records,
     read_toml,
     reading,
-    trained_part,
 )
 from steppe.utils import validation
 

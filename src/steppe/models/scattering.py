@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from steppe.models.front_end import FixedFrontEnd, FrontEnd
 from steppe.utils import validation
 
 _ANGLES = 8
@@ -28,7 +29,7 @@ _LOUDNESS = 0.7  # exponent of a coefficient: as for the ear, twice the energy i
 _SURROUND = 0.4  # share of the mean of 3×3 places that is taken off each
 
 
-class Scattering(nn.Module):
+class Scattering(FrontEnd):
     """Scattering coefficients of a picture: two octaves, eight directions, up to second order.
 
     For a picture x the maps are, averaged by a Gaussian φ and kept at every fourth pixel: x itself;
@@ -140,7 +141,7 @@ class Scattering(nn.Module):
         return F.normalize(grouped.flatten(1))
 
 
-class ScatteringLinear(nn.Module):
+class ScatteringLinear(FixedFrontEnd):
     """Scattering features and a linear head without a bias.
 
     Args:
@@ -168,35 +169,11 @@ class ScatteringLinear(nn.Module):
         groups: int = 27,
         mirror: bool = False,
     ) -> None:
-        super().__init__()
         validation.positive_integer("classes", classes)
-        self.front = Scattering(side, colours, groups, mirror)
+        front = Scattering(side, colours, groups, mirror)
         # No bias: it would be a feature of size 1 beside features of norm 1, take half of every
         # clipped squared norm, and say what the part that all pictures share can say as well.
-        self.head = nn.Linear(self.front.features, classes, bias=False)
-
-    def forward(self, pictures: Tensor) -> Tensor:
-        return self.head(self.front(pictures))
-
-    @torch.no_grad()
-    def features(self, pictures: Tensor, *, at_once: int = 64, progress: bool = False) -> Tensor:
-        """What the head sees, computed once for each record.
-
-        Args:
-            pictures: (records, colours, side, side), float.
-            at_once: pictures at a time; few, so that their maps stay in the cache of a core.
-            progress: show a bar where a person is watching.
-
-        Returns:
-            (records, features). Train `head` on them; it then serves pictures through `forward`.
-        """
-        from tqdm import tqdm
-
-        found = pictures.new_empty(len(pictures), self.front.features)
-        starts = range(0, len(pictures), at_once)
-        for start in tqdm(starts, desc="features", disable=None if progress else True):
-            found[start : start + at_once] = self.front(pictures[start : start + at_once])
-        return found
+        super().__init__(front, nn.Linear(front.features, classes, bias=False))
 
 
 def scattering_linear(

@@ -13,7 +13,6 @@ from steppe.training.config.data import reading as reading
 from steppe.training.config.keys import CALLED as CALLED
 from steppe.training.config.model import features as features
 from steppe.training.config.model import make_model as make_model
-from steppe.training.config.model import trained_part as trained_part
 from steppe.training.config.registry import averages as averages
 from steppe.training.config.registry import build as build
 from steppe.training.config.registry import check_keys as check_keys
