@@ -1,45 +1,10 @@
-"""What a run without classes says about new records: outputs, and how far checkpoints differ."""
+"""The rows that are printed of a run without classes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
-from steppe.averaging import half_width, write_checkpoint
-from steppe.utils.module_modes import evaluating
-
-_AT_ONCE = 1024
-
-
-@torch.no_grad()
-def answers(model: nn.Module, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-    """The outputs of a model with some weights, which it keeps."""
-    write_checkpoint(model, weights)
-    with evaluating(model):
-        return torch.cat([model(part).double() for part in inputs.split(_AT_ONCE)])
-
-
-def outputs(
-    model: nn.Module, checkpoints: Iterable[Mapping[str, Tensor]], inputs: Tensor, interval: float
-) -> tuple[Tensor, Tensor, int]:
-    """Ask every checkpoint about every input.
-
-    Args:
-        model: the model they belong to; it ends with the weights of the last.
-        checkpoints: of one run.
-        inputs: any number along the first dimension.
-        interval: confidence of the Student-t intervals, in (0, 1).
-
-    Returns:
-        The mean outputs, half the width of their intervals, and how many checkpoints answered.
-    """
-    every = torch.stack([answers(model, weights, inputs) for weights in checkpoints])
-    mean = every.mean(0)
-    scatter = (every - mean).square().sum(0)
-    return mean, half_width(scatter, len(every), interval), len(every)
+from torch import Tensor
 
 
 def rows(output: Tensor, half: Tensor) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from steppe.models.dpnas import dpnas_fmnist as dpnas_fmnist
 from steppe.models.dpnas import dpnas_mnist as dpnas_mnist
 from steppe.models.front_end import FixedFrontEnd as FixedFrontEnd
 from steppe.models.front_end import FrontEnd as FrontEnd
+from steppe.models.front_end import named_in as named_in
 from steppe.models.front_end import trained_part as trained_part
 from steppe.models.plain_cnn import cnn_opacus_cifar as cnn_opacus_cifar
 from steppe.models.plain_cnn import cnn_relu_26k as cnn_relu_26k

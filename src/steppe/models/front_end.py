@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,11 @@ class FrontEnd(nn.Module, ABC):
     Tensors that the constructor does not make again from its arguments are buffers of the state
     dict (`persistent=True`), so that they travel with a stored model.
     """
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one record, as `forward` takes it."""
 
     @property
     @abstractmethod
@@ -34,7 +40,7 @@ class FixedFrontEnd(nn.Module):
 
     Examples:
         >>> class Halves(FrontEnd):
-        ...     features = 3
+        ...     shape, features = (3,), 3
         ...     def forward(self, records):
         ...         return records / 2
         >>> model = FixedFrontEnd(Halves(), nn.Linear(3, 2))
@@ -84,3 +90,20 @@ def trained_part(model: nn.Module) -> nn.Module:
         True
     """
     return model.head if isinstance(model, FixedFrontEnd) else model
+
+
+def named_in(model: nn.Module, trained: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors of the trained part of a model, by their names in the whole model.
+
+    Args:
+        model: the whole model.
+        trained: by their names in the trained part, or in the whole model already.
+
+    Examples:
+        >>> from steppe.models import ScatteringLinear
+        >>> list(named_in(ScatteringLinear(side=8), {"weight": torch.zeros(10, 324)}))
+        ['head.weight']
+    """
+    if not isinstance(model, FixedFrontEnd) or any(n.startswith("head.") for n in trained):
+        return dict(trained)
+    return {f"head.{name}": tensor for name, tensor in trained.items()}

@@ -87,18 +87,22 @@ class Scattering(FrontEnd):
         self.register_buffer("contrast", _contrast(side // _SHRINK), persistent=False)
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """The shape of one picture: (colours, side, side)."""
+        return self.colours, self.side, self.side
+
+    @property
     def features(self) -> int:
         """Numbers in the description of one picture."""
         return self.colours * _PATHS * (self.side // _SHRINK) ** 2
 
     def forward(self, pictures: Tensor) -> Tensor:
         """Features (records, features) of pictures (records, colours, side, side)."""
-        shape = (self.colours, self.side, self.side)
-        if pictures.shape[1:] != shape:
+        if pictures.shape[1:] != self.shape:
             raise validation.fail(
                 "pictures",
                 tuple(pictures.shape),
-                f"must have the shape (records, *{shape})",
+                f"must have the shape (records, *{self.shape})",
                 "set side and colours to those of the pictures",
             )
         found = self._normalised(self.maps(pictures))
@@ -120,7 +124,7 @@ class Scattering(FrontEnd):
             self._coarse(torch.fft.fft2(fine)) @ self.average_halved,
         )
         grid = self.side // _SHRINK
-        return torch.cat(parts, dim=1).reshape(len(pictures), -1, grid, grid)
+        return torch.cat(parts, dim=1).reshape(pictures.shape[0], -1, grid, grid)
 
     def _coarse(self, spectrum: Tensor) -> Tensor:
         """|signal ∗ ψ'| for the coarse wavelets ψ', at every second pixel of both axes, flattened.
@@ -130,7 +134,12 @@ class Scattering(FrontEnd):
         the modulus does not see; so nothing is aliased and a quarter of the work is left.
         """
         half = math.isqrt(self.windows.shape[1])
-        seen = spectrum.flatten(-2)[..., self.windows] * self.coarse
+        flat = spectrum.flatten(-2)
+        if torch.compiler.is_exporting():  # ONNX indexes real numbers alone; here that is slower
+            seen = torch.view_as_complex(torch.view_as_real(flat)[..., self.windows, :])
+        else:
+            seen = flat[..., self.windows]
+        seen = seen * self.coarse
         signal = torch.fft.ifft2(seen.unflatten(-1, (half, half)))
         return _modulus(signal).flatten(-2).flatten(1, -2)
 

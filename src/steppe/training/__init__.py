@@ -37,6 +37,8 @@ from steppe.training.outcome import Outcome as Outcome
 from steppe.training.outcome import as_lines as as_lines
 from steppe.training.outcome import numbers as numbers
 from steppe.training.outcome import row as row
+from steppe.training.publishing import LAST as LAST
+from steppe.training.publishing import meant as meant
 from steppe.training.run_averages import OutputAverage as OutputAverage
 from steppe.training.run_averages import Snapshots as Snapshots
 from steppe.training.run_averages import label as label

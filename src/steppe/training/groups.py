@@ -71,6 +71,7 @@ class Origin:
         reasons: why each constant that was chosen by rule is what it is, by its name.
         inputs: how the user's own files became inputs and labels, which a resumed run must share.
         python_only: names of the arguments that no file can hold and the run was given.
+        whole: the model of which the run trains a part; None where it trains all of it.
     """
 
     toml: str | None = None
@@ -78,6 +79,7 @@ class Origin:
     reasons: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, Any] | None = None
     python_only: Sequence[str] = ()
+    whole: nn.Module | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,6 +79,11 @@ class RunParts:
     progress: bool
     make_private: Callable[[], Private]
 
+    @property
+    def whole(self) -> nn.Module:
+        """The model of which the run trains a part, or all."""
+        return self.model if self.origin.whole is None else self.origin.whole
+
     def rehearse(self) -> None:
         """Try what is called between steps, so that it cannot fail when steps are charged."""
         self.schedule.rehearse(self.plan.total_steps)

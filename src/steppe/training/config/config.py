@@ -84,7 +84,7 @@ class Config:
         return self.assemble().plan
 
     def model(self) -> nn.Module:
-        """A fresh model; `trained_part` of it has the names of the run's weights."""
+        """A fresh model; the run's weights have the names of its state dict."""
         return self.assemble().model
 
     def require_augment(self, augment: Any) -> None:
@@ -146,6 +146,7 @@ class Config:
             python_only=tuple(
                 name for name, value in options.items() if value is not None and name not in _FREE
             ),
+            whole=assembly.model,
         )
 
 
