@@ -75,6 +75,27 @@ class TrainedRun:
         return str(self._settings["data"]["name"])
 
     @property
+    def is_public(self) -> bool:
+        """Whether it was trained on a public data set."""
+        return self.tables is not None and "name" in self.tables["data"]
+
+    @property
+    def network_name(self) -> dict[str, Any]:
+        """The network as the configuration names it, or its class."""
+        if self.tables is not None:
+            return dict(self.tables["model"])
+        return {"class": self._settings["model"]["class"]}
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """What `result.json` says; empty where the run has not come to it."""
+        try:
+            found = json.loads(self.folder.result.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @property
     def _record(self) -> list[tuple[str, list[int]]]:
         """Type and shape of each tensor of a record: its inputs, and then its target."""
         found: list[tuple[str, list[int]]] = self._settings["data"]["record"]
