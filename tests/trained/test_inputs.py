@@ -93,8 +93,9 @@ def test_arrays_tensors_and_lists_are_scaled_alike(tmp_path: Path) -> None:
         assert (found.dtype, found.tolist()) == (torch.float32, [[0.0, 1.0]])
 
 
-def test_bytes_and_floats_of_pictures_are_the_same_inputs() -> None:
-    inputs = numbers(shape=(3, 4, 4), **BYTES)
+@pytest.mark.parametrize("table", [BYTES, {"name": "cifar-10"}], ids=["file", "public"])
+def test_bytes_and_floats_of_pictures_are_the_same_inputs(table: dict[str, Any]) -> None:
+    inputs = numbers(shape=(3, 4, 4), **table)
     x = np.random.default_rng(0).integers(0, 256, (2, 4, 4, 3)).astype(np.uint8)
     floats = torch.from_numpy(x).permute(0, 3, 1, 2) / 255
     assert torch.equal(inputs(x), floats)

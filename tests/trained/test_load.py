@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import steppe
 from steppe import models
 from steppe.averaging import CheckpointStore
 from steppe.errors import ConfigurationError, DataError, PrivacyWarning
-from steppe.training import Config, Trainer
+from steppe.training import Config, Interrupted, StepInfo, Trainer, resume
 
 Runs = Callable[[str], Path]
 NEW = trained_runs.patients(12, seed=1)
@@ -144,7 +145,7 @@ def test_a_run_whose_files_have_the_names_of_the_head_alone_still_loads(
     np.testing.assert_array_equal(before, after)
 
 
-def constants_run(folder: Path) -> Path:
+def constants(folder: Path) -> Config:
     x = torch.randn(100, 6)
     np.savez(folder / "rows.npz", x=x.numpy(), y=(x[:, 0] > 0).long().numpy())
     tables = {
@@ -153,8 +154,25 @@ def constants_run(folder: Path) -> Path:
         "plan": trained_runs.PLAN,
         "train": trained_runs.TRAIN,
     }
-    Config(tables).trainer(folder / "run").fit()
+    return Config(tables)
+
+
+def constants_run(folder: Path) -> Path:
+    constants(folder).trainer(folder / "run").fit()
     return folder / "run"
+
+
+def test_a_run_is_not_resumed_on_other_features(tmp_path: Path) -> None:
+    def stop(moment: StepInfo) -> None:
+        if moment.step == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        constants(tmp_path).trainer(tmp_path / "run", callbacks=[stop]).fit()
+    with pytest.raises(
+        ConfigurationError, match=r"^front_end='.*': is not what the run began with"
+    ):
+        resume(tmp_path / "run")
 
 
 def test_constants_of_a_front_end_travel_with_the_model(tmp_path: Path) -> None:

@@ -209,6 +209,7 @@ def put_together(
             "plan": {**plan.to_dict(), "digest": plan.digest()},
             "data": fingerprint.of_data(data.name, plan.population, rows),
             "model": fingerprint.of_model(model),
+            "front_end": fingerprint.of_front_end(saving.origin.whole),
             **fingerprint.of_objective(objective),
             "isolation": isolation,
             "optimizer": fingerprint.of_optimizer(chosen.optimizer),
