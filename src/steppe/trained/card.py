@@ -95,19 +95,18 @@ def _network(network: Mapping[str, Any]) -> list[str]:
 
 def _inputs(inputs: Mapping[str, Any]) -> str:
     shape = ", ".join(map(str, inputs["shape"]))
-    text = f"The model takes {inputs['type']} of shape ({shape})."
+    parts = [f"The model takes {inputs['type']} of shape ({shape})."]
     if inputs["bytes"]:
-        text += " Pictures of bytes are divided by 255; colours are the first axis after records."
+        parts.append("Bytes are divided by 255; colours are the first axis after records.")
     if "columns" in inputs:
-        text += " They are made of these columns, in this order:\n\n" + _columns(inputs)
+        parts.append("They are made of these columns, in this order:")
+        parts.append(_columns(inputs))
     elif "bounds" in inputs:
         ends = "[−1, 1]" if len(inputs["shape"]) == 2 else "[0, 1]"
-        text += (
-            f" Values are cut to their bounds and scaled to {ends}; the bounds are in card.json."
-        )
+        parts.append(f"Values are cut to the bounds in card.json and scaled to {ends}.")
     if "missing" in inputs:
-        text += " A missing number counts as the middle of its bounds."
-    return text
+        parts.append("A missing number counts as the middle of its bounds.")
+    return "\n\n".join(parts)
 
 
 def _columns(inputs: Mapping[str, Any]) -> str:
@@ -122,7 +121,7 @@ def _columns(inputs: Mapping[str, Any]) -> str:
             lines.append(f"- `{name}`: cut to {low:g} to {high:g} and scaled to [−1, 1]")
         else:
             lines.append(f"- `{name}`: as it is")
-    return "\n".join(lines) + "\n\n"
+    return "\n".join(lines)
 
 
 def _outputs(classes: list[Any] | None) -> str:
