@@ -11,6 +11,7 @@ def rows(output: Tensor, half: Tensor) -> list[dict[str, Any]]:
     """What to print of each record; several outputs are numbered.
 
     Examples:
+        >>> import torch
         >>> rows(torch.tensor([2.0]), torch.tensor([0.5]))
         [{'record': 0, 'output': 2.0, 'low': 1.5, 'high': 2.5}]
     """
