@@ -516,7 +516,7 @@ def test_a_run_of_an_earlier_version_had_another_scale(
     del config["settings"]["inputs"]
     path.write_text(json.dumps(config))
     message = shell.refused(command)
-    assert message.startswith("steppe: error: run='run': was not trained on inputs as run.toml")
+    assert message.startswith("steppe: error: run='run': was trained on inputs that were scaled")
 
 
 def test_a_run_that_python_made(shell: Shell, project: Path) -> None:

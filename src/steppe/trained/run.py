@@ -52,7 +52,7 @@ class TrainedRun:
             raise DataError.about(
                 "run",
                 self.folder.path,
-                "was not trained on inputs as run.toml and this version scale them",
+                "was trained on inputs that were scaled differently from run.toml",
                 "restore that file, or train again",
             )
 
