@@ -90,7 +90,7 @@ def measure(setting: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
     """Train once and score every model that the run keeps."""
     torch.manual_seed(seed)
     model = models.create(setting["model"])
-    if isinstance(model, models.ScatteringLinear):
+    if isinstance(model, models.FixedFrontEnd):
         train, test = scattered(setting["data"])
         model = model.head
     else:

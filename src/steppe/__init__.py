@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from steppe.sampling import CappedPoisson as CappedPoisson
     from steppe.sampling import Periodic as Periodic
     from steppe.sampling import Poisson as Poisson
+    from steppe.trained import load as load
     from steppe.training import Trainer as Trainer
     from steppe.updates import DecoupledDecay as DecoupledDecay
     from steppe.updates import DPAdam as DPAdam
@@ -88,6 +89,7 @@ _HOMES = {
     "Periodic": "steppe.sampling",
     "Poisson": "steppe.sampling",
     "DecoupledDecay": "steppe.updates",
+    "load": "steppe.trained",
     "Trainer": "steppe.training",
     "DPAdam": "steppe.updates",
 }

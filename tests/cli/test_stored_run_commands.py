@@ -523,5 +523,5 @@ def test_a_run_that_python_made(shell: Shell, project: Path) -> None:
     (project / "run" / "run.toml").unlink()
     assert shell.refused("average run") == (
         "steppe: error: run='run': was not started from a configuration file, so its model and "
-        "data are not known; load its weights in Python.\n"
+        "data are not known; load its weights in Python, with steppe.load(run, model=…).\n"
     )

@@ -19,6 +19,7 @@ from steppe.averaging import (
     write_checkpoint,
 )
 from steppe.cli.stored_run import StoredRun
+from steppe.models import named_in
 from steppe.training import (
     Evaluation,
     OutputAverage,
@@ -116,7 +117,8 @@ class LaterAverages:
         about = {"model": name, "plan": stored.plan_digest}
         reason = stored.store.not_private_reason
         with writing("run", stored.folder.path):
-            write_weights(stored.folder.average(name), average.weights(), about, reason)
+            weights = named_in(stored.whole, average.weights())
+            write_weights(stored.folder.average(name), weights, about, reason)
         with average.applied(stored.trained):
             return row(name, evaluation.scores(stored.trained))
 

@@ -144,7 +144,7 @@ def _single_model(by: str, stored: StoredRun) -> tuple[str, dict[str, Tensor]] |
             "the run has not ended and has published no model yet: its checkpoints are used",
             file=sys.stderr,
         )
-    return stored.published()
+    return stored.answering()
 
 
 def _outputs(
@@ -158,14 +158,16 @@ def _outputs(
 ) -> int:
     """Print the outputs of a regression."""
     from steppe.cli import regression_outputs
+    from steppe.trained import output_intervals
+    from steppe.trained import outputs as outputs_with
 
     with errors_of_model("data", arguments.data, _FIT):
         with validation.called({"k": "--checkpoints"}):
-            found, half, count = regression_outputs.mean_outputs(
+            found, half, count = output_intervals(
                 stored.trained, checkpoints, inputs, arguments.interval
             )
         if weights is not None:
-            found = regression_outputs.outputs_with(stored.trained, weights, inputs)
+            found = outputs_with(stored.trained, weights, inputs)
         loss = None if targets is None else float(stored.loss(found, targets.to(found.dtype)))
     facts = {"model": model, "checkpoints": count, "interval": arguments.interval, "loss": loss}
     said = "" if loss is None else f", loss {loss:.4f}"

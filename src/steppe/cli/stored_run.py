@@ -1,4 +1,4 @@
-"""A run read from its folder: its model, its store and its held-out data."""
+"""A run that has ended, as far as commands need it: its models and its held-out data."""
 
 from __future__ import annotations
 
@@ -7,106 +7,51 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import TensorDataset
 
-from steppe.averaging import CheckpointStore, StoreEntry, write_checkpoint
-from steppe.data import Split, find, has_column, known, load, read, read_inputs
+from steppe.averaging import StoreEntry, write_checkpoint
+from steppe.data import has_column, known, load, read
 from steppe.errors import DataError
 from steppe.records import as_records
-from steppe.training import (
-    Loaded,
-    RunFolder,
-    features,
-    for_classes,
-    load_data,
-    loss_of,
-    make_model,
-    of_numbers,
-    own_records,
-    read_toml,
-    reading,
-    trained_part,
-)
+from steppe.trained import TrainedRun
+from steppe.training import Loaded, load_data, loss_of, of_numbers, own_records
 from steppe.utils import validation
 
 Pairs = tuple[Tensor, Tensor]
 
 
-class StoredRun:
-    """A run read from its folder.
+class StoredRun(TrainedRun):
+    """A run with the data that commands measure on.
 
     Args:
-        path: the folder; the run must have been started from a configuration.
-
-    Attributes:
-        folder: the files.
-        tables: the configuration with every choice made.
-        plan_digest: fingerprint of the plan.
+        path: its folder; the run must have begun from a configuration.
     """
 
+    tables: dict[str, Any]
+
     def __init__(self, path: Path) -> None:
-        self.folder = RunFolder(path)
-        config = self.folder.read_config()
-        self.plan_digest = str(config["settings"]["plan"]["digest"])
+        super().__init__(path)
         if not self.folder.toml.exists():
             raise validation.fail(
                 "run",
                 path,
                 "was not started from a configuration file, so its model and data are not known",
-                "load its weights in Python",
-            )
-        self.tables: dict[str, Any] = read_toml(self.folder.toml)
-        self._inputs = config["settings"].get("inputs")
-        *_, (self._target_type, self._target_shape) = config["settings"]["data"]["record"]
-        self._require_same_scale()
-
-    def _require_same_scale(self) -> None:
-        """Require that inputs are scaled as they were in training."""
-        if reading(self.tables["data"]) != self._inputs:
-            raise DataError.about(
-                "run",
-                self.folder.path,
-                "was trained on inputs that were scaled differently from run.toml",
-                "restore that file, or train again",
+                "load its weights in Python, with steppe.load(run, model=…)",
             )
 
     @cached_property
     def loaded(self) -> Loaded:
         """The data of the run."""
         found = load_data(self.tables["data"], loss=self.loss)
-        self._require_same_scale()  # bounds that were left out are known now
+        self.require_same_scale()  # bounds that were left open are settled now
         return found
 
     @property
     def loss(self) -> Callable[..., Tensor]:
         """The loss that the run was trained with."""
         return loss_of(self.tables.get("train", {}))
-
-    @property
-    def has_classes(self) -> bool:
-        """Whether the model returns one logit per class, by the loss and the form of targets."""
-        whole = not self._target_shape and not self._target_type.startswith("float")
-        return whole and for_classes(self.loss)
-
-    @cached_property
-    def whole(self) -> nn.Module:
-        """A fresh model, from records to outputs; the run's data are not needed for it."""
-        return make_model(self.tables["model"], None, None, {})
-
-    @property
-    def classes(self) -> int | list[str] | None:
-        """The number of labels, or their names, as declared."""
-        table = self.tables["data"]
-        declared: int | list[str] | None = table.get("classes")
-        return find(table["name"]).classes if "name" in table else declared
-
-    @property
-    def trained(self) -> nn.Module:
-        """The part of the model that was trained."""
-        return trained_part(self.whole)
 
     def pairs(self, data: Any, most: int | None = None) -> Pairs:
         """Inputs of the trained part, and targets.
@@ -117,8 +62,8 @@ class StoredRun:
         """
         rows = as_records(data)
         count = len(rows) if most is None else min(len(rows), most)
-        inputs, targets = features(self.whole, tuple(rows.batch(torch.arange(count))), False)
-        return inputs, targets
+        inputs, targets = rows.batch(torch.arange(count))
+        return self.features(inputs), targets
 
     def held_out(self, most: int | None = None) -> Pairs:
         """Held-out inputs and targets, as `pairs` gives them."""
@@ -172,49 +117,17 @@ class StoredRun:
             kind = "a table with columns" if "target" in table else "arrays"
             remedy = "give a CSV file with these columns" if "target" in table else "give arrays"
             raise validation.fail("data", place, f"the run was trained on {kind}", remedy)
-        options = [] if made else ["bounds", "missing"]
-        if suffix == ".csv":
-            options += ["columns", "categories"]
-        given = {key: table[key] for key in options if key in table}
         if suffix == ".npy" or (suffix == ".csv" and not has_column(place, table["target"])):
-            inputs = read_inputs(place, **given)
-            unlabelled = Split(inputs, np.zeros(len(inputs), np.int64)).tensors()
-            self._require_scale_of_pictures(place, unlabelled[0])
-            return self.pairs(unlabelled)[0], None
+            return self.features(self.inputs.of_file(Path(place).expanduser())), None
+        given = {} if made else self.inputs.settings
         if suffix == ".csv":
-            given["target"] = table["target"]
-        given["numbers"] = of_numbers(table, self.loss)
+            given = {**given, "target": table["target"]}
+        given = {**given, "numbers": of_numbers(table, self.loss)}
         found = read(place, classes=self.classes, **given).records()[0]
         labelled = own_records(place, found)
         if isinstance(labelled, TensorDataset):
-            self._require_scale_of_pictures(place, labelled.tensors[0])
+            self.inputs.require_scale(labelled.tensors[0], place)
         return self.pairs(labelled)
-
-    def _require_scale_of_pictures(self, place: str, inputs: Tensor) -> None:
-        """Require the scale of the run's pictures, which were uint8 if there are no bounds."""
-        if "bounds" in self.tables["data"] or inputs.ndim < 3 or not len(inputs):
-            return
-        low, high = inputs.min().item(), inputs.max().item()
-        if low < 0 or high > 1:
-            rule = (
-                f"has values from {low:g} to {high:g}, but the run's pictures were uint8, scaled "
-                "to [0, 1]"
-            )
-            raise validation.fail(
-                "data", place, rule, "store uint8, or divide by the largest value"
-            )
-
-    @cached_property
-    def store(self) -> CheckpointStore:
-        """The stored checkpoints."""
-        if not self.folder.store.is_dir():
-            raise DataError.about(
-                "run",
-                self.folder.path,
-                "has stored no checkpoints",
-                "train with train.store_every set",
-            )
-        return CheckpointStore(self.folder.store, self.plan_digest)
 
     def entries(self, burn_in: int) -> list[StoreEntry]:
         """The stored checkpoints after a step, oldest first; at least one, and of this model."""
@@ -226,37 +139,23 @@ class StoredRun:
             write_checkpoint(self.trained, self.store.load(found[-1]))
         return found
 
-    def published(self) -> tuple[str, dict[str, Tensor]] | None:
-        """The name and weights of the published model; None if there is none.
-
-        The weights are copied into the trained part and returned with its types.
-        """
-        if not self.folder.published.exists():
+    def answering(self) -> tuple[str, dict[str, Tensor]] | None:
+        """The published model by its name, and the weights of its trained part; None where the
+        run has published none. The model has the weights afterwards."""
+        weights = self.published()
+        if weights is None:
             return None
-        name, weights = _weights(self.folder.published)
-        with torch.no_grad():
-            write_checkpoint(self.trained, weights)
-        return name, {key: tensor.clone() for key, tensor in self.trained.state_dict().items()}
+        self.put_on(weights)
+        return weights.model, {key: t.clone() for key, t in self.trained.state_dict().items()}
 
     def each_model(self) -> Iterator[str]:
-        """Load the last weights and every average in turn, and yield their names."""
-        for path in [self.folder.model, *sorted(self.folder.averages.glob("*.safetensors"))]:
-            if not path.exists():
-                rule = "has published no weights yet"
-                raise validation.fail("run", self.folder.path, rule, "name a run that has ended")
-            name, weights = _weights(path)
-            with torch.no_grad():
-                write_checkpoint(self.trained, weights)
-            yield name
-
-
-def _weights(path: Path) -> tuple[str, dict[str, Tensor]]:
-    """The name of a model, and its weights."""
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as file:
-        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        return (file.metadata() or {}).get("model", path.stem), weights
+        """The names of all weights, which the trained part then has: the last, the averages."""
+        if not self.folder.model.exists():
+            rule = "has published no weights yet"
+            raise validation.fail("run", self.folder.path, rule, "name a run that has ended")
+        for weights in self.weight_files():
+            self.put_on(weights)
+            yield weights.model
 
 
 def _is_same(own: Path, given: Path) -> bool:

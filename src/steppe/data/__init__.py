@@ -3,6 +3,7 @@
 Imports `records`, `utils`, `errors`.
 """
 
+from steppe.data.arrays import read_array as read_array
 from steppe.data.cache import cache_folder as cache_folder
 from steppe.data.cache import fetch as fetch
 from steppe.data.cache import load as load
@@ -13,6 +14,8 @@ from steppe.data.catalogue import names as names
 from steppe.data.dataset import Dataset as Dataset
 from steppe.data.dataset import MappedDataset as MappedDataset
 from steppe.data.dataset import Split as Split
+from steppe.data.in_memory import from_array as from_array
+from steppe.data.in_memory import from_columns as from_columns
 from steppe.data.populations import by_attribute as by_attribute
 from steppe.data.populations import by_parity as by_parity
 from steppe.data.scaling import FROM_RECORDS as FROM_RECORDS

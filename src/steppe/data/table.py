@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +55,8 @@ def read_table(
             lines = csv.reader(file, strict=True)
             header = [name.strip() for name in next(lines, [])]
             encoding = settled(path, header, target, encoding)
-            values, targets = _cells(path, lines, header, target, classes, encoding)
+            rows = ((f"line {lines.line_num}", row) for row in lines if row)
+            values, targets = _cells(path, rows, header, target, classes, encoding)
     except IsADirectoryError:
         raise wrong(path, "is a folder", "give a CSV file") from None
     except UnicodeDecodeError:
@@ -65,6 +66,21 @@ def read_table(
     if not len(values):
         raise wrong(path, "must hold at least one record", "check that it is the right file")
     return _encoded(values, targets if target is not None else None, encoding)
+
+
+def encode_rows(rows: Iterable[list[str]], source: str, encoding: Encoding) -> NDArray[np.float32]:
+    """Records in memory, as `read_table` encodes those of a file.
+
+    Args:
+        rows: the cells of each record, in the order of the encoding's columns.
+        source: what holds them, for messages.
+        encoding: with its columns named.
+    """
+    header, path = list(encoding.columns or ()), Path(source)
+    encoding = settled(path, header, None, encoding)
+    numbered = ((f"record {number}", row) for number, row in enumerate(rows))
+    values, _ = _cells(path, numbered, header, None, None, encoding)
+    return _encoded(values, None, encoding).x
 
 
 def column_names(path: Path) -> list[str]:
@@ -78,13 +94,16 @@ def column_names(path: Path) -> list[str]:
 
 def _cells(
     path: Path,
-    lines: Any,
+    rows: Iterable[tuple[str, list[str]]],
     header: list[str],
     target: str | None,
     classes: int | Sequence[str] | None,
     encoding: Encoding,
 ) -> tuple[NDArray[np.float64], Targets]:
-    """A number for each cell: its value, or the place of its category; NaN for a missing one."""
+    """A number for each cell: its value, or the place of its category; NaN for a missing one.
+
+    A row comes with the place where it stands, for messages.
+    """
     columns, known = encoding.columns or (), encoding.categories or {}
     readers: list[tuple[int, str, Reader]] = [
         (header.index(name), name, category(known[name]) if name in known else number)
@@ -93,12 +112,10 @@ def _cells(
     predicted = None if target is None else (header.index(target), label(classes))
     values, targets = array("d"), array("d")
     count = 0
-    for row in lines:
-        if not row:
-            continue
-        count, line = count + 1, lines.line_num
+    for line, row in rows:
+        count += 1
         if len(row) != len(header):
-            rule = f"line {line} must have {len(header)} columns as the header has, not {len(row)}"
+            rule = f"{line} must have {len(header)} columns as the header has, not {len(row)}"
             raise wrong(path, rule, "mend the line")
         for at, name, read in readers:
             value = read(row[at].strip())
@@ -111,7 +128,7 @@ def _cells(
             at, read = predicted
             found = read(row[at].strip())
             if found is None or math.isnan(found):
-                raise _wrong_target(path, f"line {line}, column {target!r}", classes)
+                raise _wrong_target(path, f"{line}, column {target!r}", classes)
             targets.append(found)
     shape = (count, len(columns))
     numbers = np.frombuffer(targets, np.float64)
@@ -151,8 +168,8 @@ def _wrong_target(path: Path, where: str, classes: int | Sequence[str] | None) -
     return wrong(path, f"{where}: must be {wanted}", remedy, "classes=")
 
 
-def _refused(path: Path, line: int, name: str, text: bool) -> DataError:
-    where = f"line {line}, column {name!r}"
+def _refused(path: Path, line: str, name: str, text: bool) -> DataError:
+    where = f"{line}, column {name!r}"
     if text:
         return wrong(path, f"{where}: must be one of its categories", "declare all of them")
     rule = f"{where}: must be a finite number"
@@ -160,7 +177,7 @@ def _refused(path: Path, line: int, name: str, text: bool) -> DataError:
     return wrong(path, rule, remedy, "categories=", "columns=")
 
 
-def _absent(path: Path, line: int, name: str) -> DataError:
-    rule = f"line {line}, column {name!r}: has no value"
+def _absent(path: Path, line: str, name: str) -> DataError:
+    rule = f"{line}, column {name!r}: has no value"
     way = f'missing="{MIDDLE}"'
     return wrong(path, rule, f"fill it in, or set {way}", way)

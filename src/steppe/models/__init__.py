@@ -9,6 +9,10 @@ from steppe.models.catalogue import parameters as parameters
 from steppe.models.dpnas import dpnas_cifar as dpnas_cifar
 from steppe.models.dpnas import dpnas_fmnist as dpnas_fmnist
 from steppe.models.dpnas import dpnas_mnist as dpnas_mnist
+from steppe.models.front_end import FixedFrontEnd as FixedFrontEnd
+from steppe.models.front_end import FrontEnd as FrontEnd
+from steppe.models.front_end import named_in as named_in
+from steppe.models.front_end import trained_part as trained_part
 from steppe.models.patches import Patches as Patches
 from steppe.models.patches import PatchesLinear as PatchesLinear
 from steppe.models.patches import patches_linear as patches_linear

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from steppe.models.front_end import FixedFrontEnd, FrontEnd
 from steppe.utils import validation
 
 _ANGLES = 8
@@ -28,7 +29,7 @@ _LOUDNESS = 0.7  # exponent of a coefficient: as for the ear, twice the energy i
 _SURROUND = 0.4  # share of the mean of 3×3 places that is taken off each
 
 
-class Scattering(nn.Module):
+class Scattering(FrontEnd):
     """Scattering coefficients of a picture: two octaves, eight directions, up to second order.
 
     For a picture x the maps are, averaged by a Gaussian φ and kept at every fourth pixel: x itself;
@@ -86,18 +87,22 @@ class Scattering(nn.Module):
         self.register_buffer("contrast", _contrast(side // _SHRINK), persistent=False)
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """The shape of one picture: (colours, side, side)."""
+        return self.colours, self.side, self.side
+
+    @property
     def features(self) -> int:
         """Numbers in the description of one picture."""
         return self.colours * _PATHS * (self.side // _SHRINK) ** 2
 
     def forward(self, pictures: Tensor) -> Tensor:
         """Features (records, features) of pictures (records, colours, side, side)."""
-        shape = (self.colours, self.side, self.side)
-        if pictures.shape[1:] != shape:
+        if pictures.shape[1:] != self.shape:
             raise validation.fail(
                 "pictures",
                 tuple(pictures.shape),
-                f"must have the shape (records, *{shape})",
+                f"must have the shape (records, *{self.shape})",
                 "set side and colours to those of the pictures",
             )
         found = self._normalised(self.maps(pictures))
@@ -119,7 +124,7 @@ class Scattering(nn.Module):
             self._coarse(torch.fft.fft2(fine)) @ self.average_halved,
         )
         grid = self.side // _SHRINK
-        return torch.cat(parts, dim=1).reshape(len(pictures), -1, grid, grid)
+        return torch.cat(parts, dim=1).reshape(pictures.shape[0], -1, grid, grid)
 
     def _coarse(self, spectrum: Tensor) -> Tensor:
         """|signal ∗ ψ'| for the coarse wavelets ψ', at every second pixel of both axes, flattened.
@@ -129,7 +134,12 @@ class Scattering(nn.Module):
         the modulus does not see; so nothing is aliased and a quarter of the work is left.
         """
         half = math.isqrt(self.windows.shape[1])
-        seen = spectrum.flatten(-2)[..., self.windows] * self.coarse
+        flat = spectrum.flatten(-2)
+        if torch.compiler.is_exporting():  # ONNX indexes real numbers alone; here that is slower
+            seen = torch.view_as_complex(torch.view_as_real(flat)[..., self.windows, :])
+        else:
+            seen = flat[..., self.windows]
+        seen = seen * self.coarse
         signal = torch.fft.ifft2(seen.unflatten(-1, (half, half)))
         return _modulus(signal).flatten(-2).flatten(1, -2)
 
@@ -140,7 +150,7 @@ class Scattering(nn.Module):
         return F.normalize(grouped.flatten(1))
 
 
-class ScatteringLinear(nn.Module):
+class ScatteringLinear(FixedFrontEnd):
     """Scattering features and a linear head without a bias.
 
     Args:
@@ -168,35 +178,11 @@ class ScatteringLinear(nn.Module):
         groups: int = 27,
         mirror: bool = False,
     ) -> None:
-        super().__init__()
         validation.positive_integer("classes", classes)
-        self.front = Scattering(side, colours, groups, mirror)
+        front = Scattering(side, colours, groups, mirror)
         # No bias: it would be a feature of size 1 beside features of norm 1, take half of every
         # clipped squared norm, and say what the part that all pictures share can say as well.
-        self.head = nn.Linear(self.front.features, classes, bias=False)
-
-    def forward(self, pictures: Tensor) -> Tensor:
-        return self.head(self.front(pictures))
-
-    @torch.no_grad()
-    def features(self, pictures: Tensor, *, at_once: int = 64, progress: bool = False) -> Tensor:
-        """What the head sees, computed once for each record.
-
-        Args:
-            pictures: (records, colours, side, side), float.
-            at_once: pictures at a time; few, so that their maps stay in the cache of a core.
-            progress: show a bar where a person is watching.
-
-        Returns:
-            (records, features). Train `head` on them; it then serves pictures through `forward`.
-        """
-        from tqdm import tqdm
-
-        found = pictures.new_empty(len(pictures), self.front.features)
-        starts = range(0, len(pictures), at_once)
-        for start in tqdm(starts, desc="features", disable=None if progress else True):
-            found[start : start + at_once] = self.front(pictures[start : start + at_once])
-        return found
+        super().__init__(front, nn.Linear(front.features, classes, bias=False))
 
 
 def scattering_linear(

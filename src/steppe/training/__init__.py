@@ -16,7 +16,6 @@ from steppe.training.config.data import reading as reading
 from steppe.training.config.keys import CALLED as CALLED
 from steppe.training.config.model import features as features
 from steppe.training.config.model import make_model as make_model
-from steppe.training.config.model import trained_part as trained_part
 from steppe.training.config.registry import averages as averages
 from steppe.training.config.registry import build as build
 from steppe.training.config.registry import check_keys as check_keys
@@ -41,6 +40,8 @@ from steppe.training.outcome import Outcome as Outcome
 from steppe.training.outcome import as_lines as as_lines
 from steppe.training.outcome import numbers as numbers
 from steppe.training.outcome import row as row
+from steppe.training.publishing import LAST as LAST
+from steppe.training.publishing import meant as meant
 from steppe.training.run_averages import OutputAverage as OutputAverage
 from steppe.training.run_averages import Snapshots as Snapshots
 from steppe.training.run_averages import label as label

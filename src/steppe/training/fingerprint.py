@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from steppe.errors import ConfigurationError
+from steppe.models import FixedFrontEnd
 from steppe.records import Records
 from steppe.training.groups import Objective
 from steppe.utils.batches import tensors_in
 from steppe.utils.formatting import finite
 from steppe.utils.validation import fail
+from steppe.utils.weight_files import as_safetensors
 
 _SHORT = 60
 
@@ -29,6 +31,14 @@ def of_model(model: nn.Module) -> dict[str, Any]:
             for name, p in model.named_parameters()
         },
     }
+
+
+def of_front_end(model: nn.Module | None) -> str | None:
+    """The digest of a front-end's stored constants, on which the features depend; None without."""
+    constants = model.front.state_dict() if isinstance(model, FixedFrontEnd) else {}
+    if not constants:
+        return None
+    return hashlib.sha256(as_safetensors(constants, {}, None)).hexdigest()[:32]
 
 
 def of_optimizer(optimizer: Optimizer) -> dict[str, Any]:

@@ -71,6 +71,7 @@ class Origin:
         reasons: the reason for each constant that was chosen by rule, by name.
         inputs: how the user's files were converted to inputs and labels.
         python_only: names of arguments that were given in Python and that no file can contain.
+        whole: the model of which a part is trained; None if all of it is.
     """
 
     toml: str | None = None
@@ -78,6 +79,7 @@ class Origin:
     reasons: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, Any] | None = None
     python_only: Sequence[str] = ()
+    whole: nn.Module | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -221,7 +221,7 @@ class Loop:
         about = {"plan": plan.digest(), "step": str(private.steps_done)}
         published = results.model_to_publish(parts.published, parts.averages, self._say)
         results.write_models(
-            parts.folder, parts.model, parts.averages, published, about, self._reason
+            parts.folder, parts.model, parts.whole, parts.averages, published, about, self._reason
         )
         outcome = Outcome(
             table=self._final_table(),

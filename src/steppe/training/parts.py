@@ -79,6 +79,11 @@ class RunParts:
     progress: bool
     make_private: Callable[[], Private]
 
+    @property
+    def whole(self) -> nn.Module:
+        """The model of which the run trains a part, or all."""
+        return self.model if self.origin.whole is None else self.origin.whole
+
     def rehearse(self) -> None:
         """Try what is called between steps, so that it does not fail after steps are charged."""
         self.schedule.rehearse(self.plan.total_steps)
@@ -204,6 +209,7 @@ def put_together(
             "plan": {**plan.to_dict(), "digest": plan.digest()},
             "data": fingerprint.of_data(data.name, plan.population, rows),
             "model": fingerprint.of_model(model),
+            "front_end": fingerprint.of_front_end(saving.origin.whole),
             **fingerprint.of_objective(objective),
             "isolation": isolation,
             "optimizer": fingerprint.of_optimizer(chosen.optimizer),

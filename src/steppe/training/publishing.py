@@ -33,7 +33,7 @@ def find(given: str | None, kept: Sequence[str]) -> str:
         raise validation.fail(
             "publish", given, "must be the name of a model", 'for example, write "last"'
         )
-    found = [name for name in kept if _means(given, name)]
+    found = meant(given, kept)
     if len(found) == 1:
         return found[0]
     if found:
@@ -44,5 +44,14 @@ def find(given: str | None, kept: Sequence[str]) -> str:
     raise validation.fail("publish", given, rule, remedy)
 
 
-def _means(given: str, name: str) -> bool:
-    return given == name or name.startswith((f"{given}(", f"{given.removesuffix(')')},"))
+def meant(given: str, names: Sequence[str]) -> list[str]:
+    """The names that a shortened name may stand for; the name itself where it is one of them.
+
+    Examples:
+        >>> meant("EMA", ["SWA(cycle=1)", "EMA(decay=0.9, warmup=1)"])
+        ['EMA(decay=0.9, warmup=1)']
+    """
+    if given in names:
+        return [given]
+    beginnings = f"{given}(", f"{given.removesuffix(')')},"
+    return [name for name in names if name.startswith(beginnings)]

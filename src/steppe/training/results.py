@@ -6,13 +6,15 @@ Nothing that can fail here may prevent the models from being written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from steppe.ledger import Ledger
+from steppe.models import named_in
 from steppe.probing import Report
 from steppe.training.folder import RunFolder, write_json, write_weights
 from steppe.training.ledger_summary import cost_together, without_machine
@@ -42,6 +44,7 @@ def model_to_publish(chosen: str, averages: RunAverages, say: Say) -> str:
 def write_models(
     folder: RunFolder,
     model: nn.Module,
+    whole: nn.Module,
     averages: RunAverages,
     published: str,
     about: Mapping[str, str],
@@ -49,22 +52,28 @@ def write_models(
 ) -> None:
     """Write the last weights, the averages that have begun, and the published model.
 
+    The last weights and those of the model to use are complete state dicts of the whole model. An
+    average has the names of the whole model too, and only the tensors that it averages or copies.
+
     Args:
         folder: the run's files.
         model: with the last weights.
+        whole: the model that it is a part of, or the same.
         averages: of the run.
         published: the name of the published model.
         about: metadata for each file.
         not_private_reason: why the run is not private, or None.
     """
+
+    def write(path: Path, name: str, weights: Mapping[str, Tensor]) -> None:
+        write_weights(path, weights, {"model": name, **about}, not_private_reason)
+
     begun = averages.averages
-    for name in (LAST, *begun):
-        found = begun[name].weights() if name != LAST else model.state_dict()
-        own = {"model": name, **about}
-        path = folder.average(name) if name != LAST else folder.model
-        write_weights(path, found, own, not_private_reason)
-        if name == published:
-            write_weights(folder.published, found, own, not_private_reason)
+    write(folder.model, LAST, whole.state_dict())
+    for name, average in begun.items():
+        write(folder.average(name), name, named_in(whole, average.weights()))
+    with begun[published].applied(model) if published != LAST else nullcontext():
+        write(folder.published, published, whole.state_dict())
 
 
 def ledger_facts(

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from steppe.averaging import EMA, OMV, OPA, Average, Keep
 from steppe.ledger import Ledger
+from steppe.models import trained_part
 from steppe.plan import Plan
 from steppe.probing import KINDS
 from steppe.records import as_records
@@ -19,7 +20,7 @@ from steppe.training import publishing, recipes
 from steppe.training.config import registry
 from steppe.training.config.data import load_data
 from steppe.training.config.keys import CALLED, COUNTS, KEPT_KEYS, TABLES
-from steppe.training.config.model import features, make_model, trained_part
+from steppe.training.config.model import features, make_model
 from steppe.training.config.plan import settle
 from steppe.training.groups import Saving
 from steppe.training.intervals import within_plan

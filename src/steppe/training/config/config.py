@@ -134,6 +134,7 @@ class Config:
             python_only=tuple(
                 name for name, value in options.items() if value is not None and name not in _FREE
             ),
+            whole=assembly.model,
         )
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from steppe import models
-from steppe.models import ScatteringLinear
+from steppe.models import FixedFrontEnd
 from steppe.probing import fix
 from steppe.records import as_records
 from steppe.training.config import registry
@@ -84,16 +84,11 @@ def features(model: nn.Module, pairs: Any, progress: bool) -> Any:
         pairs: records, or None.
         progress: whether to show a bar.
     """
-    if pairs is None or not isinstance(model, ScatteringLinear):
+    if pairs is None or not isinstance(model, FixedFrontEnd):
         return pairs
     rows = as_records(pairs)
     inputs, targets = getattr(pairs, "tensors", None) or rows.batch(torch.arange(len(rows)))
     return model.features(inputs, progress=progress), targets
-
-
-def trained_part(model: nn.Module) -> nn.Module:
-    """The trained part: the model, or its head on fixed features."""
-    return model.head if isinstance(model, ScatteringLinear) else model
 
 
 def _chosen(data: Loaded) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from steppe.models import ScatteringLinear
+from steppe.models import FixedFrontEnd
 from steppe.points import SAT, Here, Point
 
 
@@ -89,4 +89,4 @@ def kind_of(fixed_features: bool, columns: bool, curvature: float | None) -> Mod
 
 def has_fixed_features(model: nn.Module) -> bool:
     """Whether only a linear layer on fixed features is trained."""
-    return isinstance(model, ScatteringLinear)
+    return isinstance(model, FixedFrontEnd)

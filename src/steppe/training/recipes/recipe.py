@@ -101,7 +101,7 @@ def choose(
         epsilon: the budget.
         weights: number of trainable weights.
         fixed_features: whether only a linear layer without bias, on fixed features of norm 1, is
-            trained, as in `ScatteringLinear`.
+            trained, as in `FixedFrontEnd`.
         columns: whether a record is a vector, such as a row of a table.
         curvature: the curvature of a regression loss, see `losses.curvature`; None for
             classification.

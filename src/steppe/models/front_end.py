@@ -1,0 +1,109 @@
+"""Networks of which the head alone learns: what is trained, and on which features."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+
+class FrontEnd(nn.Module, ABC):
+    """Features that do not learn, computed from each record by itself.
+
+    Tensors that the constructor does not make again from its arguments are buffers of the state
+    dict (`persistent=True`), so that they travel with a stored model.
+    """
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one record, as `forward` takes it."""
+
+    @property
+    @abstractmethod
+    def features(self) -> int:
+        """Numbers in the description of one record."""
+
+
+class FixedFrontEnd(nn.Module):
+    """A front-end that does not learn and a head that does.
+
+    Args:
+        front: maps records to features (records, features).
+        head: maps features to outputs; the steps of a run train it alone.
+
+    Guarantees:
+        Only `head` learns. The front-end maps each record by itself with constants, so `features`
+        may be computed once for all records before training, and costs no privacy.
+
+    Examples:
+        >>> class Halves(FrontEnd):
+        ...     shape, features = (3,), 3
+        ...     def forward(self, records):
+        ...         return records / 2
+        >>> model = FixedFrontEnd(Halves(), nn.Linear(3, 2))
+        >>> records = torch.rand(5, 3)
+        >>> torch.equal(model(records), model.head(model.features(records)))
+        True
+        >>> trained_part(model) is model.head
+        True
+    """
+
+    def __init__(self, front: FrontEnd, head: nn.Module) -> None:
+        super().__init__()
+        self.front = front.requires_grad_(False)
+        self.head = head
+
+    def forward(self, records: Tensor) -> Tensor:
+        return self.head(self.front(records))
+
+    @torch.no_grad()
+    def features(self, records: Tensor, *, at_once: int = 64, progress: bool = False) -> Tensor:
+        """What the head sees, computed once for each record.
+
+        Args:
+            records: as `forward` takes them.
+            at_once: records at a time; few, so that what is computed on the way stays in the cache
+                of a core.
+            progress: show a bar where a person is watching.
+
+        Returns:
+            (records, features). Train `head` on them; it then serves records through `forward`.
+        """
+        from tqdm import tqdm
+
+        found = records.new_empty(len(records), self.front.features)
+        starts = range(0, len(records), at_once)
+        for start in tqdm(starts, desc="features", disable=None if progress else True):
+            found[start : start + at_once] = self.front(records[start : start + at_once])
+        return found
+
+
+def trained_part(model: nn.Module) -> nn.Module:
+    """What the steps of a run train: the model, or its head on features that do not learn.
+
+    Examples:
+        >>> layer = nn.Linear(2, 1)
+        >>> trained_part(layer) is layer
+        True
+    """
+    return model.head if isinstance(model, FixedFrontEnd) else model
+
+
+def named_in(model: nn.Module, trained: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors of the trained part of a model, by their names in the whole model.
+
+    Args:
+        model: the whole model.
+        trained: by their names in the trained part, or in the whole model already.
+
+    Examples:
+        >>> from steppe.models import ScatteringLinear
+        >>> list(named_in(ScatteringLinear(side=8), {"weight": torch.zeros(10, 324)}))
+        ['head.weight']
+    """
+    if not isinstance(model, FixedFrontEnd) or any(n.startswith("head.") for n in trained):
+        return dict(trained)
+    return {f"head.{name}": tensor for name, tensor in trained.items()}
