@@ -163,12 +163,16 @@ def filled_rows(owners: Tensor, records: int) -> Tensor:
         [[0, 0], [1, 1]]
         >>> filled_rows(torch.tensor([0, 1, FREE, FREE]), 2).tolist()
         [0, 1, 0, 1]
+        >>> filled_rows(torch.tensor([0, FREE]), 2).tolist() == [0, FREE]
+        True
     """
     free = owners == FREE
     if owners.numel() < 2 or not bool(free.any()) or bool(free.all()):
         return owners
     if bool((owners == MIXED).any()):
         return torch.where(free, MIXED, owners)
+    if int(owners.max()) == int(torch.where(free, MIXED, owners).min()):
+        return owners  # of one record alone no order shows
     for axis in range(owners.ndim):
         rows = joined_over(owners, [other for other in range(owners.ndim) if other != axis])
         if not bool((rows == MIXED).any()):
