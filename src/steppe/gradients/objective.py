@@ -167,6 +167,17 @@ class RecordLosses:
             is_torch_only(self.model) and is_torch_only(self._loss)
         )
 
+    @property
+    def depends_on_no_size(self) -> bool:
+        """Whether no code runs that may do something else for another number of records.
+
+        Torch's layers do not, nor do the networks of this library, which
+        `tests/models/test_catalogue.py` proves with as many numbers of records as other code.
+        """
+        return self._augment is None and (
+            is_torch_only(self.model, or_ours=True) and is_torch_only(self._loss)
+        )
+
 
 def _is_plain(value: Any) -> bool:
     """Whether it is a tensor of torch's own, or the fake one that stands for it in a proof."""

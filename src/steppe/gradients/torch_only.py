@@ -12,8 +12,12 @@ from torch.nn import functional as F
 from torch.nn.modules import module as all_modules
 
 
-def is_torch_only(code: Any) -> bool:
+def is_torch_only(code: Any, *, or_ours: bool = False) -> bool:
     """Whether a module or function runs nothing but torch's own Python.
+
+    Args:
+        code: the module or function.
+        or_ours: whether the networks of `steppe.models` count as torch's.
 
     Torch's layers and losses draw random numbers from torch's generators alone. Other code, in
     a module, a hook or a function given to a module, may draw from other generators.
@@ -28,7 +32,10 @@ def is_torch_only(code: Any) -> bool:
         False
     """
     if isinstance(code, nn.Module):
-        return not hooked_everywhere() and all(map(_module_of_torch, code.modules()))
+        written_in = (_TORCH, _OURS) if or_ours else (_TORCH,)
+        return not hooked_everywhere() and all(
+            _is_plain_module(module, written_in) for module in code.modules()
+        )
     if isinstance(code, functools.partial):
         given = (*code.args, *code.keywords.values())
         return is_torch_only(code.func) and not any(map(callable, given))
@@ -41,11 +48,11 @@ def hooked_everywhere() -> bool:
     return any(HOOKS_EVERYWHERE)
 
 
-def _module_of_torch(module: nn.Module) -> bool:
-    """Whether a module itself, apart from those inside it, runs nothing but torch's own Python."""
+def _is_plain_module(module: nn.Module, written_in: tuple[str, ...]) -> bool:
+    """Whether a module itself, apart from those inside it, runs Python of such packages alone."""
     kept = vars(module)
     return (
-        type(module).__module__.startswith("torch.nn.modules.")
+        type(module).__module__.startswith(written_in)
         # Such as an activation that the user gave, or another `forward`.
         and not any(map(callable, kept.values()))
         # A tensor may come with operations of its own, wherever it is kept.
@@ -72,6 +79,7 @@ def hooks_of(module: nn.Module) -> tuple[Mapping[int, Any], ...]:
     )
 
 
+_TORCH, _OURS = "torch.nn.modules.", "steppe.models."
 _OF_TORCH = {nn.Parameter, nn.UninitializedParameter, torch.Tensor, type(None)}
 HOOKS_EVERYWHERE: tuple[Mapping[int, Any], ...] = (
     all_modules._global_forward_hooks,

@@ -124,11 +124,11 @@ def prove(
         # Fake tensors take no memory; constants take what they take in a step of so many.
         fitting = most if activation_bytes is None else activation_bytes // max(1, held)
         more = max(_MORE, min(most, fitting))
-        if getattr(objective, "runs_users_code", True):
+        if getattr(objective, "depends_on_no_size", False):
+            usual, sizes = first, [1]  # such code keeps nothing, and asks for no number but one
+        else:
             # Once more in the same form: what the first pass has kept may be used now.
             usual, sizes = follow(_RECORDS), likely_sizes(codes, model, _lengths(first), more)
-        else:  # torch's own layers keep nothing, and ask for no number of records but one
-            usual, sizes = first, [1]
         second = follow(more)
         usual = _with_random_owners(follow, usual, second)
         require_same(usual, second)
