@@ -259,10 +259,12 @@ def test_isolation(
 ) -> None:
     """What is not proven is refused, and goes one at a time or with a warning."""
     _make_brief(monkeypatch, steps=2)  # of which every record has a process
+    monkeypatch.setattr("steppe.training.recipes.recipe._SMALLEST_BATCH", 4)
     if options == "plan":
         text = (project / "run.toml").read_text()
-        factory = text.replace('name = "logistic"', 'factory = "cli_test_models:reading"')
-        (project / "reading.toml").write_text(factory)
+        text = text.replace('name = "logistic"', 'factory = "cli_test_models:reading"')
+        text = text.replace("batch_size = 100", "batch_size = 4")
+        (project / "reading.toml").write_text(text)
         options = "plan reading.toml"
     else:
         options += " --model cli_test_models:reading"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from training_cases import STEPS, pairs, trainer
+from training_cases import STEPS, pairs, plan, trainer
 
 from steppe.errors import ConfigurationError, IsolationError, PrivacyWarning
 from steppe.training import Trainer, read, resume
@@ -60,9 +60,10 @@ def test_what_is_not_proven_is_refused_before_anything_is_spent(tmp_path: Path) 
     with pytest.raises(IsolationError, match="must not be read by Python"):
         made(tmp_path / "run", model=Reads(6, 2))
     assert not (tmp_path / "run").exists()
-    outcome = made(tmp_path / "run", "each", model=Reads(6, 2)).fit()
+    few = plan(steps=2, batch_size=4)  # since every record has a process
+    outcome = made(tmp_path / "run", "each", model=Reads(6, 2), plan=few).fit()
     assert outcome.statement.isolation == "isolated"
-    outcome = made(tmp_path / "probed", "probed", model=Reads(6, 2)).fit()
+    outcome = made(tmp_path / "probed", "probed", model=Reads(6, 2), plan=few).fit()
     assert outcome.statement.isolation == "probed"
 
 

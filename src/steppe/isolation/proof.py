@@ -163,13 +163,26 @@ def _traced(
     batch = each(lambda t: t.new_empty((records, *t.shape[1:])), example)
     seed_global_generators(seed)
     try:
-        return trace(model, objective, batch, records, backward, seed, random_owners, asked)
+        with _uncollected():
+            return trace(model, objective, batch, records, backward, seed, random_owners, asked)
     except NotIsolated as stop:
         raise refusals.stopped(stop.finding) from None
     except SteppeError:
         raise
     except Exception as error:  # whatever the model or the loss says
         raise refusals.failed(error, records) from error
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """What a pass makes stays young, so that no search for it goes through the whole process."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from steppe.errors import IsolationError, UnsupportedModelError
 from steppe.gradients.one_at_a_time.each_record import EachRecord
 
-RECORDS = 8
+RECORDS = 4  # one by one, every one has a process of its own
 
 
 class Tracker:
@@ -50,7 +50,7 @@ def squares(model: nn.Module) -> Callable[[Any], Tensor]:
 
 def batch() -> tuple[Tensor, Tensor]:
     torch.manual_seed(2)
-    return torch.ones(RECORDS, 4), torch.tensor([0.1, 0.2, 60, 60, 60, 60, 60, 60])
+    return torch.ones(RECORDS, 4), torch.tensor([0.1, 0.2, 60, 60])
 
 
 def found_for(model: nn.Module, objective: Any) -> EachRecord:
@@ -134,7 +134,7 @@ def test_a_record_does_not_set_the_seed_of_the_next() -> None:
     others, own = moved(found, squares(model), x=1e3)
     assert (others, own > 0) == (0, True)
     same = (torch.ones(RECORDS, 4), torch.ones(RECORDS))
-    assert len(rows_of(found, squares(model), same).unique(dim=0)) > 3
+    assert len(rows_of(found, squares(model), same).unique(dim=0)) > 2
 
 
 # --- what is handed the whole batch below vmap

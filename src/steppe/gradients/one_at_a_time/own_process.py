@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
@@ -85,6 +86,7 @@ def _answer(run: Callable[[], Any], reader: int, writer: int) -> None:
     try:
         os.close(reader)
         torch.set_num_threads(1)  # it must not wait for threads that it did not inherit
+        gc.freeze()  # what a collection only looks at would be copied, since it counts there
         try:
             answer = pickle.dumps((True, run()))
         except BaseException as error:  # whatever the user's code raises, also to leave
