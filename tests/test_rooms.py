@@ -1,6 +1,7 @@
 """Rooms know each other through their front doors alone, and each says what it is for."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,3 +43,13 @@ def test_every_room_says_what_it_is_for() -> None:
         if not ast.get_docstring(ast.parse((ROOT / room / "__init__.py").read_text()))
     ]
     assert silent == []
+
+
+def test_no_public_class_name_is_used_twice() -> None:
+    names = Counter(
+        node.name
+        for path in ROOT.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []

@@ -153,7 +153,7 @@ class RecordedRows(Records):
 
 def _record_releases(private: Private) -> None:
     """Record what the mechanism releases. The code path is the same as without an audit."""
-    clipper, mechanism = _RecordingClipper(private.engine.clipper), private._step.mechanism
+    clipper, mechanism = _RecordingClipper(private.engine.clipper), private.mechanism
     private.engine.clipper, hand_over = clipper, mechanism.hand_over
 
     def recorded(optimizer: Optimizer, gradient: Tensor | None) -> None:

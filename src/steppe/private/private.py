@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from steppe.accounting import Statement
 from steppe.clipping import ClippedSum
 from steppe.errors import MisuseError
+from steppe.mechanism import Mechanism
 from steppe.plan import Plan
 from steppe.private.batch_reader import BatchReader
 from steppe.private.foreign_steps import ForeignSteps
@@ -86,6 +87,11 @@ class Private:
     def plan(self) -> Plan:
         """The public constants. They cannot be replaced."""
         return self._step.plan
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """Makes the private gradients."""
+        return self._step.mechanism
 
     def __iter__(self) -> Iterator[Any]:
         """The remaining batches, one for each step of the plan.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from steppe.procedural.draws import Draws
+from steppe.procedural.draws import BlockGenerator
 
 _COLOUR = 0.3  # spread of a channel around the common brightness, in spreads of that brightness
 
 
-def tints(draws: Draws, *shape: int, channels: int, spread: float) -> Tensor:
+def tints(draws: BlockGenerator, *shape: int, channels: int, spread: float) -> Tensor:
     """Values (*shape, channels) around 0: strong common brightness, weak colour.
 
     Args:

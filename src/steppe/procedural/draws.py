@@ -1,4 +1,4 @@
-"""Random numbers of one block of pictures: in one order, whatever the machine and its threads."""
+"""Random numbers of one block of pictures, the same on any machine and number of threads."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 
-class Draws:
-    """A generator of its own for a block of pictures.
+class BlockGenerator:
+    """The random numbers of one block of pictures.
 
     Args:
         seed: of all pictures.
         block: number of the block.
 
     Examples:
-        >>> bool((Draws(0, 1).uniform(3, low=2, high=4) >= 2).all())
+        >>> bool((BlockGenerator(0, 1).uniform(3, low=2, high=4) >= 2).all())
         True
     """
 

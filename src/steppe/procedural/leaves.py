@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from steppe.procedural.colour import tints
-from steppe.procedural.draws import Draws
+from steppe.procedural.draws import BlockGenerator
 from steppe.procedural.noise_fields import fields
 
 SHAPES = ("ellipse", "box", "triangle", "star")
@@ -46,7 +46,7 @@ NATURAL = Pile(most=24, low=0.07, high=0.8, reach=0.6, level=0.5, spread=0.27)
 ON_BLACK = Pile(most=6, low=0.1, high=0.45, reach=0.3, level=0.6, spread=0.22)
 
 
-def cover(draws: Draws, pictures: Tensor, palettes: Tensor, pile: Pile) -> Tensor:
+def cover(draws: BlockGenerator, pictures: Tensor, palettes: Tensor, pile: Pile) -> Tensor:
     """Let leaves fall on pictures.
 
     Args:
@@ -103,7 +103,7 @@ def cover(draws: Draws, pictures: Tensor, palettes: Tensor, pile: Pile) -> Tenso
     return found[order.argsort()]
 
 
-def _turns(draws: Draws, *shape: int) -> Tensor:
+def _turns(draws: BlockGenerator, *shape: int) -> Tensor:
     """Angles of leaves; half of them stand upright or lie, give or take a little."""
     free = draws.uniform(*shape, high=2 * math.pi)
     upright = draws.choice(*shape, weights=(1.0,) * 4) * (math.pi / 2) + 0.08 * draws.normal(*shape)

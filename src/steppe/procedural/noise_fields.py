@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steppe.procedural.draws import Draws
+from steppe.procedural.draws import BlockGenerator
 
 
-def fields(draws: Draws, exponents: Tensor, per_picture: int, size: int) -> Tensor:
+def fields(draws: BlockGenerator, exponents: Tensor, per_picture: int, size: int) -> Tensor:
     """Noise of mean 0 and variance 1 in each field.
 
     Args:
@@ -36,7 +36,7 @@ def fields(draws: Draws, exponents: Tensor, per_picture: int, size: int) -> Tens
     return centred / centred.square().mean((-2, -1), keepdim=True).sqrt().clamp_min(1e-6)
 
 
-def background(draws: Draws, count: int, size: int, channels: int) -> Tensor:
+def background(draws: BlockGenerator, count: int, size: int, channels: int) -> Tensor:
     """Clouds with a slope of brightness: (count, channels, size, size) around 0, spread about 1."""
     exponents = draws.uniform(count, low=0.9, high=2.2)
     common = fields(draws, exponents, 1, size)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from steppe.procedural.colour import tints
-from steppe.procedural.draws import Draws
+from steppe.procedural.draws import BlockGenerator
 from steppe.procedural.leaves import NATURAL, ON_BLACK, SHAPES, cover
 from steppe.procedural.noise_fields import background
 from steppe.procedural.strokes import strokes
@@ -92,14 +92,14 @@ def pictures_with_labels(
     labels = torch.empty(count, dtype=torch.long)
     starts = range(0, count, _BLOCK)
     for start in tqdm(starts, desc="pictures", disable=None if progress else True):
-        block = _block(Draws(seed, start // _BLOCK), size, channels)
+        block = _block(BlockGenerator(seed, start // _BLOCK), size, channels)
         here = slice(start, min(start + _BLOCK, count))
         found[here] = block.pictures[: here.stop - start]
         labels[here] = block.process[: here.stop - start]
     return Procedural(found, labels)
 
 
-def _block(draws: Draws, size: int, channels: int) -> Procedural:
+def _block(draws: BlockGenerator, size: int, channels: int) -> Procedural:
     """A whole block, so that a picture does not depend on how many were asked for."""
     process = draws.choice(_BLOCK, weights=_WEIGHTS[channels == 1])
     found = torch.empty(_BLOCK, channels, size, size)
@@ -115,7 +115,7 @@ def _block(draws: Draws, size: int, channels: int) -> Procedural:
     return Procedural(_photographed(draws, found), process)
 
 
-def _natural(draws: Draws, palettes: Tensor, size: int, channels: int) -> Tensor:
+def _natural(draws: BlockGenerator, palettes: Tensor, size: int, channels: int) -> Tensor:
     """Leaves before clouds, in a light of their own."""
     count = len(palettes)
     level = draws.uniform(count, 1, 1, 1, low=0.25, high=0.75)
@@ -128,14 +128,14 @@ def _natural(draws: Draws, palettes: Tensor, size: int, channels: int) -> Tensor
     return (covered - 0.5) * light + 0.5 + cast
 
 
-def _shapes(draws: Draws, count: int, size: int, channels: int) -> Tensor:
+def _shapes(draws: BlockGenerator, count: int, size: int, channels: int) -> Tensor:
     """A few large leaves around the middle, on black."""
     black = torch.zeros(count, channels, size, size)
     palettes = draws.choice(count, weights=(1.0,) * (len(SHAPES) + 1))
     return cover(draws, black, palettes, ON_BLACK)
 
 
-def _photographed(draws: Draws, found: Tensor) -> Tensor:
+def _photographed(draws: BlockGenerator, found: Tensor) -> Tensor:
     """Slightly blurred, with the noise of a sensor, in 256 steps from black to white."""
     count = len(found)
     side = draws.uniform(count, 1, 1, 1, low=0.0, high=0.25)

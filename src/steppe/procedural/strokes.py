@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steppe.procedural.draws import Draws
+from steppe.procedural.draws import BlockGenerator
 
 _STROKES = 4  # at most
 _POINTS = 7  # of the polygon that stands for a curve
 _BLACK = 0.02
 
 
-def strokes(draws: Draws, count: int, size: int, channels: int) -> Tensor:
+def strokes(draws: BlockGenerator, count: int, size: int, channels: int) -> Tensor:
     """Pictures with one to four curves: (count, channels, size, size).
 
     A curve is a cubic Bézier curve with its points around the middle; some are straight.

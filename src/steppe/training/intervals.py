@@ -14,7 +14,7 @@ _LONGEST_BLOCK = 50
 
 
 @dataclass(frozen=True)
-class Intervals:
+class StepIntervals:
     """Numbers of steps.
 
     Args:
@@ -30,15 +30,15 @@ class Intervals:
     block: int
 
 
-def intervals_of(saving: Saving, block: int | None, steps: int) -> Intervals:
+def intervals_of(saving: Saving, block: int | None, steps: int) -> StepIntervals:
     """The intervals that were given, with defaults that depend on the length of the plan.
 
     Examples:
         >>> intervals_of(Saving(store_every=5), None, steps=400)
-        Intervals(checkpoint=20, evaluation=40, store=5, block=20)
+        StepIntervals(checkpoint=20, evaluation=40, store=5, block=20)
     """
     checkpoint = saving.checkpoint_every or max(1, steps // _CHECKPOINTS)
-    return Intervals(
+    return StepIntervals(
         checkpoint=checkpoint,
         evaluation=saving.evaluate_every or max(1, steps // _EVALUATIONS),
         store=within_plan(saving.store_every, steps),

@@ -25,7 +25,7 @@ from steppe.training.chosen import choose
 from steppe.training.evaluation import Evaluation, refuse_training_data
 from steppe.training.folder import RunFolder
 from steppe.training.groups import Charging, Objective, Origin, PrivateData, Saving
-from steppe.training.intervals import Intervals, intervals_of
+from steppe.training.intervals import StepIntervals, intervals_of
 from steppe.training.losses import why_no_outputs
 from steppe.training.lr_schedule import LRSchedule
 from steppe.training.run_averages import Keepable, RunAverages, stored_steps
@@ -66,7 +66,7 @@ class RunParts:
     averages: RunAverages
     published: str
     evaluation: Evaluation | None
-    intervals: Intervals
+    intervals: StepIntervals
     keep: Keep | None
     folder: RunFolder
     ledger: Ledger

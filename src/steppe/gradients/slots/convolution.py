@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-from steppe.gradients.slots.convolution_geometry import Geometry, Patches
+from steppe.gradients.slots.convolution_geometry import Geometry, ImagePatches
 from steppe.gradients.slots.ghost_norms import paired_rows
 from steppe.gradients.slots.slot import MaterialisedWithNorms, Slot, squared_rows, wide, zero_rows
 
@@ -62,9 +62,11 @@ class ConvolutionWeight(Slot):
         parts = -(-images // max(CHUNK // numbers, _GROUPED))
         return -(-images // parts)
 
-    def patches(self) -> Patches:
+    def patches(self) -> ImagePatches:
         """Room for the patches of that many records."""
-        return Patches(self.geometry, self.x, tuple(self.g.shape[2:]), self.patched * self.rows)
+        return ImagePatches(
+            self.geometry, self.x, tuple(self.g.shape[2:]), self.patched * self.rows
+        )
 
     def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs and output gradients, a few records at a time, wide enough to clip by."""

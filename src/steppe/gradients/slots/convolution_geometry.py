@@ -107,7 +107,7 @@ class Geometry:
         return [shift for shift in shifts if pixels and -positions < shift < pixels]
 
 
-class Patches:
+class ImagePatches:
     """What each output position sees, for a few images at a time, in memory that is used again.
 
     Fresh memory costs a page fault every 4 kB, which would take longer than the copy itself.
