@@ -1,4 +1,4 @@
-"""Every element is made from all that share its place but for some axes, which stay."""
+"""Rules of operations along an axis that keep it, such as softmax and sorting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from steppe.isolation.rules.arguments import aligned, axes_of, outputs_of, owned
 
 
 def along(call: Call) -> list[Tensor]:
-    """Along `dim`: the last axis unless it is given."""
+    """Those of all elements along `dim`, by default the last axis."""
     outputs = outputs_of(call)
     ndim = outputs[0].ndim
     dim = call["dim"]
@@ -27,7 +27,7 @@ def along(call: Call) -> list[Tensor]:
 
 
 def bounded(call: Call) -> list[Tensor]:
-    """`renorm`: every slice along `dim` by its own norm."""
+    """Those of all elements of the same slice along `dim`."""
     tensor = call["self"]
     kept = call["dim"] % tensor.ndim
     over = [axis for axis in range(tensor.ndim) if axis != kept]
@@ -35,19 +35,19 @@ def bounded(call: Call) -> list[Tensor]:
 
 
 def transformed(call: Call) -> list[Tensor]:
-    """A transform, along the axes that it names."""
+    """Those of all elements along the transformed axes."""
     tensor = call["self"]
     return [joined_over(call.owners(tensor), axes_of(call["dim"], tensor.ndim))]
 
 
 def chosen(call: Call) -> list[Tensor]:
-    """Drawn by weights along the last axis."""
+    """Those of all weights along the last axis."""
     owners = call.owners(call["self"])
     return [joined_over(owners, [owners.ndim - 1])]
 
 
 def sorted_into(call: Call) -> list[Tensor]:
-    """Places among boundaries, which are the same for all unless they come from records."""
+    """Those of the value and of the boundaries."""
     (out,) = outputs_of(call)
     values = call["self"]
     bounds = call["boundaries"] if call["boundaries"] is not None else call["sorted_sequence"]
@@ -63,7 +63,7 @@ def sorted_into(call: Call) -> list[Tensor]:
 
 
 def gates(call: Call) -> list[Tensor]:
-    """A recurrent cell: rows stay rows."""
+    """Those of the whole row."""
     rows = [
         joined_over(call.owners(t), range(1, t.ndim)).reshape(-1, 1) for t in owned_tensors(call)
     ]

@@ -1,4 +1,4 @@
-"""Attention in one operation: every query's row is made from all keys and values beside it."""
+"""Rules of fused attention."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from steppe.isolation.rules.arguments import aligned, outputs_of
 
 
 def attended(call: Call) -> list[Tensor]:
-    """Query by query; statistics have an axis less."""
+    """Those of the query, and of all keys and values of the same head."""
     query = call["query"]
     ndim = query.ndim
     head = [ndim - 2, ndim - 1]
@@ -38,7 +38,7 @@ def attended(call: Call) -> list[Tensor]:
 
 
 def attended_back(call: Call) -> list[Tensor]:
-    """Back to queries, keys and values: all that share a head."""
+    """Those of all queries, keys and values of the same head."""
     outputs = outputs_of(call)
     ndim = outputs[0].ndim
     parts = []

@@ -1,7 +1,7 @@
-"""Rows picked or written by number.
+"""Rules of indexing.
 
-Numbers that come from no record are known, so that what they pick is known too. Numbers that come
-from a record may pick anything along their axis.
+Indices that no record determines are known, so it is known which elements they select. Indices that
+a record determines may select any element along their axis.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from steppe.isolation.rules.arguments import aligned, of_all, outputs_of, owned_
 
 
 def joined_into(base: Tensor, places: Tensor, owners: Tensor) -> Tensor:
-    """Owners joined to those in flat places of a tensor; a place may be named several times."""
+    """Owners joined to those at flat positions of a tensor; a position may occur several times."""
     flat, places = base.contiguous().flatten(), places.flatten()
     owners = owners.expand(places.shape) if owners.numel() == 1 else owners.flatten()
     highest = flat.scatter_reduce(0, places, owners, "amax", include_self=True)
@@ -72,7 +72,7 @@ class _Numbers:
         self.owners = join([aligned(p, self.ndim) for p in parts]) if parts else None
 
     def over(self, axes: int) -> Tensor | None:
-        """The owners by the numbers, among all axes of the picked rows."""
+        """The owners of the indices, broadcast to all axes of the selected rows."""
         if self.owners is None:
             return None
         behind = axes - self.start - self.ndim
@@ -84,7 +84,7 @@ def _known_on_cpu(values: list[Any]) -> list[Any]:
 
 
 def picked(call: Call) -> list[Tensor]:
-    """`x[i, j]` with tensors of numbers."""
+    """Those of the selected elements and of the indices."""
     tensor, (out,) = call["self"], outputs_of(call)
     numbers = _Numbers(call, call["indices"])
     owners = joined_over(call.owners(tensor), numbers.unknown)
@@ -102,7 +102,7 @@ def picked(call: Call) -> list[Tensor]:
 
 
 def put(call: Call) -> list[Tensor]:
-    """`x[i, j] = values`."""
+    """Those of the values and indices where something is written, and elsewhere those before."""
     tensor, values = call["self"], call["values"]
     masks = [i for i in call["indices"] if i is not None and i.dtype == torch.bool]
     if any(not call.is_known(mask) for mask in masks):
@@ -126,13 +126,13 @@ def put(call: Call) -> list[Tensor]:
 
 
 def _require_same_writes(call: Call, tensor: Tensor, there: Tensor, made: Tensor) -> None:
-    """Every record must be written to at the same places."""
+    """Require that every record is written to at the same positions."""
     before = call.owners(tensor)
     call.require_same_places(squeezed(there), squeezed(torch.where(before == FREE, made, before)))
 
 
 def _masked_put(call: Call, tensor: Tensor, indices: Sequence[Any], values: Tensor) -> Tensor:
-    """`x[mask] = value` where records decide the mask."""
+    """`x[mask] = value`, if records determine the mask."""
     if len(indices) == 1 and values.numel() == 1:
         owners = call.owners(indices[0])
         mask = owners.reshape(tuple(owners.shape) + (1,) * (tensor.ndim - owners.ndim))
@@ -144,7 +144,7 @@ def _masked_put(call: Call, tensor: Tensor, indices: Sequence[Any], values: Tens
 
 
 def gathered(call: Call) -> list[Tensor]:
-    """`torch.gather`: along one axis, each place by a number of its own."""
+    """Those of the index and the element, or the whole axis if a record determines the index."""
     tensor, index = call["self"], call["index"]
     dim = call["dim"] % tensor.ndim if tensor.ndim else 0
     owners = call.owners(tensor)
@@ -161,7 +161,7 @@ def gathered(call: Call) -> list[Tensor]:
 
 
 def selected(call: Call) -> list[Tensor]:
-    """`torch.index_select`."""
+    """Those of the index and the row, or the whole axis if a record determines the index."""
     tensor, index = call["self"], call["index"]
     dim = call["dim"] % tensor.ndim
     owners = call.owners(tensor)
@@ -176,7 +176,7 @@ def selected(call: Call) -> list[Tensor]:
 
 
 def scattered(call: Call) -> list[Tensor]:
-    """`torch.scatter` and its kin: anything along the axis may be written."""
+    """Those before, and those of all values and indices that may be written there."""
     tensor, index = call["self"], call["index"]
     source = call["src"] if call["src"] is not None else call["value"]
     dim = call["dim"] % tensor.ndim if tensor.ndim else 0
@@ -210,7 +210,7 @@ def scattered(call: Call) -> list[Tensor]:
 
 
 def added_along(call: Call) -> list[Tensor]:
-    """`index_add`, `index_copy`, `index_fill`: anything along the axis may be written."""
+    """Those before, and those of all values and indices along the axis."""
     tensor, index = call["self"], call["index"]
     source = call["source"] if call["source"] is not None else call["value"]
     dim = call["dim"] % tensor.ndim
@@ -230,32 +230,32 @@ def added_along(call: Call) -> list[Tensor]:
 
 
 def in_order_of_mask(call: Call) -> list[Tensor]:
-    """`masked_scatter`: how many places are masked decides which value goes where."""
+    """Those of the element, of the whole mask and of the whole source."""
     (out,) = outputs_of(call)
     return [with_all_of(call, aligned(call.owners(call["self"]), out.ndim), "mask", "source")]
 
 
 def looked_up(call: Call) -> list[Tensor]:
-    """A row of a table for each number."""
+    """Those of the index and of the table."""
     table, owners = call["weight"], call.owners(call["indices"]).unsqueeze(-1)
     rows = joined_over(call.owners(table), [0]).reshape(-1)
     return [join([owners, aligned(rows, owners.ndim)])]
 
 
 def taken(call: Call) -> list[Tensor]:
-    """`torch.take`: anything of the tensor."""
+    """Those of the whole tensor and of the index."""
     return [with_all_of(call, call.owners(call["index"]), "self")]
 
 
 def into_table(call: Call) -> list[Tensor]:
-    """The gradient of a table: all records that looked something up."""
+    """Those of all lookups."""
     (out,) = outputs_of(call)
     parts = [of_all(call, t, 0) for t in owned_tensors(call)]
     return [join(parts).reshape((1,) * out.ndim)]
 
 
 def bags(call: Call) -> list[Tensor]:
-    """One row for each bag of numbers; where the bags begin must come from no record."""
+    """Those of the rows and indices of the bag; records must not determine where bags begin."""
     indices, offsets = call["indices"], call["offsets"]
     out, *others = outputs_of(call)
     whose = call.owners(indices).expand(indices.shape).flatten()

@@ -1,4 +1,4 @@
-"""Losses that torch computes in one operation, for each record or reduced over all."""
+"""Rules of losses that torch computes in one operation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from steppe.isolation.rules.arguments import (
 
 
 def compared(call: Call) -> list[Tensor]:
-    """Output and target element by element, then reduced or not."""
+    """Those of output and target at the same position; reduced: those of all."""
     tensors = [t for t in call.tensors() if t.ndim or not call.is_free(t)]
     axes = max(t.ndim for t in tensors)
     found = broadcast(call, tensors, axes)
@@ -29,7 +29,7 @@ def compared(call: Call) -> list[Tensor]:
 
 
 def of_classes(call: Call) -> list[Tensor]:
-    """The logarithm at the target's class, and the sum of the weights, which is of all."""
+    """Those of a row and its target; of reduced losses and the sum of weights: those of all."""
     x, target = call["self"], call["target"]
     axis = 1 if x.ndim > 1 else 0
     over = without(joined_over(call.owners(x), [axis]), [axis])
@@ -41,7 +41,7 @@ def of_classes(call: Call) -> list[Tensor]:
 
 
 def of_classes_back(call: Call) -> list[Tensor]:
-    """Back to the output."""
+    """Those of a row, its target and its gradient; reduced: also those of the sum of weights."""
     grad, x, target = call["grad_output"], call["self"], call["target"]
     axis = 1 if x.ndim > 1 else 0
     parts = [joined_over(call.owners(x), [axis])]
@@ -61,7 +61,7 @@ def _shape(owners: Tensor, axes: int) -> tuple[int, ...]:
 
 
 def of_rows(call: Call) -> list[Tensor]:
-    """A loss over all of a row."""
+    """Those of the whole row and its target; reduced: those of all."""
     parts = [everywhere(1, FREE)]
     alone = call["self"].ndim < 2  # one row
     for tensor in owned_tensors(call):

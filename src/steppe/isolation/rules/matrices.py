@@ -1,4 +1,4 @@
-"""Decompositions and solutions: all of a matrix, and the matrices of a batch apart."""
+"""Rules of decompositions and solvers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from steppe.isolation.rules.arguments import aligned, outputs_of, owned_tensors
 
 
 def of_matrices(call: Call) -> list[Tensor]:
-    """Whatever comes out of a matrix is made from all of it."""
+    """Those of the whole matrix; the matrices of a batch are independent."""
     tensors = owned_tensors(call)
     batch = max(2, *(tensor.ndim for tensor in tensors)) - 2
     parts = []

@@ -1,6 +1,6 @@
-"""Elements go elsewhere, and their owners with them.
+"""Rules of operations that move elements: owners move with them.
 
-Where an operation only moves numbers, it is done to the owners themselves.
+Where possible, the operation itself is applied to the owners.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from steppe.isolation.rules.arguments import aligned, axes_of, outputs_of, witho
 
 
 def viewed_as(call: Call) -> list[Tensor]:
-    """The same elements in the same order, in another shape."""
+    """Those of the same elements, in the new shape."""
     tensor, (out,) = call["self"], outputs_of(call)
     owners = call.owners(tensor)
     if tensor.element_size() != out.element_size():  # a view as another type
@@ -38,18 +38,18 @@ def viewed_as(call: Call) -> list[Tensor]:
 
 
 def expanded(call: Call) -> list[Tensor]:
-    """Repeated along axes of size 1."""
+    """Those of the input, repeated along axes of size 1."""
     (out,) = outputs_of(call)
     return [aligned(call.owners(call["self"]), out.ndim)]
 
 
 def turned(call: Call) -> list[Tensor]:
-    """Axes in another order, which need not be written out."""
+    """Those of the input, with the axes in the new order."""
     return [_again(call, call.owners(call["self"]))]
 
 
 def turned_in_place(call: Call) -> list[Tensor]:
-    """The same tensor in another form, which it has by now: its owners still have the old one."""
+    """Those of the tensor before, in its new shape."""
     tensor, given = call["self"], dict(call.given)
     owners = call.owners(tensor)
     dropped = owners.ndim - tensor.ndim
@@ -70,7 +70,7 @@ def turned_in_place(call: Call) -> list[Tensor]:
 
 
 def moved(call: Call) -> list[Tensor]:
-    """Done to the owners."""
+    """The same operation on the owners."""
     tensor = call["self"]
     made = _again(call, call.owners(tensor).expand(tensor.shape))
     if call.name.startswith("diagonal"):
@@ -81,7 +81,7 @@ def moved(call: Call) -> list[Tensor]:
 
 
 def _require_same_diagonals(call: Call, made: Tensor) -> None:
-    """A diagonal of records and features picks another feature of every record."""
+    """Require that a diagonal takes the same elements of every record."""
     tensor, offset = call["self"], call["offset"] or 0
     first, second = (
         0 if call["dim1"] is None else call["dim1"],
@@ -95,7 +95,7 @@ def _require_same_diagonals(call: Call, made: Tensor) -> None:
 
 
 def _require_same_parts(call: Call, made: Any) -> None:
-    """A part may begin in the middle of a record's row, and at another place of each record."""
+    """Require that a part has the same elements of every record."""
     tensor = call["self"]
     if not tensor.ndim or not tensor.numel():
         return
@@ -110,21 +110,21 @@ def _require_same_parts(call: Call, made: Any) -> None:
 
 
 def moved_about(call: Call) -> list[Tensor]:
-    """Done to the owners, all written out."""
+    """The same operation on the owners, expanded to the full shape."""
     tensor = call["self"]
     made = _again(call, call.owners(tensor).expand(tensor.shape).contiguous())
     return [squeezed(part) for part in ([made] if isinstance(made, Tensor) else made)]
 
 
 def padded(call: Call) -> list[Tensor]:
-    """Done to the owners as floating-point numbers, since torch pads nothing else."""
+    """The same operation on the owners, as floating-point numbers, which torch requires."""
     tensor = call["self"]
     made = _again(call, call.owners(tensor).expand(tensor.shape).double())
     return [squeezed(made.to(TYPE))]
 
 
 def among_zeros(call: Call) -> list[Tensor]:
-    """Elements in their place among zeros, which are free."""
+    """Those of the elements, and none for the zeros around them."""
     name = "grad_output" if call["grad_output"] is not None else "self"
     tensor = call[name]
     whose = call.owners(tensor).expand(tensor.shape) - FREE  # 0 where it is free
@@ -135,7 +135,7 @@ def among_zeros(call: Call) -> list[Tensor]:
 
 
 def put_into(call: Call) -> list[Tensor]:
-    """Elements in the place of others."""
+    """Those of the source where it is written, and elsewhere those of the tensor."""
     tensor, source = call["self"], call["src"]
     axes = range(tensor.ndim)
     across = [(call["dim"] or 0) % tensor.ndim] if tensor.ndim == source.ndim else axes
@@ -160,7 +160,7 @@ def put_into(call: Call) -> list[Tensor]:
 
 
 def joined_up(call: Call) -> list[Tensor]:
-    """Tensors one after another along an axis."""
+    """Those of the inputs, concatenated."""
     (out,) = outputs_of(call)
     dim = (call["dim"] or 0) % out.ndim
     parts = [part for part in call["tensors"] if part.ndim == out.ndim]
@@ -179,7 +179,7 @@ def joined_up(call: Call) -> list[Tensor]:
 
 
 def stacked(call: Call) -> list[Tensor]:
-    """Tensors beside each other along a new axis."""
+    """Those of the inputs, stacked."""
     (out,) = outputs_of(call)
     dim = (call["dim"] or 0) % out.ndim
     whose = [call.owners(part) for part in call["tensors"]]
@@ -192,7 +192,7 @@ def stacked(call: Call) -> list[Tensor]:
 
 
 def strided_anew(call: Call) -> list[Tensor]:
-    """Any look at the memory of a tensor."""
+    """Those of the memory, read with the given strides."""
     tensor, (out,) = call["self"], outputs_of(call)
     memory = call.watch.memory(tensor)
     offset = out.storage_offset()
@@ -210,19 +210,19 @@ def strided_anew(call: Call) -> list[Tensor]:
 
 
 def as_real(call: Call) -> list[Tensor]:
-    """Real and imaginary part beside each other."""
+    """Those of the complex number, for both of its parts."""
     return [call.owners(call["self"]).unsqueeze(-1)]
 
 
 def as_complex(call: Call) -> list[Tensor]:
-    """Two numbers become one."""
+    """Those of the real and the imaginary part together."""
     owners = call.owners(call["self"])
     last = owners.ndim - 1
     return [without(joined_over(owners, [last]), [last])]
 
 
 def windows_back(call: Call) -> list[Tensor]:
-    """From overlapping windows along an axis back to what they were cut from."""
+    """Those of all windows along the axis."""
     owners = call.owners(call["grad_in"])
     dim, last = call["dim"] % (owners.ndim - 1), owners.ndim - 1
     return [without(joined_over(owners, [dim, last]), [last])]

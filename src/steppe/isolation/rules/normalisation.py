@@ -1,4 +1,4 @@
-"""Layers that divide by a spread: over the last axes, groups of channels, or the batch."""
+"""Rules of normalisation layers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _affine(call: Call, owners: Tensor) -> Tensor:
 
 
 def over_last(call: Call) -> list[Tensor]:
-    """Layer norm, RMS norm and what leads back."""
+    """Those of all elements along the normalised axes."""
     x = call["input"]
     axes = range(x.ndim - len(call["normalized_shape"]), x.ndim)
     names = ("input", "grad_out", "mean", "rstd")
@@ -36,7 +36,7 @@ def _fits(owners: Tensor, out: Tensor) -> bool:
 
 
 def over_groups(call: Call) -> list[Tensor]:
-    """Group norm: all of a row, at the most."""
+    """Those of the whole row."""
     x = call["input"]
     rows = _affine(call, joined_over(call.owners(x), range(1, x.ndim)))
     flat = rows.reshape(-1, 1)
@@ -44,7 +44,7 @@ def over_groups(call: Call) -> list[Tensor]:
 
 
 def over_groups_back(call: Call) -> list[Tensor]:
-    """Back through group norm."""
+    """Of an input: those of its row. Of a weight or bias: those of all rows."""
     grad, x = call["grad_out"], call["input"]
     parts = [joined_over(call.owners(t), range(1, t.ndim)) for t in (grad, x)]
     for name in ("mean", "rstd"):
@@ -56,7 +56,7 @@ def over_groups_back(call: Call) -> list[Tensor]:
 
 
 def over_batch(call: Call) -> list[Tensor]:
-    """Batch norm: over all axes but that of the channels, or by constants."""
+    """Those of the whole channel; with fixed statistics, those of the element."""
     x = call["input"]
     outputs = outputs_of(call)
     owners = call.owners(x)
@@ -86,7 +86,7 @@ def over_batch(call: Call) -> list[Tensor]:
 
 
 def over_batch_back(call: Call) -> list[Tensor]:
-    """Back through batch norm."""
+    """Those of the channel; of an input, with fixed statistics: those of the element."""
     grad = call["grad_out"] if call["grad_out"] is not None else call["grad_output"]
     x = call["input"]
     parts = [call.owners(t) for t in (grad, x) if isinstance(t, Tensor)]

@@ -1,4 +1,4 @@
-"""Every element is made from those that lie in the same place, by broadcasting."""
+"""Rules of pointwise operations: an element is computed from those at the same position."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from steppe.isolation.rules.arguments import aligned, broadcast, outputs_of
 
 
 def pointwise(call: Call) -> list[Tensor]:
-    """All tensors of the call lie over each other."""
+    """Those of all inputs at the same position, by broadcasting."""
     outputs = outputs_of(call)
     found = broadcast(call, list(call.tensors()), max(out.ndim for out in outputs))
     return [found for _ in outputs]
 
 
 def copied(call: Call) -> list[Tensor]:
-    """What is written, and a record's place stays its own where that is free."""
+    """Those of the source; where the source is free, those of the target before."""
     target, source = call["self"], call["src"]
     found = aligned(call.owners(source), target.ndim)
     if call.is_free(source):
@@ -28,7 +28,7 @@ def copied(call: Call) -> list[Tensor]:
 
 
 def filled(call: Call) -> list[Tensor]:
-    """One value everywhere, and a record's place stays its own where that is free."""
+    """Those of the value; where the value is free, those of the tensor before."""
     value = call["value"]
     target = call["self"]
     if isinstance(value, Tensor):
@@ -38,7 +38,7 @@ def filled(call: Call) -> list[Tensor]:
 
 
 def cut_off(call: Call) -> list[Tensor]:
-    """`tril` and `triu`: a product with zeros and ones, which must be the same for all."""
+    """Those of the input; the zeros must be at the same positions for all records."""
     tensor = call["self"]
     kept = torch.ones(tensor.shape[-2:], dtype=torch.bool, device="cpu")
     call.require_same_places(call.func(kept, call["diagonal"] or 0), call.owners(tensor))
@@ -46,13 +46,13 @@ def cut_off(call: Call) -> list[Tensor]:
 
 
 def checked(call: Call) -> list[Tensor]:
-    """Nothing comes out."""
+    """There is no result."""
     del call
     return []
 
 
 def drawn(call: Call) -> list[Tensor]:
-    """Random numbers in place of what was there, whose parameters may be a tensor."""
+    """Those of the distribution's parameters."""
     target = call["self"]
     others = [tensor for tensor in call.tensors() if tensor is not target]
     return [broadcast(call, others, target.ndim)]

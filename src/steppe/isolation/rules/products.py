@@ -1,4 +1,4 @@
-"""Products of matrices and convolutions: what is summed over is joined."""
+"""Rules of matrix products and convolutions."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def multiplied(call: Call, left: Tensor, right: Tensor) -> Tensor:
 
 
 def product(call: Call) -> list[Tensor]:
-    """`mm` and `bmm`."""
+    """Those of a row of the first and a column of the second matrix."""
     return [multiplied(call, call["self"], call["mat2"])]
 
 
 def product_plus(call: Call) -> list[Tensor]:
-    """`addmm` and `baddbmm`."""
+    """As for the product, and those of the added matrix."""
     names = ("mat1", "mat2") if call["mat1"] is not None else ("batch1", "batch2")
     made = multiplied(call, *[call[name] for name in names])
     added = call["self"]
@@ -37,7 +37,7 @@ def product_plus(call: Call) -> list[Tensor]:
 
 
 def by_vector(call: Call) -> list[Tensor]:
-    """`mv` and `addmv`."""
+    """Those of a row of the matrix and of the vector, and of the added vector."""
     matrix = call["mat"] if call["mat"] is not None else call["self"]
     vector = call["vec"]
     over = without(joined_over(call.owners(matrix), [1]), [1])
@@ -49,7 +49,7 @@ def by_vector(call: Call) -> list[Tensor]:
 
 
 def convolution(call: Call) -> list[Tensor]:
-    """Every output of a row is made from all of that row, or of its group of channels."""
+    """Those of the whole row of the input, or of its group of channels."""
     x = call["input"] if call["input"] is not None else call["self"]
     weight, bias = call["weight"], call["bias"]
     (out,) = outputs_of(call)
@@ -81,7 +81,7 @@ def _by_group(owners: Tensor, axis: int, groups: int, outputs: int) -> Tensor:
 
 
 def convolution_back(call: Call) -> list[Tensor]:
-    """Back to the input row by row; back to the weights all rows together."""
+    """Of an input: those of its row. Of a weight or bias: those of all rows."""
     grad, x, weight = call["grad_output"], call["input"], call["weight"]
     groups = call["groups"] or 1
     whole = of_all(call, weight, x.ndim)
@@ -102,7 +102,7 @@ def convolution_back(call: Call) -> list[Tensor]:
 
 
 def of_three(call: Call) -> list[Tensor]:
-    """A bilinear form."""
+    """Those of all three inputs, over the axes that are summed."""
     parts = []
     for number in "123":
         tensor = call[f"i{number}"]
@@ -115,7 +115,7 @@ def of_three(call: Call) -> list[Tensor]:
 
 
 def distances(call: Call) -> list[Tensor]:
-    """From every row of one to every row of the other."""
+    """Those of a row of each input."""
     one, other = call["x1"], call["x2"]
     ndim = outputs_of(call)[0].ndim
     rows = aligned(joined_over(call.owners(one), [one.ndim - 1]), ndim)
@@ -124,7 +124,7 @@ def distances(call: Call) -> list[Tensor]:
 
 
 def distances_back(call: Call) -> list[Tensor]:
-    """Back to the rows of the first."""
+    """Those of the row, and of all rows of the other input."""
     grad, one, other, found = (call[name] for name in ("grad", "x1", "x2", "cdist"))
     ndim = outputs_of(call)[0].ndim
     rows = [joined_over(call.owners(t), [t.ndim - 1]) for t in (grad, one, found)]
@@ -133,7 +133,7 @@ def distances_back(call: Call) -> list[Tensor]:
 
 
 def applied(call: Call) -> list[Tensor]:
-    """A linear layer that torch has kept whole."""
+    """Those of the whole row of the input, and of the weights."""
     x = call["input"] if call["input"] is not None else call["self"]
     rows = joined_over(call.owners(x), [x.ndim - 1])
     return [with_all_of(call, rows, "weight", "bias")]

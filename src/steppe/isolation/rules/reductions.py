@@ -1,4 +1,4 @@
-"""Many elements become one, along some axes or all."""
+"""Rules of reductions, such as sums and maxima."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from steppe.isolation.rules.pointwise import pointwise
 
 
 def reduced(call: Call) -> list[Tensor]:
-    """Along `dim`, or all axes where none is given."""
+    """Those of all elements along `dim`, by default along all axes."""
     tensor = call["self"]
     if call["other"] is not None:  # the larger of two tensors
         return pointwise(call)
@@ -26,7 +26,7 @@ def reduced(call: Call) -> list[Tensor]:
 
 
 def matched(call: Call) -> list[Tensor]:
-    """Two vectors become one number."""
+    """Those of both vectors."""
     whole = [of_all(call, t, 0) for t in owned_tensors(call)]
     return [join(whole)]
 

@@ -1,4 +1,4 @@
-"""Pooling, resampling and patches: every output is made from many places of one picture."""
+"""Rules of pooling, resampling and patches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from steppe.isolation.rules.arguments import leading, outputs_of, owned_tensors
 
 
 def over_places(call: Call) -> list[Tensor]:
-    """All places of a channel, at the most."""
+    """Those of all positions of the channel."""
     places = int(next(letter for letter in call.name if letter.isdigit()))
     outputs = outputs_of(call)
     parts = []
@@ -26,7 +26,7 @@ def over_places(call: Call) -> list[Tensor]:
 
 
 def over_rows(call: Call) -> list[Tensor]:
-    """All of a row, at the most."""
+    """Those of the whole row."""
     # One picture alone, of `im2col` and `col2im`, has no axis of rows.
     alone = call.name == "im2col" and call["self"].ndim == 3
     kept = 0 if alone or (call.name == "col2im" and call["self"].ndim == 2) else 1
