@@ -1,7 +1,7 @@
-"""Does a record's gradient depend on that record alone? Proven from the operations of a pass.
+"""Proves from the operations of a pass that a record's gradient depends on that record alone.
 
-Imports `gradients` and what lies below it. Imported late by others: what it needs of torch takes
-a while to load.
+Imports `gradients` and what lies below it. Other rooms import it inside functions, because it loads
+slow parts of torch.
 """
 
 from steppe.isolation.findings import OWNED as OWNED

@@ -1,4 +1,4 @@
-"""One operation of a watched pass, as its rule sees it."""
+"""One operation of a watched pass, as it is given to a rule."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class Call:
         func: torch's operator.
         given: its arguments by the names of its schema.
         outputs: what it returned.
-        written: owners that the rule has found for arguments which the operation writes to, by
-            name, where they are not those of the first output.
-        untouched: arguments that the schema says are written to, and this call leaves alone.
+        written: owners of arguments that the operation changes, by name, if they differ from the
+            first output's; set by the rule.
+        untouched: arguments that the operation could change by its schema and does not change in
+            this call; set by the rule.
     """
 
     watch: Watch
@@ -41,44 +42,44 @@ class Call:
 
     @property
     def name(self) -> str:
-        """Without the overload, and without the underscore of operations in place."""
+        """The operator's name, without overload and without the underscore of in-place ones."""
         return str(self.func.overloadpacket.__name__).rstrip("_")
 
     def owners(self, tensor: Tensor) -> Tensor:
-        """Those of a tensor, one axis for each of its axes."""
+        """The owners of a tensor's elements, with as many axes as the tensor."""
         return self.watch.owners(tensor)
 
     def is_free(self, value: Any) -> bool:
-        """Whether a value was made from no record."""
+        """Whether a value does not depend on any record."""
         return not isinstance(value, Tensor) or not hasattr(value, OWNED)
 
     def is_known(self, index: Tensor) -> bool:
-        """Whether numbers of rows come from no record and are not random."""
+        """Whether indices do not depend on records and are not random."""
         return self.is_free(index) and not hasattr(index, RANDOM)
 
     def is_settled(self, index: Tensor) -> bool:
-        """Whether an index is known to come from no record, and from no record's random numbers."""
+        """Whether an index depends neither on records nor on the random numbers of records."""
         return self.is_free(index) and self.watch.is_settled(index)
 
     def tensors(self) -> Iterator[Tensor]:
-        """All arguments that are tensors, those in lists included."""
+        """All tensors among the arguments, including those in lists."""
         return tensors_among(self.given.values())
 
     def require_same_for_all(self, value: Tensor, owners: Tensor) -> None:
-        """Note a constant whose numbers differ from record to record: they say where it lies."""
+        """Report a constant with different values for different records, which reveal positions."""
         self.watch.require_same_for_all(self.func, value, owners)
 
     def require_same_places(self, places: Tensor, owners: Tensor) -> None:
-        """Note places, such as indices or those written to, that differ from record to record."""
+        """Report indices or written positions that differ from record to record."""
         self.watch.require_same_places(self.func, places, owners)
 
     def numbers_along(self, tensor: Tensor, axis: int) -> Tensor:
-        """What a place along an axis picks of a record: see `places.along`."""
+        """Which element of a record each position along an axis selects; see `places.along`."""
         owners = None if self.is_free(tensor) else self.owners(tensor)
         return along(tensor, owners, axis)
 
     def note(self, kind: str, detail: str = "") -> Finding:
-        """Write down a finding at this operation."""
+        """Report a finding at this operation."""
         return self.watch.note(kind, self.func, detail)
 
 

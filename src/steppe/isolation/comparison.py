@@ -1,4 +1,4 @@
-"""Two passes of different numbers of records must do the same to each record."""
+"""Compares passes of different batch sizes, which must treat each record in the same way."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from steppe.isolation.trace import Trace
 
 
 def require_same(first: Trace, other: Trace) -> None:
-    """Refuse what follows the number of records: paths, numbers, constants and shapes."""
+    """Reject paths, numbers, constants and shapes that depend on the batch size."""
     mine = first.operations if other.backward else first.operations[: first.forward_operations]
     require_same_calls(first, other)
     if [note.operation for note in mine] != [note.operation for note in other.operations]:
-        # For one record torch itself leaves copies out; what is told numbers must be the same.
+        # For one record torch omits copies; operations with numeric arguments must be the same.
         tells = _has_numbers if first.calls == other.calls else _computes
         mine, theirs = ([t for t in some if tells(t)] for some in (mine, other.operations))
         if other.records > 1 or [t.operation for t in mine] != [t.operation for t in theirs]:
@@ -32,13 +32,13 @@ def require_same(first: Trace, other: Trace) -> None:
 
 
 def require_same_calls(first: Trace, other: Trace, cause: Exception | None = None) -> None:
-    """Refuse other functions on records than in the first pass.
+    """Reject other functions on records than in the first pass.
 
     Args:
         first, other: passes of different numbers of records.
         cause: the error that this one explains.
     """
-    # What is called without records may follow their number: what comes of it is compared.
+    # Calls without records may depend on the batch size: their results are compared.
     mine, theirs = on_records(first.calls), on_records(other.calls)
     if mine != theirs or (other.backward and first.backward_calls != other.backward_calls):
         what, asked = "in hooks or backward()", None

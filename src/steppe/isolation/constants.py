@@ -1,4 +1,4 @@
-"""The constants of an operation: the tensors that it was given and that are made from no record."""
+"""The constants of an operation: its tensor arguments that do not depend on any record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def constants_of(watch: Watch, func: Any, given: dict[str, Any]) -> tuple[Constant, ...]:
-    """Those that an operation is about to use."""
+    """The constants that an operation is about to use."""
     over = written_by(func) if func.overloadpacket in OVER else ()
     found = []
     for name, argument in given.items():
@@ -35,7 +35,7 @@ def constants_of(watch: Watch, func: Any, given: dict[str, Any]) -> tuple[Consta
 
 
 def _by_record(watch: Watch, given: dict[str, Any], name: str, number: int) -> bool:
-    """Whether a constant is an index along an axis on which records lie."""
+    """Whether a constant is an index along the record axis."""
     if name == "offsets":
         return True
     if name not in INDICES:

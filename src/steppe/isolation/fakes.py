@@ -1,4 +1,4 @@
-"""Operations on fake tensors, which have a form and no numbers.
+"""Operations on fake tensors, which have shapes and types but no values.
 
 What `FakeTensorMode` does around each of them (a table of calls, a search for decompositions and
 for devices) takes several times as long as torch's own kernel for forms. Where shapes, types and
@@ -29,7 +29,7 @@ _SPECIAL = frozenset(
 
 
 class Fakes:
-    """Runs operations on fake tensors in place of real ones, which no record is in.
+    """Runs operations on fake tensors in place of real ones.
 
     Args:
         mode: makes the fake tensors.
@@ -42,7 +42,7 @@ class Fakes:
         self._twins: dict[tuple[int, torch.dtype], tuple[Any, Tensor]] = {}
 
     def run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """The result of an operation; of arguments that are changed in place, these themselves."""
+        """The result of an operation; for an in-place operation, the changed argument itself."""
         fakes: dict[int, Tensor] = {}
 
         def fake(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a watched pass finds, and what it knows of each tensor."""
+"""Findings of a watched pass, and what is known about each tensor."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ BACKWARD = "a hook or backward()"
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that an operation did which keeps a pass from being proven.
+    """A reason why a pass cannot be proven.
 
     Attributes:
         kind: "mixes", "reads", "writes", "carries", "place" or "no rule".
         operation: torch's name of it.
-        layer: the module that was running, or `BACKWARD`, with more where that is known; None in
-            the loss.
-        line: the user's own line; None where torch alone was running.
-        detail: more about it, in words.
+        layer: the module that was running; `BACKWARD`, with the module if it is known, in the
+            backward pass; None in the loss.
+        line: the line of the user's code; None if only torch's code was running.
+        detail: a description.
     """
 
     kind: str
@@ -34,18 +34,18 @@ class Finding:
 
     @property
     def place(self) -> str:
-        """Operation, layer and line, for messages."""
+        """Operation, layer and line, for error messages."""
         where = f" in {self.layer}" if self.layer else ""
         return f"{self.operation}{where}" + (f", {self.line}" if self.line else "")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What of a pass to say the place of.
+    """Which operation or call of a pass to locate.
 
     Attributes:
         kind: "operations" or "calls", see `Trace`.
-        number: which of those.
+        number: its index.
         records: of the pass.
     """
 
@@ -59,10 +59,10 @@ class Owned:
     """The owners of one tensor.
 
     Attributes:
-        owners: with size 1 along axes where all are alike.
-        watch: in which pass they were found, by number.
-        origin: what mixed them, if some are mixed.
-        memory: where the numbers lay: `tensor.data = other` is no operation.
+        owners: with size 1 along axes on which all are equal.
+        watch: the number of the pass that found them.
+        origin: the operation that mixed records, if there is one.
+        memory: the address of the values, because `tensor.data = other` is not an operation.
     """
 
     owners: Tensor
@@ -72,7 +72,7 @@ class Owned:
 
 
 class NotIsolated(Exception):
-    """A finding after which a pass cannot go on: there is no value. Never shown to users."""
+    """Ends a pass that needs a value that does not exist. Users never see it."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.place)

@@ -1,4 +1,4 @@
-"""The attributes of objects, put back after a pass on fake tensors."""
+"""Restores the attributes of objects after a pass on fake tensors."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 @contextmanager
 def attributes_kept(owners: Iterable[Any]) -> Iterator[None]:
-    """A block after which objects have the attributes that they had before.
+    """A block that restores the attributes of objects at its end.
 
-    What a pass on fake tensors leaves in modules, or in the object that collates, has no numbers.
+    Fake tensors that a pass stores in modules, or in the object that collates, have no values.
 
     Args:
-        owners: whose attributes, and lists, mappings and sets in them, are put back.
+        owners: the objects. Lists, mappings and sets in their attributes are restored too.
     """
     kept = [(owner, dict(vars(owner))) for owner in owners]
     inside: list[tuple[Any, Any]] = []
@@ -36,7 +36,7 @@ def attributes_kept(owners: Iterable[Any]) -> Iterator[None]:
 
 
 def _containers(value: Any, found: list[tuple[Any, Any]], depth: int) -> None:
-    """Lists, mappings and sets in a value, with what is in them now."""
+    """Lists, mappings and sets in a value, with their current contents."""
     if depth > 4 or isinstance(value, Tensor | nn.Module):
         return
     if isinstance(value, list | deque):

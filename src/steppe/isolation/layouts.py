@@ -1,4 +1,4 @@
-"""Where the records lie at each contact, from the owners of what passed through it."""
+"""The record axes at each contact, from the owners of its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def layout_of(
     """The layout of a contact.
 
     Args:
-        contact: in a pass of few records.
-        later: the same in a pass of many.
-        few, many: how many there were.
+        contact: in a pass with few records.
+        later: the same contact in a pass with more records.
+        few, many: the numbers of records.
     """
     return ContactLayout(
         contact.operation,
@@ -32,7 +32,7 @@ def layout_of(
 
 
 def pairs(one: Sequence[Any], other: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    """What two passes of different numbers of records have in the same places."""
+    """Pairs of corresponding items of two passes."""
     if len(one) != len(other):
         raise refusals.number_decides("which operations run")
     return zip(one, other, strict=True)
@@ -41,7 +41,7 @@ def pairs(one: Sequence[Any], other: Sequence[Any]) -> Iterator[tuple[Any, Any]]
 def _layout(
     contact: FollowedContact, signal: Signal, later: Signal, few: int, many: int
 ) -> RecordLayout:
-    """Where the records lie in a tensor, from its owners for a few records and for more."""
+    """The record axis of a tensor, from its owners for few records and for more."""
     found = [
         layout
         for layout in _possible(signal, few)
@@ -66,7 +66,7 @@ def _possible(signal: Signal, records: int) -> Iterator[RecordLayout]:
 
 
 def _agrees(signal: Signal, layout: RecordLayout, records: int) -> bool:
-    """Whether every element lies where its owner has its rows, or is free."""
+    """Whether every element is free or in a row of its owner."""
     if signal.owned is None:
         return True
     owners = signal.owned.owners
@@ -78,7 +78,7 @@ def _agrees(signal: Signal, layout: RecordLayout, records: int) -> bool:
 
 
 def require_gradients_alike(contact: FollowedContact, layouts: ContactLayout, records: int) -> None:
-    """Refuse gradients that come back to another record than their output went out from."""
+    """Reject gradients that return to another record than the one whose output they belong to."""
     for gradient, layout in zip(contact.gradients, layouts.outputs, strict=False):
         if gradient is not None and not _agrees(gradient, layout, records):
             raise refusals.gradients_of_others(contact.operation, contact.layer)

@@ -1,7 +1,7 @@
-"""The numbers that operations are given: does the number of records have a part in them?
+"""Compares the numeric arguments of operations between passes of different batch sizes.
 
-Two passes of different numbers of records must do the same to each record. Sizes grow with the
-number of records along the axes on which records lie; everything else stays.
+Both passes must treat each record in the same way. Sizes grow with the number of records along
+record axes; everything else must be equal.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _TOLD = (bool, int, float, complex, str, torch.dtype)
 
 @dataclass(frozen=True)
 class Constant:
-    """A tensor that an operation was given and that is made from no record.
+    """A tensor argument that does not depend on any record.
 
     Attributes:
         name: of the argument.
-        number: among the tensors of that argument.
+        number: its index among the tensors of that argument.
         shape: of the tensor.
-        value: as it was then; None for random numbers of which it is not known whose they are.
-        random: whether chance is in it.
-        by_record: whether it holds places along an axis on which records lie.
+        value: a copy; None for random numbers whose owner is not known.
+        random: whether it depends on random numbers.
+        by_record: whether it contains indices along a record axis.
     """
 
     name: str
@@ -51,14 +51,13 @@ class Constant:
 
 @dataclass(frozen=True)
 class OperationNote:
-    """One operation of a pass, and the numbers and constants that it was given.
+    """One operation of a pass, with its numeric arguments and constants.
 
     Attributes:
-        operation: without its overload.
+        operation: its name, without overload.
         numbers: by the argument's name.
-        constants: tensors made from no record.
-        shapes: of the outputs, each with the axes on which records differ; None where that is not
-            to be compared.
+        constants: tensors that do not depend on any record.
+        shapes: of the outputs, each with its record axes; None if they are not compared.
     """
 
     operation: Any
@@ -73,7 +72,7 @@ class OperationNote:
 
 
 def numbers_in(given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Numbers, truth values, types and words among arguments, by name."""
+    """Numbers, booleans, types and strings among the arguments, by name."""
     for name, value in given.items():
         values = value if isinstance(value, (list, tuple)) else (value,)
         found = tuple(v for v in values if isinstance(v, _TOLD))
@@ -82,35 +81,35 @@ def numbers_in(given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def kept(value: Tensor) -> Tensor:
-    """A constant as it is now: later operations may write to it."""
+    """A copy of a constant, because later operations may change it."""
     value = value.detach()
     return value.clone() if value.numel() <= _SMALL else value
 
 
 def shape_of(tensor: Tensor, owners: Tensor | None) -> tuple[Any, frozenset[int] | None]:
-    """The shape of an output, and the axes on which records differ."""
+    """The shape of an output, and its record axes."""
     if owners is None:
         return tuple(tensor.shape), None
     highest = int(owners.max()) if owners.numel() else MIXED
     if highest == MIXED:
         return tuple(tensor.shape), None
-    if highest == FREE:  # numbers of nobody, which nobody knows: not as many as there are records
+    if highest == FREE:  # values without an owner are unknown, so there must not be one per record
         return tuple(tensor.shape), frozenset()
     return tuple(tensor.shape), record_axes(owners)
 
 
 def difference(one: OperationNote, other: OperationNote, records: int, others: int) -> str | None:
-    """How the number of records shows in an operation; None where it does not.
+    """How an operation depends on the number of records; None if it does not.
 
     Args:
         one, other: the same operation in two passes.
-        records, others: how many there were in each.
+        records, others: the numbers of records of the two passes.
     """
     if one.name == "permute":
-        return None  # products of many axes turn them by their sizes
+        return None  # products of many axes permute them by their sizes
     if [n for n, _ in one.numbers] != [n for n, _ in other.numbers]:
         return f"what {one.name} is told"
-    alone = 1 in (records, others)  # one record has no neighbour to grow evenly from
+    alone = 1 in (records, others)  # with one record there is no difference between records
     for (name, mine), (_, theirs) in zip(one.numbers, other.numbers, strict=True):
         if alone and not any(isinstance(value, float) for value in mine):
             continue
@@ -135,7 +134,7 @@ def difference(one: OperationNote, other: OperationNote, records: int, others: i
 
 
 def _close(one: Any, other: Any) -> bool:
-    """Up to the last bits, as of `1 / 49 * 49`."""
+    """Whether two numbers are equal up to rounding, as of `1 / 49 * 49`."""
     if {type(one), type(other)} <= {bool, int, float} and float in (type(one), type(other)):
         one, other = float(one), float(other)
         if math.isnan(one) or math.isnan(other):
@@ -151,7 +150,7 @@ def _same_constants(one: OperationNote, other: OperationNote, records: int, othe
         if then is None or mine.random != then.random:
             return False
         if mine.value is None or (then.value is None and mine.shape == then.shape):
-            continue  # random numbers of one form for all batches
+            continue  # random numbers of the same shape for all batches
         if 1 in (records, others) and mine.by_record:
             continue
         value = mine.value if then.value is None else then.value
@@ -162,12 +161,12 @@ def _same_constants(one: OperationNote, other: OperationNote, records: int, othe
             continue  # a weight or a buffer
         elif not _same_constant(mine.value, value, records, others, mine.by_record):
             return False
-    # Random numbers of records are no constants once it is known whose they are.
+    # Random numbers with a known owner are not constants.
     return all(constant.random for constant in theirs.values())
 
 
 def _grows_alike(value: Tensor, shape: tuple[int, ...], records: int, others: int) -> bool:
-    """Whether random numbers that all records share are the same for each, where they grow."""
+    """Whether random numbers that all records share are the same for each record."""
     if value.ndim != len(shape):
         return False
     for axis, (a, b) in enumerate(zip(value.shape, shape, strict=True)):
@@ -179,7 +178,7 @@ def _grows_alike(value: Tensor, shape: tuple[int, ...], records: int, others: in
 
 
 def _same_constant(one: Tensor, other: Tensor, records: int, others: int, index: bool) -> bool:
-    """Whether two constants say the same about each record."""
+    """Whether two constants have the same values for each record."""
     if one.ndim != other.ndim or one.dtype != other.dtype:
         return False
     mine, theirs = one, other
@@ -204,8 +203,10 @@ def _same_constant(one: Tensor, other: Tensor, records: int, others: int, index:
 
 
 def _first_row(value: Tensor, axis: int, records: int, inner: bool, index: bool) -> Tensor | None:
-    """The part of one record along an axis, if all have the same; of numbers of rows, if they grow
-    evenly from record to record."""
+    """The part of one record along an axis, if it is the same for all records.
+
+    Indices must grow evenly from record to record.
+    """
     rows = value.shape[axis] // records
     sizes = (rows, records) if inner else (records, rows)
     split = value.unflatten(axis, sizes).movedim(axis + int(inner), 0)

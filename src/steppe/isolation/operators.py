@@ -1,4 +1,4 @@
-"""Which of torch's operations a `Watch` treats in a way of their own."""
+"""Operations of torch that a `Watch` treats specially."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ import torch
 
 
 def packets(names: str) -> list[Any]:
-    """Torch's operators of these names, those that this version has."""
+    """The operators with these names that this version of torch has."""
     found = (getattr(torch.ops.aten, name, None) for name in names.split())
     return [packet for packet in found if packet is not None]
 
 
-# Methods of a tensor by which numbers leave torch, or come back as those of another tensor.
+# Methods by which values leave torch, or return as another tensor.
 _LEAVING_TEXT = """
     numpy tolist data_ptr storage untyped_storage _typed_storage __array__
     __deepcopy__ __dlpack__ __reduce_ex__ __repr__ __format__
 """
 LEAVING = frozenset(_LEAVING_TEXT.split())
-# About the form of a tensor, not its numbers.
+# They depend on the shape and type of a tensor, not on its values.
 QUESTIONS = frozenset((torch.ops.prim.device.default,))
-# Of their tensors only the form counts.
+# Only shapes and types of their arguments matter.
 LIKE = frozenset(
     packets(
         "zeros_like ones_like empty_like full_like rand_like randn_like randint_like "
         "new_empty new_zeros new_ones new_full new_empty_strided"
     )
 )
-# What they write to is written over, whatever was there.
+# They overwrite their argument, whatever it contained.
 OVER = frozenset(
     packets(
         "copy_ fill_ zero_ normal_ uniform_ exponential_ random_ bernoulli_ log_normal_ geometric_ "
         "cauchy_"
     )
 )
-# Numbers of nobody that only go elsewhere; a record alone may be looked at.
+# Values without an owner that are only moved.
 MOVING = frozenset(
     packets(
         "view _unsafe_view reshape unsqueeze squeeze _reshape_alias expand permute transpose t "
@@ -45,6 +45,6 @@ MOVING = frozenset(
         "slice_backward diagonal_backward fill_ zero_"
     )
 )
-# The same numbers in the same order, written out or not.
+# The same values in the same order, copied or not.
 COPYING = frozenset(packets("clone view _unsafe_view reshape _reshape_alias"))
 EMPTY = frozenset(packets("empty empty_like new_empty empty_strided"))

@@ -1,11 +1,11 @@
-"""Whose record is it? One number for every element of a tensor.
+"""The owner of every element of a tensor: the record from which it was computed.
 
-An element is *free* (made from no record), belongs to record i, or is *mixed* (made from several).
-Whatever an operation does to numbers, its output's owners follow from those of its inputs: they are
-joined where numbers meet, and moved where numbers are moved.
+An element is *free* (computed from no record), belongs to record i, or is *mixed* (computed from
+several). The owners of an operation's output follow from those of its inputs: they are joined if
+values are combined, and moved if values are moved.
 
-Most tensors look alike along most of their axes, so owners are kept with size 1 there: the owners
-of a `(3, 128, 768)` activation are three numbers of shape `(3, 1, 1)`.
+Along most axes of most tensors all owners are equal, so they are stored with size 1 there: the
+owners of a `(3, 128, 768)` activation are three numbers of shape `(3, 1, 1)`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def everywhere(axes: int, owner: int) -> Tensor:
 
 
 def join(several: Iterable[Tensor]) -> Tensor:
-    """The owners of what is made from elements that lie in the same place, by broadcasting.
+    """The owners of results computed from elements at the same position, by broadcasting.
 
     Examples:
         >>> join([torch.tensor([FREE, 0, 1]), torch.tensor([0, 0, 0])]).tolist() == [0, 0, MIXED]
@@ -65,7 +65,7 @@ def join(several: Iterable[Tensor]) -> Tensor:
 
 
 def joined_over(owners: Tensor, axes: Sequence[int]) -> Tensor:
-    """The owners of what is made from all elements along some axes, which keep size 1."""
+    """The owners of results computed from all elements along some axes, which keep size 1."""
     axes = [axis for axis in axes if owners.shape[axis] != 1]
     if not axes:
         return owners
@@ -74,17 +74,17 @@ def joined_over(owners: Tensor, axes: Sequence[int]) -> Tensor:
         return torch.full(shape, FREE, dtype=TYPE, device="cpu")
     highest = owners.amax(axes, keepdim=True)
     lowest = torch.where(owners == FREE, MIXED, owners).amin(axes, keepdim=True)
-    # Only free ones: the highest is FREE. One record: both are its number. Else records meet.
+    # Only free ones: the highest is FREE. One record: both are its number. Otherwise mixed.
     return torch.where((highest == FREE) | (highest == lowest), highest, MIXED)
 
 
 def joined(owners: Tensor) -> Tensor:
-    """The owner of what is made from all elements, without axes."""
+    """The owner of a result computed from all elements, without axes."""
     return joined_over(owners, range(owners.ndim)).reshape(())
 
 
 def squeezed(owners: Tensor) -> Tensor:
-    """The same with size 1 on every axis along which they are all alike.
+    """The same owners with size 1 on every axis along which they are all equal.
 
     Examples:
         >>> squeezed(torch.tensor([[0, 0], [1, 1]])).shape
@@ -99,7 +99,7 @@ def squeezed(owners: Tensor) -> Tensor:
 
 
 def narrowed(owners: Tensor) -> Tensor:
-    """The same with size 1 on axes that were only broadcast: no number is looked at."""
+    """The same owners with size 1 on axes that were only broadcast; reads no value."""
     for axis, size in enumerate(owners.shape):
         if size > 1 and owners.stride(axis) == 0:
             owners = owners.narrow(axis, 0, 1)
@@ -107,10 +107,9 @@ def narrowed(owners: Tensor) -> Tensor:
 
 
 def viewed(owners: Tensor, old: Shape, new: Shape) -> Tensor:
-    """The owners of a tensor of shape `old` that is looked at as `new`.
+    """The owners of a tensor of shape `old` that is viewed in shape `new`.
 
-    Axes are taken together as far as their products agree, so that those along which all are alike
-    never need to be written out.
+    Axes are grouped as far as their products agree, so that axes of equal owners keep size 1.
 
     Examples:
         >>> viewed(on_axis(3, 0, 2), (2, 3, 8), (6, 8)).flatten().tolist()
@@ -153,10 +152,10 @@ def viewed(owners: Tensor, old: Shape, new: Shape) -> Tensor:
 
 
 def filled_rows(owners: Tensor, records: int) -> Tensor:
-    """The same, in which what is free and lies in a record's row is the record's.
+    """The same owners, with free elements in a record's row given to that record.
 
-    A fake tensor does not say what numbers such elements have. As the record's own, they may not be
-    counted or compared among records.
+    The values of such elements are unknown in a fake tensor. As elements of the record, they must
+    not be summed or compared over records.
 
     Examples:
         >>> filled_rows(torch.tensor([[0, FREE], [1, FREE]]), 2).tolist()
@@ -172,7 +171,7 @@ def filled_rows(owners: Tensor, records: int) -> Tensor:
     if bool((owners == MIXED).any()):
         return torch.where(free, MIXED, owners)
     if int(owners.max()) == int(torch.where(free, MIXED, owners).min()):
-        return owners  # of one record alone no order shows
+        return owners  # with one record the order is not known
     for axis in range(owners.ndim):
         rows = joined_over(owners, [other for other in range(owners.ndim) if other != axis])
         if not bool((rows == MIXED).any()):
@@ -183,7 +182,7 @@ def filled_rows(owners: Tensor, records: int) -> Tensor:
 
 
 def _in_turn(rows: Tensor, axis: int, records: int) -> Tensor:
-    """Rows of which some are free, given to the records whose turn it is, if there is one order."""
+    """Rows of which some are free, given to records in order, if there is one possible order."""
     several, rest = divmod(rows.numel(), records)
     if rest:
         return rows
@@ -196,5 +195,5 @@ def _in_turn(rows: Tensor, axis: int, records: int) -> Tensor:
 
 
 def full(owners: Tensor, shape: Shape) -> Tensor:
-    """One owner for each element; axes that are all alike are still stored once."""
+    """One owner for each element; axes of equal owners are still stored once."""
     return owners.expand(shape)

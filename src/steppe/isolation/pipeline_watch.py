@@ -1,4 +1,4 @@
-"""What a `Watch` must know where records are followed through code that is no model."""
+"""Watches records in collate functions and loops, which are not models."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from steppe.isolation.watch import Watch
 
 
 class RecordsWatch(Watch):
-    """Also knows whose value Python read, and which operations ran on records."""
+    """A watch that also records whose values Python read, and which operations ran on records."""
 
-    together = False  # every record comes in tensors of its own
+    together = False  # every record has tensors of its own
 
     def __init__(self, records: int, fake: FakeTensorMode | None) -> None:
         super().__init__(records, rule_of, fake, lambda: None)
         self.way: set[tuple[Any, ...]] = set()
-        self.met: Finding | None = None  # Python read what several records have made
+        self.met: Finding | None = None  # Python read a value computed from several records
         self.stopped = False
-        self.inside = False  # this watch itself is at work
+        self.inside = False  # this watch itself is running
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -48,7 +48,7 @@ class RecordsWatch(Watch):
             self.inside = before
 
     def whose(self, given: Any) -> list[Tensor]:
-        """The owners of those tensors of a nest that are made from records."""
+        """The owners of the tensors in a nested batch that were computed from records."""
         tensors = [leaf for leaf in tree_leaves(given) if isinstance(leaf, Tensor)]
         return [one.owners for tensor in tensors if (one := self.owned(tensor)) is not None]
 
@@ -58,7 +58,7 @@ class RecordsWatch(Watch):
 
 
 class Leaving(TorchFunctionMode):
-    """Stops where numbers leave torch without an operation, and could not be followed back."""
+    """Ends the pass if values leave torch without an operation, where they cannot be followed."""
 
     def __init__(self, watch: RecordsWatch) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Does a collate function make every row from one record alone? Followed on fake tensors.
+"""Proves on fake tensors that a collate function makes every row from one record alone.
 
 A collate function gets a list of records. Each of their tensors is replaced by a fake one that
 belongs to its record, and every operation of torch is followed from there to the rows of the batch.
-What is not torch (arrays, numbers, texts, values that Python reads) is not followed.
+Arrays, numbers, texts and values that Python reads are not followed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from steppe.utils.record_form import form_of
 Collate = Callable[[list[Any]], Any]
 Way = frozenset[tuple[Any, ...]]
 
-_COUNTS = (1, 2, 3, 5, 17, 64)  # copies of one record, whose batches must be made in one way
-_OTHERS = 5  # records with shapes, and where need be values, of their own
+_COUNTS = (1, 2, 3, 5, 17, 64)  # copies of one record, collated by the same operations
+_OTHERS = 5  # records with their own shapes and, if necessary, values
 _REMEDY = "work on each record by itself, or use constants that are fixed beforehand"
 
 
@@ -42,18 +42,18 @@ def follow_collate(collate: Collate, records: Sequence[Any]) -> bool:
 
     Args:
         collate: makes a batch from a list of records.
-        records: a few, of which structure, shapes and types are used. Values are used only where
-            they are no tensors, or where Python reads them.
+        records: a few; their structure, shapes and types are used, and values only if they are not
+            tensors or if Python reads them.
 
     Returns:
-        Whether it is proven that every row is made from its record alone, for all records of the
-        form of these. False where something could not be followed.
+        Whether it is proven that every row is made from its record alone, for all records of this
+        form. False if something could not be followed.
 
     Raises:
-        DataError: records meet. The error names operation and line.
+        DataError: the function mixes records. The error names operation and line.
 
     Guarantees:
-        Random generators, and attributes of `collate`, are as they were.
+        Random generators, and attributes of `collate`, are restored.
 
     Examples:
         >>> from torch.utils.data import default_collate
@@ -72,7 +72,7 @@ def follow_collate(collate: Collate, records: Sequence[Any]) -> bool:
             if way is None:
                 proven = False
                 break
-            if count > 1:  # of one record torch makes other views
+            if count > 1:  # for one record torch makes other views
                 ways.append(way)
         if len(set(ways)) > 1:
             raise _count_decides(ways)
@@ -87,12 +87,12 @@ def follow_collate(collate: Collate, records: Sequence[Any]) -> bool:
 def _follow(
     collate: Collate, records: list[Any], equal: bool = False, real: bool = False
 ) -> Way | None:
-    """The operations of one call with their numbers; None if not all of it could be followed.
+    """The operations of one call with their numeric arguments; None if it cannot be followed.
 
     Args:
         collate: makes a batch.
-        records: whose tensors are replaced.
-        equal: whether they are copies of one, so that only their places can tell them apart.
+        records: their tensors are replaced.
+        equal: whether they are copies of one record, so that only their positions differ.
         real: whether to compute with their values.
     """
     fake = None if real else FakeTensorMode(allow_non_fake_inputs=True)
@@ -116,7 +116,9 @@ def _follow(
         try:
             with watch, Leaving(watch) if fake is not None else nullcontext():
                 batch = collate(given)
-        except Exception:  # whatever user code says of fake tensors, which it will not see
+        except (
+            Exception
+        ):  # errors of user code for fake tensors, which it will not get later
             whole = False
     _require_apart(watch)
     drawn = watch.reads_random or global_state() != before
@@ -132,7 +134,7 @@ def _follow(
 
 
 def _replaced(value: Any, own: Callable[[Tensor, int], Tensor], record: int) -> Any:
-    """A copy of a record with other tensors."""
+    """A copy of a record with its tensors replaced."""
     if isinstance(value, Tensor):
         return own(value, record)
     if isinstance(value, Mapping):
@@ -150,7 +152,7 @@ def _replaced(value: Any, own: Callable[[Tensor, int], Tensor], record: int) -> 
 
 
 def _require_apart(watch: RecordsWatch) -> None:
-    """Refuse what is wrong whatever the batch then is."""
+    """Reject findings that are wrong for every batch."""
     if watch.met is not None:
         raise _refused(
             f"reads in {_at(watch.met)} what several records have made",
@@ -167,7 +169,7 @@ def _require_apart(watch: RecordsWatch) -> None:
 
 
 def _require_own_rows(watch: RecordsWatch, batch: Any, records: int, equal: bool) -> bool:
-    """Whether it is known of every row that it is made from its record alone."""
+    """Whether every row is known to be made from its record alone."""
     known = True
     for leaf in tree_leaves(batch):
         if not isinstance(leaf, Tensor) or leaf.ndim == 0 or len(leaf) != records:
@@ -202,7 +204,7 @@ def _in_order(owners: Tensor, records: int) -> bool:
 
 
 def _numbers(note: OperationNote) -> tuple[Any, ...]:
-    """An operation with the numbers that it worked with; those of sizes and axes are left out."""
+    """An operation with its numeric arguments, without sizes and axes."""
     one = getattr(note.operation, note.operation.overloads()[0])
     kinds = (float, int) if torch.Tag.pointwise in one.tags else (float,)
     found = [float(v) for _, values in note.numbers for v in values if type(v) in kinds]
@@ -214,13 +216,13 @@ def _numbers(note: OperationNote) -> tuple[Any, ...]:
 
 
 def _rounded(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Constants that were computed for another number of rows may round otherwise."""
+    """A constant rounded, since one computed for another number of rows may differ slightly."""
     packet, *values = numbers
     return (packet, *(f"{value:.4g}" for value in values))
 
 
 def _objects_of(collate: Any) -> list[Any]:
-    """What may keep something between two calls: the function and the object it is a method of."""
+    """The objects that may store state between calls: the function and its object."""
     objects = (collate, getattr(collate, "__self__", None))
     apart = (type, types.ModuleType)
     return [one for one in objects if hasattr(one, "__dict__") and not isinstance(one, apart)]

@@ -1,7 +1,6 @@
-"""Does every record get the same at its place? Constants and owners, compared from row to row.
+"""Compares constants and owners between records.
 
-What differs by the place among the others gives a record another loss when one before it is left
-out.
+A value that depends on a record's position in the batch changes if an earlier record is left out.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ from steppe.isolation.owners import FREE, MIXED
 
 
 def alike(one: Tensor, other: Tensor) -> Tensor:
-    """Where two constants are the same, up to the rounding of sums in another order."""
+    """Where two constants are equal, up to the rounding of sums in another order."""
     if not (one.is_floating_point() or one.is_complex()):
         return one == other
     eps = torch.finfo(one.dtype).eps
     relative = 64 * eps if eps < 1e-4 else 4 * eps
     one, other = one.detach(), other.detach()
     size = other.abs().nan_to_num(0, 0, 0).amax() if other.numel() else 0.0
-    # What is rounded may also cancel.
+    # Rounded values may also cancel.
     absolute = float(size) * relative / (1.0 if eps > 1e-4 else 16.0)
     return torch.isclose(one, other, rtol=relative, atol=absolute, equal_nan=True)
 
 
 def same_for_all(value: Tensor, owners: Tensor, records: int) -> bool:
-    """Whether a constant has the same numbers for every record that it lies over.
+    """Whether a constant that is broadcast to records has the same values for every record.
 
     Examples:
         >>> from steppe.isolation.owners import on_axis
@@ -53,9 +52,9 @@ def same_for_all(value: Tensor, owners: Tensor, records: int) -> bool:
 
 
 def even(owners: Tensor, records: int) -> bool:
-    """Whether every record has elements in the same pattern, along one axis or another.
+    """Whether every record has its elements in the same pattern, along one axis or another.
 
-    Mixed elements and those of nobody are left aside.
+    Mixed and free elements are ignored.
 
     Examples:
         >>> even(torch.tensor([0, 1, 2, FREE]), 3), even(torch.tensor([FREE, 1, 2]), 3)
@@ -79,7 +78,7 @@ def even(owners: Tensor, records: int) -> bool:
 
 
 def record_axes(owners: Tensor) -> frozenset[int]:
-    """The axes along which elements of different records lie, those of nobody left aside."""
+    """The axes along which there are elements of different records; free elements are ignored."""
     apart = [axis for axis, size in enumerate(owners.shape) if size > 1]
     if not bool((owners == FREE).any()):
         return frozenset(apart)
@@ -88,15 +87,15 @@ def record_axes(owners: Tensor) -> frozenset[int]:
 
 
 def along(tensor: Tensor, owners: Tensor | None, axis: int) -> Tensor:
-    """What number an index along an axis picks within a record, for each place on the axis.
+    """The index within a record of each position on an axis.
 
     Args:
-        tensor: what is picked from.
+        tensor: the tensor that is indexed.
         owners: its owners; None for a constant.
         axis: of the tensor.
     """
     size = tensor.shape[axis]
-    if owners is None:  # of a constant all rows may be alike
+    if owners is None:  # all rows of a constant may be equal
         first = tensor.narrow(axis, 0, min(1, size))
         if size and (tensor.stride(axis) == 0 or bool(alike(tensor, first).all())):
             return torch.zeros(size, dtype=torch.long, device="cpu")
@@ -110,14 +109,14 @@ def along(tensor: Tensor, owners: Tensor | None, axis: int) -> Tensor:
 
 
 def holds_records(tensor: Tensor, owners: Tensor | None, axis: int) -> bool:
-    """Whether a place along an axis may be counted by records: it says only whose row it is."""
+    """Whether an axis is the record axis, so that a position on it only identifies the record."""
     if owners is not None:
         return owners.shape[axis] > 1
     return not bool(along(tensor, None, axis).any())
 
 
 def spread(values: Tensor, axes: Sequence[int], ndim: int) -> Tensor:
-    """A tensor over some axes of another, with size 1 along the rest."""
+    """A tensor with its axes placed at some axes of another, and size 1 along the others."""
     sizes = [1] * ndim
     for axis, size in zip(axes, values.shape, strict=True):
         sizes[axis] = size

@@ -1,9 +1,9 @@
-"""The proof that a record's loss and gradient depend on that record alone.
+"""Proves that a record's loss and gradient depend on that record alone.
 
-A pass is followed for several numbers of records (`trace`). It is proven if every loss and every
-signal that reaches a weight belongs to one record, nothing is kept beyond the pass, no value is
-read and no number of records is used as a number. Then the same operations run for all values, and
-what holds for one batch holds for every batch.
+A pass is followed for several batch sizes (`trace`). It is proven if every loss and every signal
+that reaches a weight belongs to one record, nothing is stored beyond the pass, no value is read and
+no result depends on the batch size. Then the same operations run for all values, and what holds for
+one batch holds for every batch.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from steppe.isolation.trace import Signal, Trace, trace
 from steppe.randomness import global_generators_kept, seed_global_generators
 from steppe.utils.batches import each
 
-_RECORDS = 3  # whose owners are looked at
-_MORE = 5  # at least: what does not say whose it is shows its record axis by growing
-_OPERATIONS = 400  # in all passes of other sizes
-_TRIED = 8  # of them at least, where code names so many
-_TOSSES = 48  # other random numbers at the most, where Python draws some
-_IDLE = 16  # of them in a row that lead to no new path, and it is enough
+_RECORDS = 3  # records whose owners are compared
+_MORE = 5  # at least; the record axis of values without owner is the axis that grows
+_OPERATIONS = 400  # in all passes of other batch sizes
+_TRIED = 8  # of them at least, if code contains so many constants
+_TOSSES = 48  # passes with other random numbers at most, if Python draws some
+_IDLE = 16  # passes without a new path after which the search ends
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Proof:
     """What was proven.
 
     Attributes:
-        layouts: where the records lie, one entry for each contact.
+        layouts: the record axes, one entry for each contact.
         bytes_per_record: activations that one record keeps alive.
         paths: the functions of torch that a pass calls on records, in order; several such paths
             where random numbers decide.
@@ -69,22 +69,22 @@ def prove(
     *,
     activation_bytes: int | None = None,
 ) -> Proof:
-    """Prove that records stand alone, from the operations of a pass on fake tensors.
+    """Prove isolation from the operations of a pass on fake tensors.
 
     Args:
-        model: where names and state are read; the objective runs it.
+        model: gives names and state; the objective runs it.
         objective: maps a batch to one loss for each record.
         example: a batch whose shapes and types are copied; its values are not used.
-        most: about how many records go through the model at once.
-        activation_bytes: how much memory the engine gives to the activations of those that go
-            through the model at once; None where it takes that many whatever they need.
+        most: about how many records pass through the model at once.
+        activation_bytes: the memory that the engine allows for the activations of a physical batch;
+            None if the number of records is fixed.
 
     Raises:
         IsolationError: it is not proven. The error names the operation, the layer and the line.
-        UnsupportedModelError: the pass can not be followed, for another reason.
+        UnsupportedModelError: the pass cannot be followed for another reason.
 
     Guarantees:
-        Nothing is computed from records. Attributes of modules and random state are as they were.
+        Nothing is computed from records. Attributes of modules and random state are restored.
     """
     with (
         global_generators_kept(),
@@ -121,13 +121,13 @@ def prove(
         _require_let_go(first)
         draws = first.reads_random or _python_generators() != before
         held = sum(s.bytes for m in first.contacts for s in (*m.inputs, *m.outputs)) // _RECORDS
-        # Fake tensors take no memory; constants take what they take in a step of so many.
+        # Fake tensors take no memory; constants take as much as in a step of this size.
         fitting = most if activation_bytes is None else activation_bytes // max(1, held)
         more = max(_MORE, min(most, fitting))
         if getattr(objective, "depends_on_no_size", False):
-            usual, sizes = first, [1]  # such code keeps nothing, and asks for no number but one
+            usual, sizes = first, [1]  # such code stores nothing, and only one record is special
         else:
-            # Once more in the same form: what the first pass has kept may be used now.
+            # Again with the same shapes: this pass may use what the first one stored.
             usual, sizes = follow(_RECORDS), likely_sizes(codes, model, _lengths(first), more)
         second = follow(more)
         usual = _with_random_owners(follow, usual, second)
@@ -169,13 +169,13 @@ def _traced(
         raise refusals.stopped(stop.finding) from None
     except SteppeError:
         raise
-    except Exception as error:  # whatever the model or the loss says
+    except Exception as error:  # whatever error the model or the loss raises
         raise refusals.failed(error, records) from error
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """What a pass makes stays young, so that no search for it goes through the whole process."""
+    """A block without garbage collection, so that a search for new objects is short."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -187,10 +187,9 @@ def _uncollected() -> Iterator[None]:
 
 @contextmanager
 def _placed(model: nn.Module, objective: Callable[[Any], Tensor], example: Any) -> Iterator[None]:
-    """Where the number of records decides something, the error says its layer and line.
+    """Adds layer and line to an error about the number of records.
 
-    They are looked for in one more pass: to know the line of every operation takes longer than the
-    rest.
+    They are found in one more pass, because looking up the line of every operation is slow.
     """
     try:
         yield
@@ -207,9 +206,9 @@ def _placed(model: nn.Module, objective: Callable[[Any], Tensor], example: Any) 
 
 
 def _require_isolated(found: Trace) -> None:
-    """Refuse a pass in which records meet, or that leaves something behind."""
+    """Reject a pass that mixes records or stores something beyond its end."""
     for finding in found.findings:
-        if finding.kind == "reads":  # and the user's code went on after the error
+        if finding.kind == "reads":  # the user's code caught the error and continued
             raise refusals.stopped(finding)
         if finding.kind in ("writes", "carries"):
             raise refusals.keeps(finding)
@@ -227,7 +226,7 @@ def _require_isolated(found: Trace) -> None:
 
 
 def _require_let_go(found: Trace) -> None:
-    """Refuse what outlives a pass and could be used in another without being known."""
+    """Reject unmarked tensors that outlive the pass, which later passes would not recognise."""
     if any(ref() is not None for ref in found.unmarked):
         gc.collect(1)  # of the pass, and not of all that the process holds
         if any(ref() is not None for ref in found.unmarked):
@@ -250,7 +249,7 @@ def _require_own(losses: Signal, records: int) -> None:
 def _with_random_owners(
     follow: Callable[..., Trace], few: Trace, many: Trace, seed: int = 0
 ) -> Trace:
-    """The pass of few records once more, now that it can be told whose random numbers are drawn."""
+    """The pass with few records again, now that the owners of random numbers are known."""
     if not any(draw.free for draw in few.draws):
         return few
     random_owners = compare_draws(few.draws, many.draws, few.records, many.records)
@@ -267,7 +266,7 @@ def _with_random_owners(
 def _random_paths(
     follow: Callable[..., Trace], more: int, first: Trace, known: set[Path]
 ) -> set[Path]:
-    """The paths that other random numbers lead to, each followed for two numbers of records."""
+    """The paths that other random numbers lead to, each followed for two batch sizes."""
     found, idle = set(known), 0
     for seed in range(1, _TOSSES):
         few, many = follow(_RECORDS, seed), follow(more, seed)
@@ -283,28 +282,28 @@ def _random_paths(
 
 
 def _require_same_layers(first: Trace, other: Trace) -> None:
-    """Refuse a pass in which chance leaves out weights, which the engine knows by their order."""
+    """Reject a pass that uses weights at random, because the engine identifies them by order."""
     for one, two in itertools.zip_longest(first.contacts, other.contacts):
         if one is None or two is None or one.weights != two.weights:
             raise refusals.layers_by_chance((one or two).layer)
 
 
 def _lengths(found: Trace) -> set[int]:
-    """Of the axes of what meets weights: a batch of so many records may be taken for a square."""
+    """Axis lengths at contacts: a batch of that size could be mistaken for another axis."""
     return {size for contact in found.contacts for s in contact.inputs for size in s.shape}
 
 
 def _python_generators() -> bytes:
-    """Where Python's generator and NumPy's are: no operation of torch shows what they draw."""
+    """The states of Python's and NumPy's generators, whose draws are not operations of torch."""
     return pickle.dumps((random.getstate(), np.random.get_state()))
 
 
 @contextmanager
 def _weights_apart(model: nn.Module) -> Iterator[None]:
-    """No two numbers of a weight are the same: what starts as zeros will differ after a step.
+    """A block in which no two values of a weight are equal, as after a step from zeros.
 
     Guarantees:
-        The weights' own memory is not written: it is put aside and back, whatever happens.
+        The weights' own memory is not written; it is replaced, and restored in any case.
     """
     generator = torch.Generator().manual_seed(1)
     kept = [(p, p.data) for p in model.parameters() if p.requires_grad and p.is_floating_point()]

@@ -1,11 +1,11 @@
-"""Whose random numbers are drawn: a draw that grows with the number of records belongs to them.
+"""The owners of random numbers: a draw that grows with the batch belongs to its records.
 
-A draw of one shape for all numbers of records is shared by all, and its law is the same in every
-batch. A draw that grows has numbers for each record, and those are treated as the record's own. So
-the rules that keep records apart keep their random numbers apart too: numbers that are sorted,
-summed or shifted among records are mixed.
+A draw of the same shape for all batch sizes is shared by all records, and its distribution is the
+same in every batch. A draw that grows has numbers for each record, which belong to it. So the rules
+treat random numbers like other values of a record: if they are sorted, summed or shifted among
+records, the result is mixed.
 
-Which draws grow is known after two passes of different numbers of records.
+Two passes of different batch sizes show which draws grow.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from torch import Tensor
 from steppe.isolation.owners import FREE, MIXED, TYPE, everywhere
 
 Shape = tuple[int, ...]
-_OTHERWISE = -1  # grows, and not by so many rows for each record
+_OTHERWISE = -1  # grows, but not by a whole number of rows per record
 _aten = torch.ops.aten
-# Numbers along the last axis are drawn together: without replacement, or to sum to one.
+# Drawn jointly along the last axis: without replacement, or with sum one.
 _TOGETHER = frozenset((_aten.randperm, _aten.multinomial, _aten._sample_dirichlet))
 
 
@@ -34,7 +34,7 @@ class Draw:
         operation: without its overload.
         shapes: of what it returned.
         given: the shapes of its arguments.
-        free: whether some numbers were drawn for no record.
+        free: whether some numbers belong to no record.
     """
 
     operation: Any
@@ -45,12 +45,12 @@ class Draw:
 
 @dataclass(frozen=True)
 class RandomOwners:
-    """Whose the random numbers of a pass are, draw by draw.
+    """The owners of the random numbers of a pass, draw by draw.
 
     Attributes:
-        rows: for each draw and each of its results, the axes that grow: how many rows a record has
-            there, or `_OTHERWISE`.
-        interleaved: whether records with several rows take turns, row by row.
+        rows: for each draw and each of its results, the axes that grow, with the number of rows of
+            a record there, or `_OTHERWISE`.
+        interleaved: whether the rows of records with several rows alternate.
     """
 
     rows: tuple[tuple[dict[int, int], ...], ...]
@@ -58,11 +58,11 @@ class RandomOwners:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether a record has several rows, which may lie in two ways."""
+        """Whether a record has several rows, which may be in two orders."""
         return any(size > 1 for draw in self.rows for axes in draw for size in axes.values())
 
     def owners(self, draw: int, result: int, axes: int, records: int) -> Tensor | None:
-        """Whose the random numbers of a result are; None where all records share them."""
+        """The owners of the random numbers in a result; None if all records share them."""
         if draw >= len(self.rows) or result >= len(self.rows[draw]):
             return everywhere(axes, MIXED)
         grown = self.rows[draw][result]
@@ -79,7 +79,7 @@ class RandomOwners:
 def compare_draws(
     few: Sequence[Draw], many: Sequence[Draw], records: int, others: int
 ) -> RandomOwners | None:
-    """Which draws grow, from two passes; None where the passes do not draw alike."""
+    """Which draws grow, from two passes; None if the passes draw differently."""
     if [draw.operation for draw in few] != [draw.operation for draw in many]:
         return None
     return RandomOwners(
@@ -94,10 +94,10 @@ def compare_draws(
 
 
 def _joined(one: Draw, other: Draw) -> bool | None:
-    """Whether numbers of several records are drawn together; None where none ever are."""
+    """Whether numbers of several records are drawn jointly; None if that is impossible."""
     if one.operation not in _TOGETHER:
         return None
-    # By as many weights as there are records, how few numbers may be drawn.
+    # With as many weights as records, fewer numbers may be drawn.
     return any(a[-1:] != b[-1:] for a, b in zip(one.given, other.given, strict=False))
 
 
@@ -117,5 +117,5 @@ def _grown(
 
 
 def filled(owners: Tensor, drawn: Tensor | None) -> Tensor:
-    """Owners in which random numbers that are drawn for nobody are those of `drawn`."""
+    """Owners in which free random numbers have the owners in `drawn`."""
     return owners if drawn is None else torch.where(owners == FREE, drawn, owners)

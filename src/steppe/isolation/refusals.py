@@ -1,4 +1,4 @@
-"""What is said where isolation is not proven: what was found, what must hold, what to do."""
+"""The errors if isolation is not proven: what was found, what must hold, what to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from steppe.gradients import checkpointed
 from steppe.isolation.findings import BACKWARD, Asked, Finding
 from steppe.utils.formatting import as_said
 
-# By what a finding says: what must not be, and what to do.
+# By detail of a finding: what is not allowed, and what to do.
 _READS = {
     "Python reads a value": (
         "must not be read by Python, which may then do something else, and one record could change "
@@ -28,13 +28,13 @@ _READS = {
 
 
 def stopped(finding: Finding) -> IsolationError:
-    """A value was needed that no pass may need."""
+    """The error for a pass that needs a value."""
     rule, remedy = _READS[finding.detail]
     return IsolationError(f"{finding.place}: values made from records {rule}; {remedy}.")
 
 
 def failed(error: Exception, records: int) -> UnsupportedModelError:
-    """Model or loss stopped in a pass of so many made-up records."""
+    """The error for a model or loss that failed on synthetic records."""
     if "checkpoint" in str(error):
         return checkpointed()
     return UnsupportedModelError(
@@ -45,7 +45,7 @@ def failed(error: Exception, records: int) -> UnsupportedModelError:
 
 
 def mixes(finding: Finding) -> IsolationError:
-    """Records meet before the loss, or in it."""
+    """The error for mixed records in the forward pass or the loss."""
     if finding.kind in _OTHERWISE:
         return _OTHERWISE[finding.kind](finding)
     if finding.layer is None or finding.layer.startswith(BACKWARD):
@@ -54,7 +54,7 @@ def mixes(finding: Finding) -> IsolationError:
 
 
 def loss_mixes(where: str) -> IsolationError:
-    """Records meet in the loss."""
+    """The error for mixed records in the loss."""
     return IsolationError(
         f"loss=mixes records{where}: must compare every record's output with its own target alone; "
         "give output and target one shape, since (records, 1) beside (records,) makes all pairs of "
@@ -63,7 +63,7 @@ def loss_mixes(where: str) -> IsolationError:
 
 
 def layer_mixes(layer: str, why: str) -> IsolationError:
-    """Records meet in a layer."""
+    """The error for mixed records in a layer."""
     remedy = (
         "call eval() on it after model.train() to keep the statistics that it has learnt, or put "
         "GroupNorm in its place with steppe.fix(model)"
@@ -75,7 +75,7 @@ def layer_mixes(layer: str, why: str) -> IsolationError:
 
 
 def mixes_gradients(finding: Finding, layer: str | None) -> IsolationError:
-    """Records meet on the way back."""
+    """The error for mixed records in the backward pass."""
     if finding.kind in _OTHERWISE:
         return _OTHERWISE[finding.kind](finding)
     where = f" on the way back to {layer}" if layer else ""
@@ -87,7 +87,7 @@ def mixes_gradients(finding: Finding, layer: str | None) -> IsolationError:
 
 
 def no_rule(finding: Finding) -> IsolationError:
-    """An operation, or one of its tensors, that nothing is known of."""
+    """The error for an operation without a rule, or a tensor of unknown origin."""
     if finding.detail:
         return IsolationError(
             f"{finding.place}: not proven to treat every record alone, since it was given "
@@ -100,7 +100,7 @@ def no_rule(finding: Finding) -> IsolationError:
 
 
 def keeps(finding: Finding) -> IsolationError:
-    """Something outlives the pass."""
+    """The error for state that outlives the pass."""
     if finding.kind == "carries":
         return IsolationError(
             f"{finding.place}: a pass must not use what an earlier pass made from its records, "
@@ -121,7 +121,7 @@ def keeps(finding: Finding) -> IsolationError:
 
 
 def kept_unseen() -> IsolationError:
-    """Tensors that outlive the pass and bear no mark, as gradients in the hands of a hook."""
+    """The error for unmarked tensors that outlive the pass, such as gradients stored by a hook."""
     return IsolationError(
         "gradients=kept after the pass: what hooks and backward() are given must end with the "
         "pass, because a later one would not know that it is made from records; keep nothing, or "
@@ -130,11 +130,11 @@ def kept_unseen() -> IsolationError:
 
 
 class PlaceDecides(IsolationError):
-    """Something follows the place of a record among the others."""
+    """A loss depends on the position of a record in the batch."""
 
 
 def place_decides(finding: Finding) -> PlaceDecides:
-    """Something follows the place of a record among the others."""
+    """The error for a loss that depends on the position of a record in the batch."""
     return PlaceDecides(
         f"{finding.place}: a record's loss must not depend on its place among the others, and here "
         f"are {finding.detail or 'numbers that differ from record to record'}; treat all records "
@@ -143,11 +143,11 @@ def place_decides(finding: Finding) -> PlaceDecides:
 
 
 class NumberDecides(IsolationError):
-    """The number of records is used as a number.
+    """A result depends on the number of records.
 
     Attributes:
-        what: it decides.
-        asked: where that is, as `trace` takes it; None where it is not known.
+        what: the result.
+        asked: the operation to locate, for `trace`; None if it is not known.
     """
 
     def __init__(self, said: str, what: str, asked: Asked | None) -> None:
@@ -155,7 +155,7 @@ class NumberDecides(IsolationError):
         self.what, self.asked = what, asked
 
     def at(self, place: str) -> NumberDecides:
-        """The same with its place."""
+        """The same error with a location."""
         return number_decides(f"{self.what} ({place})")
 
     def __reduce__(self) -> Any:
@@ -163,7 +163,7 @@ class NumberDecides(IsolationError):
 
 
 def number_decides(what: str, asked: Asked | None = None) -> NumberDecides:
-    """The number of records is used as a number."""
+    """The error for a result that depends on the number of records."""
     said = (
         f"number of records=decides {what}: a record's loss must not depend on how many records "
         "there are; do not divide by the batch, choose by its size or loop over the records."
@@ -172,7 +172,7 @@ def number_decides(what: str, asked: Asked | None = None) -> NumberDecides:
 
 
 def too_many_paths() -> IsolationError:
-    """Random numbers that lead to ever new paths."""
+    """The error for random numbers that always lead to new paths."""
     return IsolationError(
         "control flow=random, on too many paths: must take few paths, since each is followed "
         "once; let torch.where choose by random numbers in place of Python."
@@ -180,7 +180,7 @@ def too_many_paths() -> IsolationError:
 
 
 def layers_by_chance(layer: str | None) -> UnsupportedModelError:
-    """Coins that decide which weights a pass uses."""
+    """The error for weights that are used at random."""
     return UnsupportedModelError(
         f"layers=by chance{f', {layer} among them' if layer else ''}: every pass must use the same "
         "weights in the same order; run the layer always, and multiply what it adds by 0 or 1."
@@ -188,7 +188,7 @@ def layers_by_chance(layer: str | None) -> UnsupportedModelError:
 
 
 def others_losses() -> IsolationError:
-    """Losses in another order than the records."""
+    """The error for losses in another order than the records."""
     return IsolationError(
         "loss=of other records: loss i must be made from record i of the batch; keep the records "
         "in their order."
@@ -196,7 +196,7 @@ def others_losses() -> IsolationError:
 
 
 def gradients_of_others(operation: str, layer: str | None) -> IsolationError:
-    """Gradients in another order than the records."""
+    """The error for gradients in another order than the records."""
     return IsolationError(
         f"gradient={operation} in {layer}: what comes back to a record's row must be made from "
         "that record; keep the records in their order in hooks and in backward()."
@@ -204,7 +204,7 @@ def gradients_of_others(operation: str, layer: str | None) -> IsolationError:
 
 
 def no_axis(operation: str, shape: tuple[int, ...], layer: str | None) -> UnsupportedModelError:
-    """Rows of records that no axis holds."""
+    """The error for a contact without a record axis."""
     where = f" in {layer}" if layer else ""
     return UnsupportedModelError(
         f"operation={operation!r} on {shape}{where}: must have an axis with rows of every record "

@@ -28,7 +28,7 @@ def written_by(func: Any) -> tuple[str, ...]:
 
 
 def tensors_among(values: Any) -> Iterator[Tensor]:
-    """The tensors among arguments, those in lists included."""
+    """The tensors among arguments, including those in lists."""
     for value in values:
         if isinstance(value, Tensor):
             yield value

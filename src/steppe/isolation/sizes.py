@@ -1,7 +1,7 @@
-"""Numbers of records at which code may do something else: lengths of axes, and its own constants.
+"""Batch sizes at which code may behave differently: lengths of axes, and constants in the code.
 
 `if len(x) > 37` has 37 among the constants of its function, and `self.most` among the attributes of
-its module. What torch and this library run is no code of the user's.
+its module. Code of torch and of this library does not count.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _OURS = tuple(str(Path(str(file)).parent) for file in (torch.__file__, Path(__fi
 
 @contextmanager
 def code_seen() -> Iterator[set[types.CodeType]]:
-    """A block whose Python functions are written down, but for those of torch and this library.
+    """A block that records which Python functions run, except those of torch and this library.
 
-    Nothing is written down while a profiler runs: there can be one at a time.
+    It records nothing while a profiler runs, because Python allows only one.
     """
     seen: set[types.CodeType] = set()
 
@@ -46,14 +46,13 @@ def code_seen() -> Iterator[set[types.CodeType]]:
 def likely_sizes(
     codes: Iterable[types.CodeType], model: nn.Module, lengths: Iterable[int], most: int
 ) -> list[int]:
-    """One, the lengths of axes, the whole numbers that code and modules name, and the next ones, as
-    far as so many records may go through the model at once.
+    """The batch sizes to try: 1, lengths of axes, integers in code and modules, and the next ones.
 
     Args:
-        codes: the functions that ran.
-        model: of which the user's own modules are asked for numbers.
-        lengths: of axes of what goes through the model.
-        most: the largest number of records that is worth a try.
+        codes: of the functions that ran.
+        model: attributes of its modules are searched for integers, except of torch's.
+        lengths: of axes of tensors in the model.
+        most: the largest batch size to try.
 
     Examples:
         >>> def loss(x):

@@ -1,8 +1,8 @@
-"""One pass of an objective, there and back, with every operation followed.
+"""One forward and backward pass of an objective, with every operation followed.
 
-Model, loss, hooks and backward pass run as they do in a step, up to where gradients of weights
-would be made. What a step is made from are the *signals* that reach each contact: its inputs on the
-way there and the gradients of its outputs on the way back.
+Model, loss, hooks and backward pass run as they do in a step, except that no gradient of a weight
+is computed. A step uses the *signals* that reach each contact: its inputs in the forward pass and
+the gradients of its outputs in the backward pass.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Objective = Callable[[Any], Tensor]
 
 @dataclass(frozen=True)
 class Signal:
-    """A tensor at a contact: its form, and whose it is."""
+    """A tensor at a contact: its shape and its owners."""
 
     shape: tuple[int, ...]
     owned: Owned | None
@@ -59,14 +59,14 @@ class Signal:
 
 @dataclass
 class FollowedContact:
-    """One contact of a pass, and what passed through it.
+    """One contact of a pass, with its signals.
 
     Attributes:
         operation: the name of the function.
         weights: the identities of the weights that it uses, as `leaf_ids` gives them.
         layer: the module that was running.
-        inputs, outputs: made from records.
-        gradients: of the outputs; None where none came.
+        inputs, outputs: those that depend on records.
+        gradients: of the outputs; None for an output without gradient.
     """
 
     operation: str
@@ -79,22 +79,22 @@ class FollowedContact:
 
 @dataclass
 class Trace:
-    """What one pass showed.
+    """The result of following one pass.
 
     Attributes:
-        records: how many there were.
+        records: the batch size.
         losses: one for each record.
         contacts: the contacts, in order.
-        findings: what keeps the pass from being proven.
+        findings: the reasons why the pass is not proven.
         operations: see `Watch`.
-        forward_operations: how many of them are those of the forward pass.
+        forward_operations: how many of them belong to the forward pass.
         backward: whether the backward pass was followed too.
         calls: the functions of torch that model and loss called on records, in order.
-        backward_calls: those that hooks and autograd functions called on the way back.
+        backward_calls: those that hooks and autograd functions called in the backward pass.
         reads_random: whether Python read a random number.
-        unmarked: tensors made from records that no later pass would know as such.
+        unmarked: tensors made from records that a later pass would not recognise.
         draws: see `Watch`.
-        answer: the place that was asked for.
+        answer: the location that was asked for.
     """
 
     records: int
@@ -113,19 +113,19 @@ class Trace:
 
     @property
     def path(self) -> Path:
-        """What a pass of a step is compared with."""
+        """The calls that the passes of a step are compared with."""
         return path_of(self.calls, self.backward_calls)
 
 
 class _Seam(torch.autograd.Function):
-    """Where a contact's outputs leave for the rest of the model, and their gradients come back."""
+    """The outputs of a contact, as the rest of the model gets them, and their gradients."""
 
     @staticmethod
     def forward(ctx: Any, receive: Callable[..., None], leaf: Tensor, *outputs: Tensor) -> Any:
         del leaf
         ctx.receive = receive
         ctx.set_materialize_grads(False)
-        # Other tensors over the same memory, which the model may change in place as it may without.
+        # Other tensors over the same memory, which the model may change in place.
         made = tuple([torch.ops.aten._unsafe_view(out, out.shape) for out in outputs])
         return made[0] if len(made) == 1 else made
 
@@ -137,7 +137,7 @@ class _Seam(torch.autograd.Function):
 
 
 class Follower(Tracer):
-    """Leaves contacts to autograd and listens at their seams."""
+    """A tracer that leaves contacts to autograd and records their signals."""
 
     def __init__(
         self, records: int, watch: Watch, layers: Layers, asked: int | None = None
@@ -151,7 +151,9 @@ class Follower(Tracer):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if self._asked == len(self.calls):  # the last that comes when so many were noted
+        if self._asked == len(
+            self.calls
+        ):  # the last module that began at this number of calls
             self._owners.answer = self._owners.place()
         _stop_leaving(self._owners, func, args)
         output = super().__torch_function__(func, types, args, kwargs)
@@ -176,7 +178,7 @@ class Follower(Tracer):
             contact.name, leaf_ids(shared), self._layers.now, [self.signal(t) for t in inputs]
         )
         self.contacts.append(followed)
-        # A copy: the backward pass may need what the model is about to write over.
+        # A copy, because the backward pass may need values that the model is about to overwrite.
         given = (args[0].clone(), *args[1:]) if contact.in_place else args
         with saved_as_they_are(twice=True):  # otherwise as in a step
             made = out_of_place(contact)(*given, **kwargs)
@@ -200,7 +202,7 @@ class Follower(Tracer):
 
 
 class _BackwardFollower(BackwardCalls):
-    """Also stops where numbers leave torch."""
+    """A mode for the backward pass that also ends it if values leave torch."""
 
     def __init__(self, calls: list[Any], number: int, watch: Watch) -> None:
         super().__init__(calls, number)
@@ -220,7 +222,7 @@ class _BackwardFollower(BackwardCalls):
 
 
 def _require_seen(watch: Watch, func: Any, args: Any, out: Any) -> None:
-    """Some functions write to `out` in no operation that torch dispatches."""
+    """Reject functions that write to `out` without an operation that torch dispatches."""
     if not any(watch.owned(tensor) is not None for tensor in tensors_in(args)):
         return
     for tensor in tensors_in(out):
@@ -238,7 +240,7 @@ def _stop_leaving(watch: Watch, func: Any, args: Any) -> None:
 
 @contextmanager
 def plain_operations() -> Iterator[None]:
-    """oneDNN takes a whole recurrent layer in one operation, for which there is no rule."""
+    """A block without oneDNN, which runs a recurrent layer as one operation that has no rule."""
     before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:
@@ -249,7 +251,7 @@ def plain_operations() -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Fake tensors write errors of the user's code to a log before they raise them."""
+    """A block in which fake tensors do not log errors of the user's code before raising them."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
     before, log.disabled = log.disabled, True
     try:
@@ -268,20 +270,20 @@ def trace(
     random_owners: RandomOwners | None = None,
     asked: Asked | None = None,
 ) -> Trace:
-    """Follow one pass on fake tensors of the form of a batch.
+    """Follow one pass on fake tensors with the shapes and types of a batch.
 
     Args:
         model: whose layers are named.
         objective: maps a batch to one loss for each record.
-        batch: of any values; only its form is used.
-        records: how many it has.
+        batch: only its structure, shapes and types are used.
+        records: the batch size.
         backward: whether to follow the backward pass too.
         seed: of random numbers.
-        random_owners: whose random numbers are drawn, where that is known.
-        asked: what to say the place of.
+        random_owners: the owners of random numbers, if they are known.
+        asked: which operation or call to locate.
 
     Raises:
-        NotIsolated: the pass read a value that depends on records.
+        NotIsolated: the pass reads a value that depends on records.
     """
     layers = Layers(model)
     fake = FakeTensorMode(allow_non_fake_inputs=True)

@@ -1,12 +1,12 @@
-"""Follow every operation of torch, and know at each whose records its results are made from.
+"""Follows every operation of torch and derives the owners of its results.
 
-A `Watch` sees what no code can hide: the operations that torch dispatches, in the forward pass, in
-the loss, in hooks and in the backward pass. It keeps the owners of every tensor (`owners`), asks a
-rule for those of each result (`rules`), and writes down what can not be isolated: a value that
-Python reads, state that outlives the pass, an operation without a rule.
+A `Watch` sees every operation that torch dispatches, in the forward pass, in the loss, in hooks and
+in the backward pass. It stores the owners of every tensor (`owners`), derives those of each result
+by a rule (`rules`), and reports findings: a value that Python reads, state that outlives the pass,
+an operation without a rule.
 
-On fake tensors no arithmetic is done for records, so that nothing depends on their values. What is
-made from no record (weights, constants, random numbers) is computed for real.
+Operations on records run on fake tensors without arithmetic, so nothing depends on their values.
+Everything else (weights, constants, random numbers) is computed.
 """
 
 from __future__ import annotations
@@ -46,26 +46,29 @@ class Watch(TorchDispatchMode):
     """Follows one pass.
 
     Args:
-        records: how many there are.
-        rules: operator without overload to rule.
-        fake: runs what is made from records; None computes it for real.
-        layer: which module is running.
+        records: the batch size.
+        rules: from operators without overload to rules.
+        fake: runs operations on records; None computes their values.
+        layer: gives the module that is running.
         seed: of random numbers.
-        random_owners: whose random numbers are drawn, where that is known.
+        random_owners: the owners of random numbers, if they are known.
 
     Attributes:
-        findings: what keeps the pass from being proven; mixed tensors that nobody uses do not.
-        operations: those on records and those on random numbers, in order, with the numbers that
-            they were given, which must not depend on how many records there are.
+        findings: the reasons why the pass is not proven; mixed tensors that are not used do not
+            count.
+        operations: those on records and those on random numbers, in order, with their numeric
+            arguments, which must not depend on the batch size.
         reads_random: whether Python read a random number.
-        marks: the number of the tracer that marks what is made from records.
+        marks: the number of the tracer that marks tensors made from records.
         draws: the operations that drew random numbers, in order.
-        asked: which of `operations` to say the place of; None for none, as that takes a while.
-        answer: that place, in words.
+        asked: which of `operations` to locate; None for none, because that is slow.
+        answer: its location as text.
     """
 
     passes = 0
-    together = True  # all records come in one tensor, so what is made of some has a place
+    together = (
+        True  # in one tensor, so a result of some of them depends on positions
+    )
 
     def __init__(
         self,
@@ -92,25 +95,25 @@ class Watch(TorchDispatchMode):
         self._seed, self._random_owners = seed, random_owners
         self.draws: list[Draw] = []
         self._memories: list[Constant] = []  # that the operation has written records into
-        # Storages that were made in this pass, with all tensors that look at each.
+        # Storages that were made in this pass, with all tensors that use each.
         self._born: dict[int, tuple[Any, list[weakref.ref[Tensor]]]] = {}
         self._fakes = None if fake is None else Fakes(fake, self._seen_through)
 
     # What is known of tensors
 
     def own(self, tensor: Tensor, owners: Tensor, origin: Finding | None = None) -> None:
-        """Say whose records a tensor is made from."""
+        """Set the owners of a tensor."""
         if origin is not None and not bool((owners == MIXED).any()):
             origin = None
         setattr(tensor, OWNED, Owned(owners, self.number, origin, _memory(tensor)))
 
     def adopt(self, tensor: Tensor, owners: Tensor) -> None:
-        """Take a tensor of the batch: it ends with the pass, so it may be written to."""
+        """Register a tensor of the batch. It may be written to, because it ends with the pass."""
         self._register(tensor)
         self.own(tensor, owners)
 
     def owned(self, tensor: Tensor) -> Owned | None:
-        """What is known of a tensor made from records; None for one that is free."""
+        """What is known about a tensor made from records; None for one that is free."""
         found: Owned | None = getattr(tensor, OWNED, None)
         if found is None:
             return None
@@ -124,19 +127,19 @@ class Watch(TorchDispatchMode):
         return self.owned(tensor)
 
     def owners(self, tensor: Tensor) -> Tensor:
-        """The owners of a tensor, `FREE` where none were noted."""
+        """The owners of a tensor; `FREE` if there are none."""
         found = self.owned(tensor)
         return everywhere(tensor.ndim, FREE) if found is None else found.owners
 
     def note(self, kind: str, func: Any, detail: str = "") -> Finding:
-        """Write down a finding at the present place."""
+        """Report a finding at the current location."""
         finding = self.found(kind, func, detail)
         if kind != "mixes":
             self.findings.append(finding)
         return finding
 
     def found(self, kind: str, func: Any, detail: str = "") -> Finding:
-        """A finding at the present place that is not written down: of no consequence until used."""
+        """A finding at the current location, which matters only if the result is used."""
         name = "tensor" if func is None else str(func).removesuffix(".default")
         layer = self._layer()
         if layer is None and torch._C._current_autograd_node() is not None:
@@ -145,20 +148,20 @@ class Watch(TorchDispatchMode):
         return Finding(kind, _SAID.get(name, name), layer, line_of_user(), detail)
 
     def require_same_for_all(self, func: Any, value: Tensor, owners: Tensor) -> None:
-        """Note a constant that gives records other numbers by their place among the others."""
-        # Random numbers may differ until it is known which of them belong to records.
+        """Report a constant whose values depend on a record's position in the batch."""
+        # Random numbers may differ until their owners are known.
         if value.numel() <= 1 or not self.is_settled(value) or hasattr(value, OWNED):
             return
         if not same_for_all(value, owners, self.records):
             self.note("place", func, "numbers that differ from record to record")
 
     def require_same_places(self, func: Any, places: Tensor, owners: Tensor) -> None:
-        """Note numbers of places, such as indices, that differ from record to record."""
+        """Report indices or positions that differ from record to record."""
         if not same_for_all(places, owners, self.records):
             self.note("place", func, "places that differ from record to record")
 
     def is_settled(self, value: Tensor) -> bool:
-        """Whether it is known of random numbers that they belong to no record."""
+        """Whether random numbers are known to belong to no record."""
         return not hasattr(value, RANDOM) or self._random_owners is not None
 
     def is_new(self, tensor: Tensor) -> bool:
@@ -170,12 +173,12 @@ class Watch(TorchDispatchMode):
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         for tensor, before in reversed(self._before):
-            tensor.copy_(before)  # what was there before the pass is as it was
+            tensor.copy_(before)  # tensors from before the pass are unchanged
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        with torch._C.DisableTorchFunction():  # what we ask tensors is no part of the model
+        with torch._C.DisableTorchFunction():  # our own operations do not belong to the model
             return self._followed(func, args, kwargs or {})
 
     def _followed(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -224,7 +227,7 @@ class Watch(TorchDispatchMode):
     def _run_like(
         self, func: Any, given: dict[str, Any], tensors: Sequence[Tensor], args: Any, kwargs: Any
     ) -> Any:
-        """Of a tensor only the form counts, and what is drawn lies as its records do."""
+        """Run an operation that depends on shapes alone; draws get the owners of its argument."""
         without = {name: value for name, value in given.items() if not isinstance(value, Tensor)}
         made = self._run_free(func, without, (), *self._without_records(args, kwargs))
         if hasattr(made, OWNED) and hasattr(tensors[0], OWNED):
@@ -237,18 +240,18 @@ class Watch(TorchDispatchMode):
     def _run_free(
         self, func: Any, given: dict[str, Any], tensors: Sequence[Tensor], args: Any, kwargs: Any
     ) -> Any:
-        """What no record is in is computed for real."""
+        """Run an operation without records, which is computed."""
         draws = torch.Tag.nondeterministic_seeded in func.tags
         shaken = any(hasattr(tensor, RANDOM) for tensor in tensors)
         if draws and self._fake is not None:
-            # By its place among the draws, so that how many records there are moves no coin.
+            # By the index of the draw, so that the batch size does not change random numbers.
             torch.manual_seed(1_000_003 * self._seed + len(self.draws) + 1)
         random = draws or shaken
         if random and torch.Tag.data_dependent_output in func.tags:
             self.reads_random = True
         written = written_by(func)
         large = random and written and tensors[0].numel() > _LARGE
-        # Large masks are filled in vain: nothing looks at random numbers but one by one.
+        # Large masks need no values: random numbers are only compared one by one.
         large = large and self._random_owners is None
         for name in written:
             if isinstance(given.get(name), Tensor):
@@ -256,7 +259,7 @@ class Watch(TorchDispatchMode):
         constants = constants_of(self, func, given) if random else ()
         outputs = tensors[0] if large else func(*args, **kwargs)
         if func.overloadpacket in EMPTY and self._fake is not None:
-            outputs.zero_()  # what lies in memory by accident is not compared
+            outputs.zero_()  # uninitialised values are not compared
         made = list(tensors_among((outputs,)))
         for tensor in made:
             self._register(tensor, tensors)
@@ -276,7 +279,7 @@ class Watch(TorchDispatchMode):
     def _drawn(
         self, func: Any, tensors: Sequence[Tensor], outputs: Any, owners: Any
     ) -> list[Tensor | None]:
-        """Write down a draw, and give what no record owns to those that it was drawn for."""
+        """Record a draw, and set the owners of its free numbers."""
         made, whose = list(tensors_among((outputs,))), list(_owners_in(owners))
         free = any(of is None or bool((of == FREE).any()) for of in whose)
         number = len(self.draws)
@@ -303,12 +306,12 @@ class Watch(TorchDispatchMode):
         return self._fakes.run(func, args, kwargs)
 
     def _seen_through(self, memory: Any, twin: Any) -> None:
-        """What looks at some memory is changed through its fake twin too."""
+        """Tensors that share the memory of a fake tensor change with it."""
         if (entry := self._born.get(memory._cdata)) is not None:
             self._born[twin._cdata] = (twin, entry[1])
 
     def _without_records(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """Arguments of which only the form counts, as tensors that no record is in."""
+        """Arguments that matter only by their shape, as tensors without records."""
 
         def plain(value: Any) -> Any:
             if not isinstance(value, Tensor) or not hasattr(value, OWNED):
@@ -325,7 +328,7 @@ class Watch(TorchDispatchMode):
         self.reads.append(self.found("reads", func, "Python reads a value"))
 
     def unmarked(self) -> list[weakref.ref[Tensor]]:
-        """What was made from records and bears no mark, by which a later pass would know it."""
+        """Tensors made from records without a mark, which a later pass would not recognise."""
         seen = (ref for _, made in self._born.values() for ref in made)
         return [
             ref
@@ -341,7 +344,7 @@ class Watch(TorchDispatchMode):
             known = self.owned(tensor)
             if origin is None and known is not None:
                 origin = known.origin
-        # Batch norm writes to its statistics, and its schema does not say so.
+        # Batch norm writes to its statistics, which its schema does not declare.
         written = (*written_by(call.func), *call.written)
         sources = list(call.tensors())
         flat = list(tensors_among((call.outputs,)))
@@ -367,7 +370,7 @@ class Watch(TorchDispatchMode):
                 whose = found[place] if place < len(found) else None
             if whose is None:
                 whose = everywhere(target.ndim, MIXED)
-            if torch.Tag.inplace_view in call.func.tags:  # other axes, and the same numbers
+            if torch.Tag.inplace_view in call.func.tags:  # other axes, the same values
                 self.own(target, whose, self._origin(call, whose, origin))
                 continue
             self._require_own(call.func, target, "records")
@@ -377,8 +380,10 @@ class Watch(TorchDispatchMode):
             self._write(target, whose, self._origin(call, whose, origin), call.func)
 
     def _has_place(self, call: Call, owners: Tensor) -> bool:
-        """Whether a result tells records apart by their place: it is computed from some of them
-        and not from others, or has their elements in other patterns."""
+        """Whether a result depends on positions in the batch.
+
+        It does if it is computed from some records only, or has their elements in other patterns.
+        """
         if not self.together or not 1 < self.records <= _FEW:
             return False
         if owners.numel() < self.records:
@@ -388,11 +393,11 @@ class Watch(TorchDispatchMode):
         return not even(owners, self.records)
 
     def by_place(self, func: Any) -> Finding:
-        """What mixes records because their places decide."""
+        """The finding for a result that depends on positions in the batch."""
         return self.found("place", func, "some records and not others")
 
     def place(self) -> str | None:
-        """Layer and line that are running now, in words; None if neither is the user's."""
+        """The layer and line that are running, as text; None if neither is the user's."""
         found = self.found("place", None)
         return ", ".join(part for part in (found.layer, found.line) if part) or None
 
@@ -402,7 +407,7 @@ class Watch(TorchDispatchMode):
         return origin or self.note("mixes", call.func)
 
     def _require_own(self, func: Any, tensor: Tensor, detail: str) -> None:
-        """Note a write to what was there before the pass, and will be after it."""
+        """Report a write to a tensor from before the pass, which outlives it."""
         if tensor.numel() and not self.is_new(tensor):
             self.note("writes", func, detail)
             if not isinstance(tensor, FakeTensor):
@@ -411,7 +416,7 @@ class Watch(TorchDispatchMode):
     def _write(
         self, tensor: Tensor, owners: Tensor, origin: Finding | None, func: Any = None
     ) -> None:
-        """A tensor was changed in place, and so was every other that looks at its memory."""
+        """Update the owners of a tensor that was changed in place, and of those in its memory."""
         others = [
             other for other in self._looking_at(tensor) if other is not tensor and other.numel()
         ]
@@ -432,7 +437,7 @@ class Watch(TorchDispatchMode):
             now = squeezed(memory.as_strided(*_place(other))).contiguous()
             if not hasattr(other, OWNED):
                 if bool((now == FREE).all()):
-                    continue  # a constant still, whose numbers are known
+                    continue  # still a constant with known values
                 if not isinstance(other, FakeTensor):
                     self._beside(func, other, now)
             self.own(other, filled_rows(now, self.records), origin)
@@ -441,7 +446,7 @@ class Watch(TorchDispatchMode):
                 self._require_even_write(func, written, torch.where(was == FREE, now, was), now)
 
     def _beside(self, func: Any, constant: Tensor, now: Tensor) -> None:
-        """Take down the numbers of a constant that is now the memory of records too."""
+        """Compare the values of a constant tensor that records are now written into."""
         value = torch.where(now == FREE, constant.detach(), constant.new_zeros(()))
         known = value if self.is_settled(constant) else None
         number, random = len(self._memories), hasattr(constant, RANDOM)
@@ -453,14 +458,14 @@ class Watch(TorchDispatchMode):
             self.note("place", func, "numbers that differ from record to record")
 
     def _require_even_write(self, func: Any, written: Tensor, whose: Tensor, now: Tensor) -> None:
-        """Note a write to other places of one record than of another."""
+        """Report a write to different positions for different records."""
         if not same_for_all(written, whose, self.records) or not even(now, self.records):
             self.note("place", func, "other places of one record than of another")
 
     def memory(self, tensor: Tensor) -> Tensor:
-        """The owners of all the memory that a tensor looks at, as far as tensors look at it."""
+        """The owners of the whole memory of a tensor, as far as other tensors use it."""
         size = storage_of(tensor).nbytes() // tensor.element_size()
-        # What no tensor that is left looks at may be of anybody.
+        # Memory that no remaining tensor uses may have any owner.
         memory = torch.full((size,), MIXED, dtype=TYPE, device="cpu")
         for other in (*self._looking_at(tensor), tensor):
             if other.numel():
@@ -473,7 +478,7 @@ class Watch(TorchDispatchMode):
         return [other for other in alive if other is not None]
 
     def _register(self, tensor: Tensor, sources: Sequence[Tensor] = ()) -> None:
-        """Remember whose memory a result lies in."""
+        """Remember which memory a result uses."""
         if tensor.layout != torch.strided:
             return
         storage = storage_of(tensor)
@@ -487,7 +492,7 @@ class Watch(TorchDispatchMode):
     def _note_of(
         self, func: Any, given: dict[str, Any], outputs: Any, constants: tuple[Constant, ...]
     ) -> OperationNote:
-        """The numbers that an operation was given, and the form of what came out."""
+        """The numeric arguments of an operation, and the shapes of its results."""
         if self.asked == len(self.operations):
             self.answer = self.place()
         shapes = tuple(
@@ -517,5 +522,5 @@ def _owners_in(owners: Any) -> Iterator[Tensor | None]:
             yield from _owners_in(part)
 
 
-# What users call it.
+# The name that users know.
 _SAID = {"aten._local_scalar_dense": "item(), bool() or float()", "tensor": "a tensor"}

@@ -1,4 +1,4 @@
-"""Where in the user's code an operation was called: the layer and the line."""
+"""Finds the layer and the line of the user's code that called an operation."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from torch.nn.modules.module import (
 )
 
 _PASS = str(Path(__file__).with_name("trace.py"))
-# Not the user's: torch, this library, and code that Python makes. A session's own is `<stdin>`.
+# Not the user's: torch, this library, and generated code. Code of a session is `<stdin>`.
 _MADE = ("<frozen ", "<string>", "<eval_with_key>")
 _OTHERS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), *_MADE)
 _LAYER = "steppe layer"
 
 
 class Layers:
-    """Knows which module of a model is running."""
+    """Tracks which module of a model is running."""
 
     def __init__(self, model: nn.Module) -> None:
         self._names = {
@@ -35,11 +35,11 @@ class Layers:
 
     @property
     def now(self) -> str | None:
-        """The innermost module that is running, by name; None outside of all."""
+        """The name of the innermost module that is running; None if there is none."""
         return self._inside[-1] if self._inside else None
 
     def remember(self, made: Any) -> None:
-        """Note the layer that is running at what leads back from its results."""
+        """Store the current layer at the graph nodes of its results."""
         parts = made if isinstance(made, tuple | list) else (made,)
         for tensor in parts if self._inside else ():
             if isinstance(tensor, Tensor) and tensor.grad_fn is not None:
@@ -47,7 +47,7 @@ class Layers:
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """A block in which torch tells when a module begins and ends."""
+        """A block in which the beginning and end of modules are tracked."""
         handles = (
             register_module_forward_pre_hook(self._enter),
             register_module_forward_hook(self._leave, always_call=True),
@@ -70,7 +70,7 @@ class Layers:
 
 
 def layer_on_the_way_back() -> str | None:
-    """In a backward pass, the layer whose results it has reached; None where that is not known."""
+    """In a backward pass, the layer of the current graph node; None if it is not known."""
     node = torch._C._current_autograd_node()
     after = [] if node is None else [one for one, _ in node.next_functions if one is not None]
     found = (_metadata(one).get(_LAYER) for one in (node, *after) if one is not None)
@@ -78,7 +78,7 @@ def layer_on_the_way_back() -> str | None:
 
 
 def _metadata(node: Any) -> dict[str, str]:
-    """What may be noted at a node of a graph: torch's types have it as a method."""
+    """The metadata of a graph node, which torch's types declare as a method."""
     kept: dict[str, str] = node.metadata
     return kept
 
@@ -86,7 +86,7 @@ def _metadata(node: Any) -> dict[str, str]:
 def line_of_user() -> str | None:
     """File and line of the innermost call that is not in torch or in this library.
 
-    None where a pass runs no other code, as with torch's own layers and losses.
+    None if a pass runs no other code, as with torch's own layers and losses.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
