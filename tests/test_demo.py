@@ -59,7 +59,7 @@ def test_without_mnist_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> N
     task = demo.digits()
     assert task.synthetic
     assert task.about.startswith("MNIST could not be had: name='mnist': could be had from none")
-    assert "SYNTHETIC DATA instead: 20,000 made-up 16×16 pictures" in task.about
+    assert "SYNTHETIC DATA instead: 20,000 synthetic 16×16 pictures" in task.about
 
 
 def test_a_folder_that_is_there_already_is_left_alone(result: demo.DemoResult) -> None:

@@ -105,7 +105,7 @@ def digits() -> Task:
         found = load("mnist")
     except DataError as error:
         about = (
-            f"MNIST could not be had: {error} SYNTHETIC DATA instead: {_RECORDS:,} made-up "
+            f"MNIST could not be had: {error} SYNTHETIC DATA instead: {_RECORDS:,} synthetic "
             f"{_SIDE}×{_SIDE} pictures; the accuracies below say nothing about real ones."
         )
         data = {"place": "steppe.demo:pictures", "classes": _CLASSES}
@@ -115,7 +115,7 @@ def digits() -> Task:
 
 
 def pictures() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Made-up pictures and labels, to train on and to test on, the same every time.
+    """Synthetic pictures and labels, to train on and to test on, the same every time.
 
     Every class is a smooth pattern; a picture is the pattern of its class, moved a little, under
     noise that is stronger than the pattern.

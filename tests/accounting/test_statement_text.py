@@ -29,7 +29,7 @@ def test_nine_items(statement: Statement) -> None:
         "Not covered: choosing hyper-parameters",
         "Not covered: losses, accuracies or batch sizes measured on the private data.",
         "outside the account: the structure (shapes, types) of one record; a few records at set-up",
-        "the labels where classes were declared; the size of the first batch and the time that",
+        "the labels if classes were declared; the size of the first batch and the time that",
         "dp-accounting 0.6",
         "by RDP: ε = ",
         "one patient is added to or removed",
@@ -58,8 +58,8 @@ def test_where_the_population_came_from(statement: Statement) -> None:
     [
         (None, "depends on that patient alone is checked when a model is given."),
         ("proven", "depends on that patient alone is proven from the operations of model, loss"),
-        ("isolated", "depends on that patient alone, since each goes through the model by itself."),
-        ("probed", "was only tried on made-up values (probed), not proven: if it does not, ε is"),
+        ("isolated", "depends on that patient alone, because the model processes one"),
+        ("probed", "was only tested on synthetic values (probed), not proven: if it does not"),
     ],
 )
 def test_how_it_is_known_that_records_stand_alone(
@@ -75,9 +75,9 @@ def test_how_it_is_known_that_records_stand_alone(
 
 
 def test_public_records_are_counted(statement: Statement) -> None:
-    assert "handed over as public" not in str(statement)
+    assert "given as public" not in str(statement)
     one = str(replace(statement, public_records=1))
-    assert "The clip also looked at 1 record handed over as public, which ε does not" in one
+    assert "The clip also read 1 record given as public, which ε does not" in one
     assert "the guarantee is for patients that are not among them." in one
 
 

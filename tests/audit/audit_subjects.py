@@ -1,4 +1,4 @@
-"""Small models of several families, each with made-up records, as subjects for the audit."""
+"""Small models of several families, each with synthetic records, as subjects for the audit."""
 
 from __future__ import annotations
 

@@ -271,7 +271,7 @@ def test_isolation(
     message = shell.refused(options)
     assert "must not be read by Python" in message
     assert "Otherwise: --isolation each takes " in message
-    assert "; --isolation probed only tries made-up values" in message
+    assert "; --isolation probed only tries synthetic values" in message
     assert not (project / "runs").exists()
     found = shell.json(f"{options} --isolation each")
     assert (found.get("isolation") or found["statement"]["isolation"]) == "isolated"
@@ -335,7 +335,7 @@ def test_plan_of_records_of_ones_own(shell: Shell, project: Path) -> None:
     )
     result = shell.json("plan own.toml")
     assert result["statement"]["public_records"] == 30
-    assert "30 records handed over as public" in result["statement"]["items"]["data accesses"]
+    assert "30 records given as public" in result["statement"]["items"]["data accesses"]
     assert result["forecast"]["seconds"] > 0
 
 
@@ -416,7 +416,7 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
         ),
         (
             f"{SETTINGS} --model cli_test_models:wide",
-            "The model or its loss failed on 2 made-up records with the shapes and types of the "
+            "The model or its loss failed on 2 synthetic records with the shapes and types of the "
             "data (inputs from N(0, 1) or [0, 1), labels 0 and 1). It must take any number of such "
             "records.\n"
             "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x6 and 9x2)",

@@ -302,11 +302,11 @@ def test_private_records_are_not_public(given: str) -> None:
 def test_the_statement_says_that_public_records_were_looked_at() -> None:
     promised = private(public=(torch.randn(5, 4), torch.zeros(5).long())).statement()
     assert promised.public_records == 5
-    assert "The clip also looked at 5 records handed over as public" in str(promised)
+    assert "The clip also read 5 records given as public" in str(promised)
     assert promised.to_dict()["public_records"] == 5
     none = private(clip=steppe.Flat(1.0)).statement()
     assert none.to_dict()["public_records"] == 0
-    assert "handed over as public" not in str(none)
+    assert "given as public" not in str(none)
 
 
 def test_the_physical_batch_leaves_room_for_written_out_gradients() -> None:

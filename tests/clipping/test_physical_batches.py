@@ -280,8 +280,8 @@ def test_what_stops_at_zeros_is_refused() -> None:
     objective = objective_of(Lengths(), F.mse_loss)
     with pytest.raises(
         UnsupportedModelError,
-        match=r"^fixed_shapes=True: model and loss must take records of zeros, with which batches "
-        r"are filled up; let them take these, whatever comes out, or leave fixed_shapes out\.\n"
+        match=r"^fixed_shapes=True: model and loss must accept records of zeros, because batches "
+        r"are padded with them; accept them with any result, or leave out fixed_shapes\.\n"
         r"RuntimeError: Length of all samples .*0.*",
     ):
         require_zeros_taken(objective, example)

@@ -84,7 +84,7 @@ def test_empty_batch_may_not_be_left_out() -> None:
 
 
 def test_empty_batch_noise_has_the_promised_size() -> None:
-    """Pure noise means N(0, (σC/B)²), the made-up record says nothing."""
+    """Pure noise means N(0, (σC/B)²), the synthetic record says nothing."""
     model = nn.Linear(300, 200)
     loop = start(model, vectors(2000, 300), 1, sigma=1.3, clip=1.0)
     for x, y in loop.loader:

@@ -51,7 +51,7 @@ class Case:
 
     def make(self) -> tuple[nn.Module, Objective, Any]:
         """A new model, the objective, a function of (model, batch) that returns one loss for each
-        record, and a batch of made-up records; the same weights and records every time."""
+        record, and a batch of synthetic records; the same weights and records every time."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(_SEED)
             return self.build()

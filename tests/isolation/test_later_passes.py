@@ -23,7 +23,7 @@ DATA = torch.randn(100, 4), torch.randn(100)
 
 
 def private(model: nn.Module, objective: Any = None, physical_batch: int | None = None) -> Any:
-    """A run over made-up records."""
+    """A run over synthetic records."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     plan = steppe.Plan(epsilon=3.0, delta=1e-3, population=100, batch_size=8, steps=60)
     loss = None if objective else F.mse_loss

@@ -124,9 +124,9 @@ def test_many_distinct_rates_are_rounded_up() -> None:
 def test_the_statement_says_so() -> None:
     statement = plan().statement()
     text = str(statement)
-    assert "groups that have rates of their own are of declared size" in text
+    assert "groups with sampling rates of their own have declared sizes" in text
     assert "with probability 0.125 at most, which changes with the step and differs between" in text
-    assert "in the group that pays most" in text
+    assert "in the group with the largest ε" in text
     assert statement.epsilon == plan().epsilon_spent()
     groups = plan().segments_by_group()
     assert statement.rdp_epsilon == max(accounting.rdp_epsilon(one, 1e-5) for one in groups)

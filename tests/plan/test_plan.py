@@ -349,9 +349,9 @@ def test_fixed_shapes_cost_nothing_and_are_said() -> None:
         "cap": None,
         "fixed_shapes": True,
     }
-    words = f"at most {fixed.cap} of them, filled up to {fixed.cap} rows so that shapes do not tell"
+    words = f"limited to {fixed.cap} of them at random, padded to {fixed.cap} rows so that"
     assert words in fixed.statement().items["assumptions"]
-    assert "filled up" not in str(capped.statement())
+    assert "padded" not in str(capped.statement())
     assert fixed.statement().to_dict()["fixed_shapes"] is True
     assert capped.statement().to_dict()["fixed_shapes"] is False
     assert "size of the first batch" in str(capped.statement())

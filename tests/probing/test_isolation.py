@@ -211,7 +211,7 @@ class Written(nn.Module):
 
 
 class Largest(nn.Module):
-    """A buffer that made-up numbers do not move, but real pixels would."""
+    """A buffer that synthetic numbers do not move, but real pixels would."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -584,7 +584,7 @@ def test_a_model_that_takes_no_made_up_record_is_refused_with_its_own_words() ->
     with pytest.raises(UnsupportedModelError) as caught:
         run(Demanding(0.0), torch.zeros(1, 4))
     assert str(caught.value) == (
-        "The model or its loss failed on 2 made-up records with the shapes and types of the "
+        "The model or its loss failed on 2 synthetic records with the shapes and types of the "
         "data (inputs from N(0, 1) or [0, 1), labels 0 and 1). It must take any number of such "
         "records.\n"
         "RuntimeError: pixels lie in [0, 1]\nand nowhere else"
@@ -597,7 +597,7 @@ class Hardest(nn.Linear):
 
 
 def test_a_model_that_needs_more_records_than_are_made_up_is_told_how_many() -> None:
-    with pytest.raises(UnsupportedModelError, match=r"failed on 2 made-up .* any number of such"):
+    with pytest.raises(UnsupportedModelError, match=r"failed on 2 synthetic .* any number of such"):
         run(Hardest(4, 2), torch.zeros(1, 4))
 
 

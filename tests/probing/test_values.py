@@ -1,4 +1,4 @@
-"""Values that made-up records do not have must not reach another record."""
+"""Values that synthetic records do not have must not reach another record."""
 
 import re
 from collections.abc import Callable

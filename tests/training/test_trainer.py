@@ -160,7 +160,7 @@ def test_public_records_are_in_the_statement_and_the_settings(tmp_path: Path) ->
         made(pairs(30, seed=2), callbacks=[stop_at(7)]).fit()
     statement = json.loads((tmp_path / "run" / "statement.json").read_text())
     assert statement["public_records"] == 30
-    words = "The clip also looked at 30 records handed over as public, which ε does not protect"
+    words = "The clip also read 30 records given as public, which ε does not protect"
     assert words in statement["items"]["data accesses"]
     with pytest.raises(ConfigurationError, match="public_records=40: differs from the value"):
         made(pairs(40, seed=2)).resume()

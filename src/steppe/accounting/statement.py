@@ -29,7 +29,7 @@ class Statement:
         unit: what one neighbour differs by, such as "record".
         population: number of units that sets the sampling rate.
         population_source: "declared" or "data".
-        run: the mechanisms covered, at least one; those of the group of units that pays most.
+        run: the mechanisms covered, at least one; those of the group with the largest ε.
         groups: the mechanisms of every group of units, where groups have rates of their own.
         noise_multiplier: σ of one query, at its base level if it follows a schedule.
         sensitivity: the bound on one unit's part in the sum.
@@ -42,7 +42,7 @@ class Statement:
         fixed_shapes: whether every batch is padded to the largest one.
         isolation: how it is known that a record's gradient depends on that record alone: "proven",
             "isolated" or "probed"; None for a plan without a model.
-        collated: how it is known that a batch has each record in a row of its own: "proven", or
+        collated: how it is known that each row of a batch is made from one record: "proven", or
             "compared" in every batch.
     """
 
@@ -80,7 +80,7 @@ class Statement:
             facts: the fields that segments do not know.
 
         Returns:
-            The statement. Every ε in it is that of the group which pays most.
+            The statement. Every ε in it is that of the group with the largest ε.
         """
         # Through text, so that a tenth of 1e-5 reads 1e-6.
         tenths = (float(f"{delta / divisor:.6g}") for divisor in (10, 100))

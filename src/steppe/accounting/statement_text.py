@@ -35,7 +35,7 @@ def items(statement: Statement) -> dict[str, str]:
             f"The {statement.steps} steps of this run. Not covered: choosing hyper-parameters, "
             "architecture or checkpoint with the help of the same data, and other runs on it. "
             "Also read, outside the account: the structure (shapes, types) of one record; a "
-            "few records at set-up where a custom function collates them; the labels where "
+            "few records at set-up if a custom function collates them; the labels if "
             f"classes were declared; {_first_batch(statement)}. "
             f"{_also_read(statement)}{_population(statement)}{_public(statement)}{_groups(statement)}"
         ),
@@ -86,8 +86,8 @@ def _public(statement: Statement) -> str:
         return ""
     count = "1 record" if statement.public_records == 1 else f"{statement.public_records} records"
     return (
-        f" The clip also looked at {count} handed over as public, which "
-        f"ε does not protect: the guarantee is for {statement.unit}s that are not among them."
+        f" The clip also read {count} given as public, which ε does not protect: the guarantee is "
+        f"for {statement.unit}s that are not among them."
     )
 
 
@@ -95,10 +95,11 @@ def _groups(statement: Statement) -> str:
     if not statement.groups:
         return ""
     return (
-        f" The {len(statement.groups)} groups that have rates of their own are of declared size; "
-        f"which of them a {statement.unit} belongs to was handed over with the data, counts as a "
-        f"part of it and is protected like the rest. A {statement.unit} stays in its group for the "
-        "whole run, also where it was resumed: nothing that is kept could show a change."
+        f" The {len(statement.groups)} groups with sampling rates of their own have declared "
+        f"sizes. The group of a {statement.unit} was given with the data; it is a part of the "
+        f"{statement.unit} and is protected like the rest. A {statement.unit} must stay in its "
+        "group for the whole run, also after a resume. This cannot be checked, because the groups "
+        "are not stored."
     )
 
 
@@ -147,9 +148,9 @@ def _assumptions(statement: Statement) -> str:
         coin += (
             f" at most, which changes with the step and differs between groups of {statement.unit}s"
         )
-    capped = "" if statement.cap is None else f", at random at most {statement.cap} of them"
+    capped = "" if statement.cap is None else f", limited to {statement.cap} of them at random"
     if statement.fixed_shapes:
-        capped += f", filled up to {statement.cap} rows so that shapes do not tell the batch's size"
+        capped += f", padded to {statement.cap} rows so that shapes do not reveal the batch size"
     held = (
         "It holds because the plan itself makes the sampler."
         if statement.not_private_reason is None
@@ -163,8 +164,8 @@ def _assumptions(statement: Statement) -> str:
     isolated = _ISOLATION[statement.isolation].format(unit=statement.unit)
     if statement.collated == "compared":
         isolated += (
-            f" That a batch has each {statement.unit} in a row of its own is not proven: in every "
-            "batch one row is compared with what its record gives alone."
+            f" It is not proven that each row of a batch is made from one {statement.unit} alone: "
+            f"in every batch one row is compared with that of its {statement.unit} collated alone."
         )
     return f"Poisson sampling: {coin}{capped}. {held} {isolated} Floating-point defence {defence}."
 
@@ -173,10 +174,10 @@ _ISOLATION = {
     None: "That a {unit}'s gradient depends on that {unit} alone is checked when a model is given.",
     "proven": "That a {unit}'s gradient depends on that {unit} alone is proven from the operations "
     "of model, loss and hooks.",
-    "isolated": "A {unit}'s gradient depends on that {unit} alone, since each goes through the "
-    "model by itself.",
-    "probed": "That a {unit}'s gradient depends on that {unit} alone was only tried on made-up "
-    "values (probed), not proven: if it does not, ε is false.",
+    "isolated": "A {unit}'s gradient depends on that {unit} alone, because the "
+    "model processes one {unit} at a time.",
+    "probed": "That a {unit}'s gradient depends on that {unit} alone was only tested on "
+    "synthetic values (probed), not proven: if it does not, ε is false.",
 }
 
 
@@ -191,7 +192,7 @@ def _guarantee(statement: Statement) -> str:
         against += f", too large: whole {statement.unit}s may be published"
     pairs = ((statement.delta, statement.epsilon), *statement.curve)
     bounds = ", ".join(f"({rounded_up(epsilon, 4)}, {delta!r})" for delta, epsilon in pairs)
-    whose = " in the group that pays most, less in the others" if statement.groups else ""
+    whose = " in the group with the largest ε, less in the others" if statement.groups else ""
     return f"(ε, δ) = {bounds}{whose}; the first {against}."
 
 
@@ -205,7 +206,7 @@ def _mechanism(statement: Statement) -> str:
     ]
     if len(parts) > _LISTED:
         parts[_LISTED:] = [f"… and {len(parts) - _LISTED} more levels, see the JSON"]
-    rate = "in the group that pays most" if varied else f"rate {statement.rate!r}"
+    rate = "in the group with the largest ε" if varied else f"rate {statement.rate!r}"
     if statement.cap is not None:
         rate += f", at most {statement.cap} of {statement.population}"
     several = (

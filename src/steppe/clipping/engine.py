@@ -44,20 +44,20 @@ class ClippedSum:
         clip: bounds per-example gradients.
         l2: λ of the term λθ that joins every record's gradient before the clip; a mapping from name
             prefixes gives parts of the model their own.
-        physical_batch: how many records go through the model at once; None takes all.
-        layouts: where the records lie in each operation, as the probe found them; None means
-            record axis first everywhere.
+        physical_batch: how many records pass through the model at once; None means all.
+        layouts: the record axes of each operation, as the probe found them; None means the first
+            axis everywhere.
         kernels: the algorithm for each layer shape; timed on the first batch unless pinned.
         public: a batch of public records, for clips that learn directions from them.
-        padded_to: how many rows every batch is filled up to, so that the passes through the model
-            have the same shapes for every batch; None leaves batches as they are.
-        one_at_a_time: takes records through the model one at a time; None takes them together.
+        padded_to: how many rows every batch is padded to, so that the passes through the model have
+            the same shapes for every batch; None does not pad.
+        one_at_a_time: processes one record at a time; None processes them together.
 
     Guarantees:
         Adding or removing one record moves the sum by at most `clip.sensitivity` in l2 norm, up to
         float32 rounding. A record with a non-finite gradient adds exactly zero and changes nothing
-        else. Rows that a batch is filled up with add exactly zero, whatever the model makes of
-        them. An empty batch adds nothing; it does not run the model unless it is filled up.
+        else. Padding rows add exactly zero, whatever the model computes from them. An empty
+        batch adds nothing; the model does not run unless the batch is padded.
     """
 
     def __init__(

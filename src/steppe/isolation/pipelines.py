@@ -116,9 +116,7 @@ def _follow(
         try:
             with watch, Leaving(watch) if fake is not None else nullcontext():
                 batch = collate(given)
-        except (
-            Exception
-        ):  # errors of user code for fake tensors, which it will not get later
+        except Exception:  # errors of user code for fake tensors, which it will not get later
             whole = False
     _require_apart(watch)
     drawn = watch.reads_random or global_state() != before

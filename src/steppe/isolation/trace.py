@@ -151,9 +151,7 @@ class Follower(Tracer):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if self._asked == len(
-            self.calls
-        ):  # the last module that began at this number of calls
+        if self._asked == len(self.calls):  # the last module that began at this number of calls
             self._owners.answer = self._owners.place()
         _stop_leaving(self._owners, func, args)
         output = super().__torch_function__(func, types, args, kwargs)

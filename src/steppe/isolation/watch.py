@@ -66,9 +66,7 @@ class Watch(TorchDispatchMode):
     """
 
     passes = 0
-    together = (
-        True  # in one tensor, so a result of some of them depends on positions
-    )
+    together = True  # in one tensor, so a result of some of them depends on positions
 
     def __init__(
         self,

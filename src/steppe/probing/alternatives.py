@@ -1,4 +1,4 @@
-"""The other two kinds of isolation, for a model that is not proven, and what one of them costs."""
+"""The other two kinds of isolation for a model that is not proven, with a measured cost."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from steppe.probing.synthetic import synthetic
 from steppe.randomness import global_generators_kept
 from steppe.utils.formatting import first_line
 
-# What the sentence names, as it spells it.
+# The names in the message.
 _OTHER_KINDS = ('isolation="each"', 'isolation="probed"')
 _RECORDS, _TIMES = 8, 5
 
 
 def offer_other_isolation(error: IsolationError, probed: ProbedModel, example: Any) -> None:
-    """Add a sentence about them to an error.
+    """Add a sentence about the alternatives to an error.
 
     Args:
         error: why a model is not proven.
-        probed: that model.
-        example: a batch whose form is copied.
+        probed: the model.
+        example: a batch; its structure, shapes and types are copied.
     """
     error.otherwise, error.mentions = _other_isolation(probed, example), _OTHER_KINDS
 
 
 def _other_isolation(probed: ProbedModel, example: Any) -> str:
     only_tried = (
-        'isolation="probed" only tries made-up values, which proves nothing, and the privacy '
+        'isolation="probed" only tries synthetic values, which proves nothing, and the privacy '
         "statement says so"
     )
     generator = torch.Generator().manual_seed(0)
@@ -46,7 +46,7 @@ def _other_isolation(probed: ProbedModel, example: Any) -> str:
             each.choose(probed.objective, synthetic(example, 2, generator))
             slow = _seconds(lambda: each.slots(probed.objective, batch, _RECORDS))
             fast = _seconds(lambda: _plain(probed, batch))
-    except Exception as error:  # whatever model, loss or torch say about records alone
+    except Exception as error:  # whatever error model, loss or torch raise for single records
         return f'Otherwise: isolation="each" does not take it ({first_line(error)}); {only_tried}.'
     way = "by vmap" if each.way == VMAP else each.way
     times = f"{_rounded(slow / fast)} times the time of a plain pass of {_RECORDS} records here"
@@ -57,7 +57,7 @@ def _other_isolation(probed: ProbedModel, example: Any) -> str:
 
 
 def _rounded(ratio: float) -> str:
-    """To two digits: more would not come out again.
+    """Rounded to two digits, because more are not reproducible.
 
     Examples:
         >>> _rounded(1.234), _rounded(43.21), _rounded(4378.6)
@@ -77,7 +77,7 @@ def _trained(probed: ProbedModel) -> list[Tensor]:
 
 
 def _seconds(run: Callable[[], Any]) -> float:
-    run()  # once in vain: first calls set things up
+    run()  # not measured, because first calls include set-up
     found: list[float] = []
     while not found or (len(found) < _TIMES and sum(found) < 1.0):
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What the probe found about a model, for each form in which batches come to it."""
+"""The results of the probe for each state of a model and form of a batch."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from steppe.probing.report import Report
 from steppe.probing.zero_records import require_zeros_taken
 from steppe.utils.batches import each, require_tensors
 
-# Forms of a batch that are probed in a run. A probe takes up to seconds; and shapes without end are
-# mostly those of the longest record in the batch, which is private.
+# The most forms of a batch that are probed in a run. A probe takes up to seconds, and more shapes
+# usually follow from the longest record in the batch, which is private.
 MOST_FORMS = 16
-# The proof follows at least so many records at once, if the engine takes them.
+# The proof follows at least this many records at once, if the engine allows it.
 _LEAST_AT_ONCE = 64
-# Steps before which a model is probed again: ever rarer, since a probe may take seconds.
+# Steps before which a model is proven again: at growing distances, because it may take seconds.
 LOOK_AGAIN = frozenset(4**power for power in range(1, 16))
 
 
 class ProbeCache:
-    """Probes a model before it meets records, once for each of its states and forms of a batch.
+    """Probes a model before it processes records, once for each of its states and forms of a batch.
 
     Args:
-        model: what is trained.
-        engine: told where the records lie, and how many to take at once if nobody said.
-        batch_size: how many records a step takes on average, those that fill it up included.
-        isolation: how it is to be known that records stand alone, see `ISOLATION`.
-        most_forms: of batches that are probed in a run; None for any number.
-        alternatives: whether to try the other kinds of isolation on a model that is refused, and
-            say what they cost.
+        model: the model to train.
+        engine: gets the record axes, and the physical batch if the user did not set it.
+        batch_size: the expected number of records in a step, including padding.
+        isolation: how isolation is ensured, see `KINDS`.
+        most_forms: the most forms of a batch that are probed in a run; None for any number.
+        alternatives: whether the error for a model that is not proven offers the other kinds of
+            isolation, with their measured cost.
 
     Guarantees:
-        No value of a batch is read: its structure, types and shapes are all that a probe sees.
+        No value of a batch is read, only its structure, types and shapes.
     """
 
     def __init__(
@@ -64,21 +64,21 @@ class ProbeCache:
         self._reports: dict[tuple[object, object], Report] = {}
         self._batches: dict[object, Any] = {}  # without records, by form
         self._expected: list[Report] = []
-        self._forms: list[object] = []  # of the batches that are expected
+        self._forms: list[object] = []  # of the batches of the current step
 
     def knows(self, batch: Any) -> bool:
-        """Whether batches of this form were probed on the model as it is now."""
+        """Whether batches of this form were probed with the current state of the model."""
         return (state_of(self._model), form_of(batch)) in self._reports
 
     def is_new_form(self, batch: Any) -> bool:
-        """Whether other forms came before, and this one in no state of the model."""
+        """Whether batches of other forms were probed before, and none of this form."""
         return bool(self._batches) and form_of(batch) not in self._batches
 
     def report(self, batch: Any) -> Report:
-        """What holds for the model as it is now: modules, modes, hooks, weights.
+        """The report for the current state of the model: modules, modes, hooks, weights.
 
         Args:
-            batch: how it comes to the model; its values are not read.
+            batch: an input of the model; its values are not read.
         """
         state, form = state_of(self._model), form_of(batch)
         known = self._reports.get((state, form))
@@ -93,7 +93,7 @@ class ProbeCache:
             )
         require_tensors(batch)
         self._engine.weights.require_sizes()
-        # Without its rows: the probe looks at shapes and types alone.
+        # Without its rows, because the probe uses shapes and types only.
         self._batches[form] = each(lambda tensor: tensor[:0], batch)
         self._reports[state, form] = self._probe(self._batches[form])
         if self._engine.padded_to is not None:
@@ -101,14 +101,14 @@ class ProbeCache:
         return self._reports[state, form]
 
     def look_again(self) -> None:
-        """Prove once more what the model is now: its code may do something else than before.
+        """Repeat the proof for the current state, because the code may have changed its behaviour.
 
         Guarantees:
-            Refuses a model in which records meet. Paths that were proven stay known.
+            Rejects a model that mixes records. Paths that were proven before stay valid.
         """
         now = state_of(self._model)
         for form, batch in self._batches.items():
-            # Looked up and not compared: weights in other states have other shapes.
+            # Looked up and not compared, because weights may have other shapes in other states.
             known = self._reports.get((now, form))
             if known is not None and known.isolation == "proven":
                 self._reports[now, form] = self._proven_again(known, batch)
@@ -162,7 +162,7 @@ class ProbeCache:
             raise
 
     def expect(self, parts: Sequence[Any]) -> Report:
-        """Make the engine ready for a batch in parts; the report on the first."""
+        """Prepare the engine for a batch in parts; return the report of the first part."""
         reports = [self.report(part) for part in parts]
         if len(reports) == len(self._expected) and all(map(is_, reports, self._expected)):
             return reports[0]
@@ -180,13 +180,13 @@ class ProbeCache:
         return first
 
     def padding_rows(self, report: Report) -> dict[str, int]:
-        """Rows of embedding tables that only ever stand for padding, by the table's name.
+        """The padding row of each embedding table that has one, by name.
 
         Args:
-            report: on batches as the data have them.
+            report: for batches in the form of the data.
         """
         padded = padding_by_table(self._model)
-        # A table that is also used as an output layer learns its padding row there.
+        # If a table is also an output layer, its padding row is trained there.
         elsewhere = {
             name
             for row in report.rows
@@ -201,7 +201,7 @@ class ProbeCache:
 
 
 def padding_by_table(model: nn.Module) -> dict[int, int]:
-    """The row that stands for padding, by `id` of the embedding table."""
+    """The padding row, by `id` of the embedding table."""
     return {
         id(module.weight): module.padding_idx
         for module in model.modules()

@@ -1,4 +1,4 @@
-"""Replace what cannot be trained privately by its nearest relative that can."""
+"""Replaces layers that cannot be trained privately by similar ones that can."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def fix(model: nn.Module) -> nn.Module:
     """A copy of the model without batch statistics.
 
     Batch normalisation becomes group normalisation with gcd(32, channels) groups, fewer for
-    `BatchNorm1d`, and keeps its trained scale and shift, tied ones tied. Instance normalisation
-    stops tracking running statistics. Build the optimizer from the copy.
+    `BatchNorm1d`, and keeps its trained scale and shift. Tied weights stay tied. Instance
+    normalisation stops tracking running statistics. Build the optimizer from the copy.
 
     Args:
-        model: left as it is.
+        model: is not changed.
 
     Returns:
-        The fixed copy; the names of all weights stay the same.
+        The copy. The names of all weights are the same.
 
     Raises:
-        UnsupportedModelError: a layer of batch normalisation does more than torch's own, which
-            would be lost: a forward pass of its own, hooks, parametrisations, more weights.
+        UnsupportedModelError: a batch normalisation layer has something that torch's does not have,
+            which would be lost: its own forward pass, hooks, parametrisations, more weights.
 
     Examples:
         >>> fixed = fix(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)))
@@ -61,13 +61,13 @@ def fix(model: nn.Module) -> nn.Module:
 
 
 def _require_replaceable(path: str, norm: _BatchNorm | _InstanceNorm) -> None:
-    """Refuse what would be lost without a word."""
+    """Reject a layer with something that the replacement would lose."""
     if isinstance(norm, LazyModuleMixin) and norm.has_uninitialized_params():
         raise _irreplaceable(
-            path, norm, "know its channels", "run the model on one made-up batch before you fix it"
+            path, norm, "know its channels", "run the model on one synthetic batch first"
         )
     if isinstance(norm, _InstanceNorm):
-        return  # stays as it is, but for the statistics
+        return  # keeps all but the statistics
     if is_parametrized(norm):
         remedy = "call torch.nn.utils.parametrize.remove_parametrizations first"
         raise _irreplaceable(path, norm, "have plain weights", remedy)
@@ -90,12 +90,12 @@ def _group_norm(norm: _BatchNorm) -> nn.GroupNorm:
     channels = norm.num_features
     groups = math.gcd(_LARGEST_GROUP_COUNT, channels)
     if isinstance(norm, nn.BatchNorm1d):
-        # On vectors a group is all that is normalised: a handful of numbers would lose their
-        # meaning, and a single one would become zero.
+        # On vectors a group is all that is normalised: a few numbers would lose their information,
+        # and a single one would become zero.
         groups = math.gcd(groups, max(1, channels // _SMALLEST_VECTOR_GROUP))
     group_norm = nn.GroupNorm(groups, channels, eps=norm.eps, affine=norm.affine)
     if norm.affine:
-        # The very weights: others may share them.
+        # The same weights, because other layers may share them.
         group_norm.weight, group_norm.bias = norm.weight, norm.bias
     return group_norm.train(norm.training)
 

@@ -1,7 +1,7 @@
-"""Are the engine's gradients autograd's, and does each belong to its record alone?
+"""Compares the engine's per-example gradients with autograd's, and checks that they are isolated.
 
-Losses may be isolated while gradients are not: a hook or a detached factor can carry one record
-into another's gradient.
+Losses may be isolated although gradients are not: a hook or a detached factor can make one record's
+gradient depend on another record.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from steppe.randomness import seed_global_generators
 from steppe.utils.batches import count, each, tensors_in
 from steppe.utils.formatting import as_said
 
-# float32 gradients of the same graph by two routes; a wrong rule is wrong by far more.
+# For float32 gradients computed in two ways; the error of a wrong rule is far larger.
 _TOLERANCE = 2e-3
 
 
@@ -46,10 +46,10 @@ Paths = frozenset[Path] | None
 def require_right_gradients(
     probed: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths, seed: int
 ) -> frozenset[str]:
-    """The engine's norms and sums against autograd's, on the same random numbers.
+    """Compare the engine's norms and sums with autograd's, with the same random numbers.
 
     Returns:
-        The weights that reach the loss, by name.
+        The names of the weights that affect the loss.
     """
     factors = torch.tensor([1.0, -0.5, 2.0], device=probed.device)[: count(batch)]
     try:
@@ -59,7 +59,7 @@ def require_right_gradients(
         found_norms, found_total = _by_engine(probed, batch, layouts, paths, seed, factors)
     except SteppeError:
         raise
-    except Exception as error:  # whatever torch or the model says
+    except Exception as error:  # whatever error torch or the model raises
         if "checkpoint" in str(error):
             raise checkpointed() from error
         raise UnsupportedModelError(
@@ -85,9 +85,9 @@ def require_right_gradients(
 def require_extremes_apart(
     probed: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths, seed: int
 ) -> None:
-    """A record of infinities, NaN or the largest numbers must leave the others' gradients alone.
+    """Require that a record of infinities, NaN or huge numbers does not change others' gradients.
 
-    Numbers that model or loss do not take are left out.
+    Values for which model or loss raise an error are skipped.
     """
     numbers = [t for t in tensors_in(batch) if t.is_floating_point()]
     if not numbers:
@@ -107,7 +107,7 @@ def _norms_if_taken(
         return _by_engine(probed, batch, layouts, paths, seed)[0]
     except SteppeError:
         raise
-    except Exception:  # an assertion, say: such records would stop a step too
+    except Exception:  # such as an assertion, which would also stop a step with such records
         return None
 
 
@@ -134,8 +134,8 @@ def _not_finite() -> UnsupportedModelError:
 
 
 def require_same_norms(probed: ProbedModel, wanted: Tensor, found: Tensor, when: str) -> None:
-    """Norms (weight, record) must be the same, up to the rounding of their size."""
-    # A record whose gradient is not finite counts as zero. It may be so in both.
+    """Require equal norms (weight, record), up to rounding."""
+    # A record whose gradient is not finite counts as zero. It may be infinite in both.
     lost = ~torch.isfinite(wanted).all(0) & ~torch.isfinite(found).all(0)
     wanted, found = wanted.masked_fill(lost, 0.0), found.masked_fill(lost, 0.0)
     off = ((found - wanted).abs() / _scales(wanted)).amax(1)
@@ -152,7 +152,7 @@ def require_same_norms(probed: ProbedModel, wanted: Tensor, found: Tensor, when:
 
 
 def _scales(norms: Tensor) -> Tensor:
-    """What to measure errors by: a gradient that is zero on paper by the record's whole one."""
+    """The scale of errors: the gradient's norm, or the record's whole one where that is zero."""
     return torch.maximum(norms, 1e-3 * norms.square().sum(0).sqrt() + 1e-8)
 
 
@@ -164,7 +164,7 @@ def _slack(parameter: Tensor) -> float:
 def _slots(
     probed: ProbedModel, batch: Any, layouts: list[ContactLayout], paths: Paths
 ) -> WeightSlots:
-    """The gradients by the way that a step takes."""
+    """The gradients, computed as in a step."""
     engine = ClippedSum(
         probed.parameters,
         probed.objective,
@@ -184,12 +184,12 @@ def _by_engine(
     seed: int,
     factors: Tensor | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Norms (weight, record), and Σᵢ factorᵢ gᵢ of every weight where factors are given."""
+    """Norms (weight, record), and, with factors, Σᵢ factorᵢ gᵢ of every weight."""
     leaves = list(probed.parameters.values())
     place = {id(leaf): i for i, leaf in enumerate(leaves)}
     norms = torch.zeros(len(leaves), count(batch), dtype=torch.float64, device=probed.device)
-    # Of the weight's shape, not of its strides: slots add to flat buffers, also for weights in
-    # channels-last order.
+    # With the weight's shape but not its strides, because slots add to flat buffers, also for
+    # weights in channels-last order.
     total = [leaf.new_zeros(leaf.shape, dtype=wide_dtype(leaf)) for leaf in leaves]
     seed_global_generators(seed)
     with torch.no_grad(), unchanged(probed.model):

@@ -1,4 +1,4 @@
-"""The layer table of a model, without data and without a loss."""
+"""The layer table of a model, without data or loss."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from steppe.utils import validation
 
 
 def inspect(model: nn.Module, *inputs: Tensor, isolation: str = "proven") -> Report:
-    """Which path every layer takes, and why; print the result to read it as a table.
+    """How the per-example gradient of each layer is computed, and why; prints as a table.
 
     Args:
         model: any module.
-        inputs: a batch of any number of records as the model takes it; only shapes and types are
-            used.
+        inputs: a batch of any number of records, as for the model; only shapes and types are used.
         isolation: as for `steppe.make_private`.
 
     Returns:
-        The layer table; an empty one where no weight is trained.
+        The layer table, which is empty if no weight is trained.
 
     Examples:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Refuse a model in which replacing one record moves what belongs to another."""
+"""Rejects a model in which replacing one record changes another record's loss."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from steppe.probing.record_axis import RecordPlace
 def require_isolation(
     base: ObservedPass, replaced: ObservedPass, which: int, culprit: Callable[[], str | None]
 ) -> None:
-    """Refuse a pass in which something of one record moved when another was replaced.
+    """Reject a pass in which a record's loss changed when another record was replaced.
 
     Args:
-        base: the run as it is.
-        replaced: the run with record `which` replaced, on the same random numbers.
+        base: the pass with all original records.
+        replaced: the pass with record `which` replaced, with the same random numbers.
         which: the record.
-        culprit: finds the layer to name, or None for the loss; runs the model again, so it is
-            asked only in need.
+        culprit: finds the layer to name, or None for the loss. It runs the model again, so it is
+            only called for an error.
     """
     rest = [i for i in range(len(base.losses)) if i != which]
     if not same(replaced.losses[rest], base.losses[rest]):
@@ -47,7 +47,7 @@ def _mixing(layer: str | None) -> IsolationError:
 
 
 def require_repeatable(base: ObservedPass, again: ObservedPass) -> None:
-    """Refuse losses that differ for the same records and seeds, as they cannot be compared."""
+    """Reject losses that differ for the same records and seeds, which cannot be compared."""
     if not same(again.losses, base.losses):
         raise IsolationError(
             "losses=not repeatable: must be the same for the same records and seeds; keep nothing "
@@ -57,11 +57,11 @@ def require_repeatable(base: ObservedPass, again: ObservedPass) -> None:
 
 
 def first_mixing(base: ObservedPass, replaced: ObservedPass, which: int) -> str | None:
-    """The first module whose output has no place for the records that fits what moved.
+    """The first module whose output mixes records.
 
     Returns:
-        Its name, and where it is its own code that mixes them, the module in it that comes next;
-        None where the outputs of all modules keep the records apart.
+        Its name; if its own code mixes them, also the next module inside it; None if no module's
+        output mixes records.
     """
     records = len(base.losses)
     for (name, before), (_, after) in zip(base.modules, replaced.modules, strict=False):

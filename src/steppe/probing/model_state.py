@@ -1,4 +1,4 @@
-"""What decides whether a model must be probed again: its state, and the form of a batch."""
+"""The state of a model and the form of a batch; if one of them is new, the model is probed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from steppe.gradients import HOOKS_EVERYWHERE, hooks_of
 
 
 def state_of(model: nn.Module) -> object:
-    """Everything about a model that code of its own could change between two steps, but its values.
+    """Everything that code could change in a model between two steps, except values of weights.
 
-    Modules and weights themselves are in it, which keeps them: the place of one that is gone could
-    be taken by another.
+    It contains the modules and weights themselves, because the address of a deleted one could be
+    used again.
     """
     return (*map(tuple, HOOKS_EVERYWHERE), *map(_module_state, model.modules()))
 
@@ -28,7 +28,8 @@ def _module_state(module: nn.Module) -> object:
         module,
         kind.forward,
         kept.get("forward"),
-        # Its mode among them. Of functions their code: a pass may make one anew every time.
+        # Including its mode. For functions their code, because a pass may create a new function
+        # each time.
         *[
             value.__code__ if type(value) is FunctionType else value
             for value in kept.values()
@@ -36,7 +37,7 @@ def _module_state(module: nn.Module) -> object:
         ],
         *[name for name, buffer in kept["_buffers"].items() if buffer is not None],
         *[
-            # Its place first: tensors that are not the same one must not be asked whether they are.
+            # Its address first, because different tensors must not be compared.
             (id(weight), weight, weight.dtype, weight.device, weight.shape)
             for weight in kept["_parameters"].values()
             if weight is not None and weight.requires_grad
@@ -45,14 +46,14 @@ def _module_state(module: nn.Module) -> object:
     )
 
 
-# Attributes that say what a module does. Those with numbers may be counted up in every pass, or
-# follow a schedule, and be nothing that a probe must see; the whole ones of torch's layers stay.
+# Attributes that determine what a module does. Numbers are left out, because they may be counters
+# or follow a schedule; integers of torch's layers are included.
 _SWITCHES: frozenset[type] = frozenset((bool, str, FunctionType, MethodType, BuiltinFunctionType))
 _OPTIONS = _SWITCHES | {int}
 
 
 def form_of(batch: Any) -> object:
-    """Everything about a batch but its values and the number of its records.
+    """Everything about a batch except its values and the number of its records.
 
     Examples:
         >>> import torch

@@ -1,4 +1,4 @@
-"""One forward pass, with all that went in and out of its contacts."""
+"""One forward pass, with the inputs and outputs of its contacts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BEFORE = ", before "
 
 @dataclass(frozen=True)
 class ProbedModel:
-    """What is probed."""
+    """The model, weights and objective that are probed."""
 
     model: nn.Module
     parameters: Mapping[str, Tensor]
@@ -42,18 +42,18 @@ class ProbedModel:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return next(iter(self.parameters.values())).device
 
 
 @dataclass
 class ObservedPass:
-    """Everything one run of the objective showed.
+    """The observations of one run of the objective.
 
     Attributes:
         contacts, paths, inputs, outputs: for each contact, in order.
-        modules: name and output of every module, in order, where asked for; and before that,
-            what it was given, under the name of the module around it.
+        modules: if requested, the name and output of every module, in order; before each, its
+            input, under the name of the enclosing module.
         buffers: the values of the model's buffers afterwards.
         losses: one for each record.
     """
@@ -68,13 +68,13 @@ class ObservedPass:
 
 
 def observe(probed: ProbedModel, batch: Any, seed: int, modules: bool = False) -> ObservedPass:
-    """Run the objective once, from the model's present state, and put that state back.
+    """Run the objective once, from the model's current state, and restore that state.
 
     Args:
-        probed: what to run.
-        batch: on what.
+        probed: the model and objective.
+        batch: the input.
         seed: for the random numbers.
-        modules: whether to keep inputs and outputs of every module too.
+        modules: whether to store inputs and outputs of every module too.
     """
     observed = ObservedPass()
     model = probed.model
@@ -93,7 +93,7 @@ def observe(probed: ProbedModel, batch: Any, seed: int, modules: bool = False) -
 
     def before_module(module: nn.Module, args: Any) -> None:
         name = f"{names.get(id(module), '')} ({type(module).__name__})"
-        if modules and inside:  # what the module around it made of its own input on the way
+        if modules and inside:  # the input, as the enclosing module computed it
             keep(f"{inside[-1]}{BEFORE}{name}", args)
         inside.append(name)
 
@@ -135,7 +135,7 @@ def observe(probed: ProbedModel, batch: Any, seed: int, modules: bool = False) -
 
 
 def kept_attributes(model: nn.Module) -> list[str]:
-    """Plain attributes of modules that hold something made from records."""
+    """Plain attributes of modules that contain tensors made from records."""
     return [
         f"{name}.{key}".removeprefix(".")
         for name, module in model.named_modules()
@@ -146,7 +146,7 @@ def kept_attributes(model: nn.Module) -> list[str]:
 
 
 def _require_visible(losses: Tensor, parameters: Mapping[str, Tensor]) -> None:
-    """No weight may reach the loss by a way that the tracer did not see."""
+    """Reject weights that affect the loss in a way that the tracer did not see."""
     if not losses.requires_grad:
         return
     reached = torch.autograd.grad(

@@ -1,4 +1,4 @@
-"""A loss for `inspect`, which is given a model alone."""
+"""A loss for `inspect`, which has a model but no loss."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from steppe.utils.batches import count, each, tensors_in
 
 
 def require_inputs(inputs: tuple[Any, ...]) -> None:
-    """Refuse anything but tensors with the record as their first axis."""
+    """Require tensors with the records on the first axis."""
     arrays = [
         type(item).__name__
         for item in inputs
@@ -31,13 +31,13 @@ def require_inputs(inputs: tuple[Any, ...]) -> None:
 
 
 def squared_outputs(run: Callable[[Any], Any]) -> Callable[[Any], Tensor]:
-    """A loss for each record that depends on all that a model says about it.
+    """A loss for each record that depends on all outputs of a model for it.
 
-    Outputs that do not lead with the record, such as the last state of a recurrent layer, are
-    turned so that they do.
+    Outputs with the records on another axis, such as the last state of a recurrent layer, are
+    transposed.
 
     Args:
-        run: a batch with the record as first axis to the model's outputs, in any nest.
+        run: from a batch with the records on the first axis to the model's outputs, nested or not.
     """
     known: dict[tuple[int, ...], list[int | None]] = {}  # by the axes of all outputs
 
@@ -48,7 +48,7 @@ def squared_outputs(run: Callable[[Any], Any]) -> Callable[[Any], Tensor]:
         first = None if known else _record_axes(outputs, batch)
         made = outputs(batch)
         form = tuple(output.ndim for output in made)
-        if form not in known:  # a model may be switched to other outputs in mid-run
+        if form not in known:  # a model may be switched to other outputs during a run
             known[form] = first or _record_axes(outputs, batch)
         by_record = [
             output.movedim(axis, 0).unsqueeze(-1).flatten(1).square().sum(1)
@@ -72,7 +72,7 @@ def _record_axes(outputs: Callable[[Any], list[Tensor]], batch: Any) -> list[int
     more = few + 2
 
     def repeated(n: int) -> Any:
-        # The same records, some of them twice: whatever the model demands of its inputs holds.
+        # The same records, some of them twice, so that all requirements of the model are met.
         return each(lambda tensor: tensor[torch.arange(n, device=tensor.device) % few], batch)
 
     shapes = [[tensor.shape for tensor in outputs(repeated(n))] for n in (few, more)]

@@ -1,10 +1,10 @@
-"""Before the first step: does every record stand alone, and are its gradients right?
+"""The check before the first step: isolation, and correct per-example gradients.
 
-A per-record bound means nothing if one record's gradient depends on another. That it does not is
-proven from the operations of a pass (`steppe.isolation`), whatever the values are. A second
-opinion tries values: the engine's gradients are compared with autograd's own, record by record, and
-a record that holds infinities, NaN or the largest numbers must leave the others as they are. Where
-there is no proof, "probed" replaces one made-up record at a time and looks at what moves. No
+A bound per record is meaningless if one record's gradient depends on another record. Isolation is
+proven from the operations of a pass (`steppe.isolation`), for all values. Values are tried as a
+second opinion: the engine's gradients are compared with autograd's, record by record, and a record
+of infinities, NaN or the largest numbers must not change the others. With "probed" there is no
+proof: one synthetic record at a time is replaced, and the losses of the others are compared. No
 private value is read.
 """
 
@@ -41,8 +41,8 @@ from steppe.randomness import global_generators_kept
 from steppe.utils.batches import tensors_in
 from steppe.utils.formatting import as_said
 
-_RECORDS = 2  # as few as can differ: a large model takes seconds for each
-_MANY = 64  # records that one is followed among, if no more go through the model at once
+_RECORDS = 2  # few, because a large model takes seconds for each
+_MANY = 64  # the batch size of the proof if no more pass through the model at once
 _SEED = 20_170
 
 
@@ -57,27 +57,27 @@ def probe(
     isolation: str = "proven",
     one_at_a_time: EachRecord | None = None,
 ) -> Report:
-    """Check a model and its objective on made-up records.
+    """Check a model and its objective on synthetic records.
 
     Args:
-        model: where names, buffers and modes are read; the objective runs it.
+        model: gives names, buffers and modes; the objective runs it.
         parameters: the weights to train, by name.
         objective: maps a batch to one loss for each record.
         example: a batch whose shapes and types are copied; its values are not used.
-        at_once: about how many records go through the model at once.
+        at_once: about how many records pass through the model at once.
         activation_bytes: as for `steppe.isolation.prove`.
-        isolation: "proven", from the operations of a pass; "each", where records are taken one at
-            a time; or "probed", on values alone.
-        one_at_a_time: what takes them one at a time.
+        isolation: "proven", from the operations of a pass; "each", one record at a time; or
+            "probed", on values alone.
+        one_at_a_time: processes one record at a time, for "each".
 
     Raises:
-        IsolationError: a record's result depends on another one, or a weight or buffer is written,
-            or it can not be proven that nothing of this happens.
+        IsolationError: a record's result depends on another record, or a weight or buffer is
+            written, or the absence of both cannot be proven.
         UnsupportedModelError: a weight is used where the engine cannot see it, or the engine's
             gradients differ from autograd's.
 
     Guarantees:
-        Reads no value of `example` and leaves weights, buffers and random state as they were.
+        Reads no value of `example`, and restores weights, buffers and random state.
     """
     probed = ProbedModel(model, parameters, objective)
     generator = torch.Generator().manual_seed(_SEED)
@@ -129,7 +129,7 @@ def _report(
 def _report_one_at_a_time(
     passes: EachRecord, parameters: Mapping[str, Tensor], batch: Any, note: str | None
 ) -> Report:
-    """The layer table where every record has a pass of its own: all weights take that way."""
+    """The layer table if records are processed one at a time: one row for all weights."""
     why = "A pass for every record"
     rows = [
         LayerRow("model", passes.way, why, (name,), p.numel()) for name, p in parameters.items()
@@ -162,9 +162,10 @@ def _attributes_note(model: nn.Module) -> str | None:
 def _first_finite(
     probed: ProbedModel, example: Any, generator: torch.Generator
 ) -> tuple[Style, ObservedPass]:
-    """How to make records up so that the losses are finite: NaN hides what depends on what.
+    """A way to make synthetic records with finite losses, because NaN hides dependencies.
 
-    If possible also for records whose integers are all alike, which may be lengths of nothing.
+    If possible, losses are finite also for records whose integers are all equal, such as lengths of
+    0.
     """
     failure: Exception | None = None
     for alike, style in itertools.product((True, False), STYLES):
@@ -175,16 +176,16 @@ def _first_finite(
             observed = observe(probed, batch, _SEED)
         except SteppeError:
             raise
-        except Exception as error:  # whatever the model or the loss says
+        except Exception as error:  # whatever error the model or the loss raises
             failure = failure or error
             continue
         if bool(torch.isfinite(observed.losses).all()):
             return style, observed
     if failure is not None:
         raise UnsupportedModelError(
-            f"The model or its loss failed on {_RECORDS} made-up records with the shapes and types "
-            "of the data (inputs from N(0, 1) or [0, 1), labels 0 and 1). It must take any number "
-            f"of such records.\n{as_said(failure)}"
+            f"The model or its loss failed on {_RECORDS} synthetic records with the shapes and "
+            "types of the data (inputs from N(0, 1) or [0, 1), labels 0 and 1). It must take any "
+            f"number of such records.\n{as_said(failure)}"
         ) from failure
     raise UnsupportedModelError(
         "loss=not finite: must be a finite number on inputs from N(0, 1) or [0, 1) with labels 0 "

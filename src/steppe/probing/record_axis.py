@@ -1,4 +1,4 @@
-"""Where the records lie in every tensor, told from what moves when one of them is replaced."""
+"""Finds the record axis of every tensor from the elements that change with one record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from steppe.probing.observed_pass import ObservedPass
 
 @dataclass
 class RecordPlace:
-    """The arrangements of records that are still possible for one tensor."""
+    """The record layouts that are still possible for one tensor."""
 
     tensor: Tensor
     records: int
@@ -33,7 +33,7 @@ class RecordPlace:
         del self.tensor
 
     def narrow(self, before: Tensor, after: Tensor, which: int) -> None:
-        """Keep what explains that only record `which` was replaced."""
+        """Keep the layouts in which only rows of record `which` changed."""
         shapes = {tuple(before.shape), tuple(after.shape)} - {self.shape}
         if shapes:
             raise UnsupportedModelError(
@@ -53,20 +53,20 @@ class RecordPlace:
 
     @property
     def ambiguous(self) -> bool:
-        """Whether what moved leaves more than one possibility."""
+        """Whether more than one layout is still possible."""
         return len(self.possible) > 1 and len(self.moved) < self.records
 
     def recount(self, shape: tuple[int, ...], records: int) -> None:
-        """Keep what explains the form of the same tensor for another number of records."""
+        """Keep the layouts that match the tensor's shape for another number of records."""
         if self.ambiguous:
             self.possible = [layout for layout in self.possible if layout.fits(shape, records)]
 
 
 class Locator:
-    """Finds where the records lie in every input and output of every contact.
+    """Finds the record axis of every input and output of every contact.
 
     Args:
-        base: any run; all others must take the same path.
+        base: any pass; all others must take the same path.
     """
 
     def __init__(self, base: ObservedPass) -> None:
@@ -78,7 +78,7 @@ class Locator:
         ]
 
     def narrow(self, base: ObservedPass, replaced: ObservedPass, which: int) -> None:
-        """Take note of what moved when record `which` was replaced."""
+        """Use a pass in which record `which` was replaced."""
         self._require_path(base, replaced)
         for position, sides in enumerate(self._places):
             for side, places in zip(("inputs", "outputs"), sides, strict=True):
@@ -87,22 +87,22 @@ class Locator:
                     place.narrow(a, b, which)
 
     def knows(self, observed: ObservedPass) -> bool:
-        """Whether a run took the path of the first one."""
+        """Whether a pass took the path of the first one."""
         return _path(observed) == self._path
 
     @property
     def ambiguous(self) -> bool:
-        """Whether some tensor did not move enough to tell where its records lie.
+        """Whether the record axis of some tensor is not yet known.
 
-        Learned queries and the zeros that a sequence starts from never move.
+        Learned queries, and zeros that a sequence starts from, never change.
         """
         places = (place for pair in self._places for places in pair for place in places)
         return any(place.ambiguous for place in places)
 
     def recount(self, observed: ObservedPass) -> None:
-        """Take note of the forms in a run with another number of records.
+        """Use the shapes of a pass with another number of records.
 
-        The axis that grew with it is the one that holds the records.
+        The axis that grew is the record axis.
         """
         self._require_path(observed)
         for position, sides in enumerate(self._places):
@@ -146,7 +146,7 @@ class Locator:
             )
         if place.ambiguous:
             raise UnsupportedModelError(
-                f"{where}: must react to made-up records, or it cannot be told which rows belong "
+                f"{where}: must react to synthetic records, or it cannot be told which rows belong "
                 "to which record, and it did not; check that the initial weights let inputs from "
                 "N(0, 1) through."
             )

@@ -1,4 +1,4 @@
-"""isolation="probed": replace one made-up record at a time, and look at what moves."""
+"""isolation="probed": replaces one synthetic record at a time, and compares the losses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from steppe.probing.record_axis import Locator
 from steppe.probing.synthetic import Style, synthetic, with_other_record
 
 _RECORDS = 3
-_MORE = 5  # what does not move shows its record axis by growing
+_MORE = 5  # the record axis of a tensor that does not change is the one that grows
 
 
 def located(
@@ -24,13 +24,13 @@ def located(
     style: Style,
     seed: int,
 ) -> list[ContactLayout]:
-    """Where the records lie in every contact, if no record moves the loss of another.
+    """The layouts of every contact, if no record changes the loss of another.
 
     Args:
         probed: what is probed.
-        example: a batch whose form is copied.
-        generator: the source of made-up values.
-        style: how they look.
+        example: a batch; its structure, shapes and types are copied.
+        generator: of the synthetic values.
+        style: of the synthetic values.
         seed: of the random numbers of the passes.
     """
     locator = Locator(observe(probed, synthetic(example, _RECORDS, generator, style), seed))
@@ -51,7 +51,7 @@ def located(
 def _culprit(
     probed: ProbedModel, batch: Any, other: Any, which: int, seed: int
 ) -> Callable[[], str | None]:
-    """Finds the layer to name; runs the model again, so it is asked only in need."""
+    """Finds the layer to name; runs the model again, so it is only called for an error."""
 
     def find() -> str | None:
         before = observe(probed, batch, seed, modules=True)

@@ -1,4 +1,4 @@
-"""What the probe found, and the layer table."""
+"""The report of the probe, with the layer table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ISOLATION = {
 
 @dataclass(frozen=True)
 class LayerRow:
-    """One line of the layer table: an operation that uses weights, the path it takes and why."""
+    """One row of the layer table: an operation with weights, how it is computed, and why."""
 
     operation: str
     path: str
@@ -32,18 +32,18 @@ class LayerRow:
 
 @dataclass(frozen=True)
 class Report:
-    """What the probe found.
+    """The results of the probe.
 
     Attributes:
-        layouts: where the records lie, one entry for each contact.
+        layouts: the record axes, one entry for each contact.
         rows: the layer table.
-        unused: trained weights that no record uses; they get noise only.
-        bytes_per_record: activations and output gradients that one record keeps alive.
-        notes: checks that could not be made, in words.
-        detached: trained weights that records use and that no gradient comes back to.
-        isolation: how it is known that records stand alone: "proven" from the operations,
-            "isolated" by taking them one at a time, or "probed" on values.
-        paths: the functions that passes call on records, where these were proven.
+        unused: trained weights that no record uses; only noise moves them.
+        bytes_per_record: memory of activations and output gradients per record.
+        notes: descriptions of checks that could not be made.
+        detached: trained weights that records use and that get no gradient.
+        isolation: how isolation is known: "proven" from the operations, "isolated" by processing
+            one record at a time, or "probed" on values.
+        paths: the functions that passes call on records, if isolation was proven.
     """
 
     layouts: list[ContactLayout]
@@ -56,7 +56,7 @@ class Report:
     paths: frozenset[Path] | None = None
 
     def __str__(self) -> str:
-        """The layer table, for reading."""
+        """The layer table as text."""
         head = ("weights", "operation", "path", "size", "why")
         lines = [
             (", ".join(row.weights), row.operation, row.path, f"{row.numel:,}", row.why)
@@ -73,12 +73,12 @@ class Report:
 
 
 def row(contact: Contact, path: tuple[str, str], names: Mapping[int, str]) -> LayerRow:
-    """The table's line for one contact.
+    """The row of the table for one contact.
 
     Args:
         contact: where weights meet records.
-        path: its path and why.
-        names: the trained weights' names by identity.
+        path: how it is computed, and why.
+        names: of the trained weights, by identity.
     """
     leaves = {id(leaf): leaf for tensor in contact.shared for leaf in leaves_of(tensor)}
     weights = tuple(names[key] for key in leaves if key in names)

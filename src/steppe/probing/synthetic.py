@@ -1,4 +1,4 @@
-"""Made-up records with the form of real ones, so that a probe reads no private value."""
+"""Synthetic records in the form of real ones, so that a probe reads no private value."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from steppe.utils.batches import each
 
 @dataclass(frozen=True)
 class Style:
-    """How to make values up.
+    """The distribution of synthetic values.
 
     Args:
-        positive: numbers from [0, 1) in place of N(0, 1).
-        truth: what truth values are; None for coin tosses.
+        positive: numbers from [0, 1) instead of N(0, 1).
+        truth: the value of booleans; None for random ones.
         least: the smaller of the two integers.
     """
 
@@ -27,8 +27,8 @@ class Style:
     least: int = 0
 
 
-# Tried in this order until the losses are finite: some models want numbers above 0, a mask that
-# leaves everything out gives NaN, and so do integers that are lengths or counts and 0.
+# Tried in this order until the losses are finite: some models need positive numbers, and a mask
+# that removes everything gives NaN, as do lengths or counts of 0.
 STYLES = tuple(
     Style(positive, truth, least)
     for least in (0, 1)
@@ -40,16 +40,15 @@ STYLES = tuple(
 def synthetic(
     example: Any, records: int, generator: torch.Generator, style: Style = STYLES[0]
 ) -> Any:
-    """A batch of `records` made-up records.
+    """A batch of `records` synthetic records.
 
     Only the shapes and types of `example` are used. Integers are 0 or 1, which every label set and
-    every vocabulary contains, or 1 or 2 for models that take no 0.
+    every vocabulary contains, or 1 or 2 for models that do not accept 0.
 
     Args:
         example: a batch of any number of records.
         records: how many to make.
-        generator: the source of the values.
-        style: what numbers and truth values look like.
+        generator: the source of the values. style: of numbers and booleans.
 
     Examples:
         >>> example = (torch.zeros(1, 2), torch.zeros(1, dtype=torch.long))
@@ -72,7 +71,7 @@ def synthetic(
 
 
 def with_both_integers(batch: Any, style: Style) -> Any:
-    """The batch with a record of the smaller integer alone and one of the larger."""
+    """The batch with one record of only the smaller integer, and one of only the larger."""
 
     def change(tensor: Tensor) -> Tensor:
         if tensor.is_floating_point() or tensor.dtype == torch.bool:
@@ -94,13 +93,13 @@ def with_other_record(
     """The same batch with one record replaced by another.
 
     Args:
-        batch: a made-up batch.
+        batch: a synthetic batch.
         which: the record to replace.
         generator: the source of the values.
         style: as for `synthetic`.
-        uniform: whether the integers of the new record are all the same. What looks only at which
-            of them there are, such as a maximum over a bag, takes no notice if each 0 becomes a 1
-            and each 1 a 0.
+        uniform: whether the integers of the new record are all equal. A result that depends only on
+            which integers occur, such as a maximum over a bag, does not change if each 0 becomes 1
+            and each 1 becomes 0.
     """
 
     def change(tensor: Tensor) -> Tensor:

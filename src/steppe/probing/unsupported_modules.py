@@ -1,4 +1,4 @@
-"""Modules whose operations torch has put together, so that they cannot be followed one by one."""
+"""Rejects compiled and scripted modules, whose operations cannot be followed one by one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from steppe.utils.validation import fail
 
 
 def require_uncompiled(model: nn.Module) -> None:
-    """Refuse modules that torch has compiled or scripted: the engine follows torch's functions one
-    by one, and what was put together for speed either hides them or is taken apart again."""
+    """Reject compiled and scripted modules, because the engine follows every call of torch."""
     for name, module in model.named_modules():
-        # By name, since to import the compiler takes seconds; `compile()` leaves a mark alone.
+        # By name, because importing the compiler takes seconds; `compile()` only sets an attribute.
         wrapped = any(kind.__module__.startswith("torch._dynamo") for kind in type(module).__mro__)
         in_place = getattr(module, "_compiled_call_impl", None) is not None
         if wrapped or in_place or isinstance(module, torch.jit.ScriptModule):

@@ -1,4 +1,4 @@
-"""Does a model take the zeros that batches are filled up with?"""
+"""Checks that a model accepts the zeros of padding rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from steppe.utils.formatting import as_said
 
 
 def require_zeros_taken(objective: Callable[[Any], Tensor], example: Any) -> None:
-    """Refuse a model or loss that stops at the zeros which batches are filled up with.
+    """Reject a model or loss that raises an error for padding rows of zeros.
 
     Args:
         objective: maps a batch to one loss for each record.
@@ -26,12 +26,12 @@ def require_zeros_taken(objective: Callable[[Any], Tensor], example: Any) -> Non
             objective(with_zeros(example, 1))
     except SteppeError:
         raise
-    except Exception as error:  # whatever the model or the loss says
+    except Exception as error:  # whatever error the model or the loss raises
         refused = UnsupportedModelError.about(
             "fixed_shapes",
             True,
-            "model and loss must take records of zeros, with which batches are filled up",
-            "let them take these, whatever comes out, or leave fixed_shapes out",
+            "model and loss must accept records of zeros, because batches are padded with them",
+            "accept them with any result, or leave out fixed_shapes",
         )
         refused.otherwise = "\n" + as_said(error)
         raise refused from error

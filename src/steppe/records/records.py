@@ -17,11 +17,11 @@ class Records(ABC):
 
     Attributes:
         also_read: what was read off the records beforehand, for the privacy statement.
-        given: what they were made from; None where that is not known.
+        given: the data that they were made from; None if it is not known.
         run_users_code: whether reading them may run Python that is not torch's own.
-        isolation: how it is known that a batch has each record in a row of its own. "proven": its
-            making was followed, or is torch's own. "compared": in every batch one random record is
-            made alone too, and must equal its row.
+        isolation: how it is known that each row of a batch is made from one record. "proven": from
+            the operations of the collate function, or because it is torch's own. "compared": in
+            every batch one random record is collated alone too, and must equal its row.
     """
 
     also_read: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ def no_records() -> DataError:
 
 
 def require_real(name: str, tensor: torch.Tensor) -> None:
-    """Refuse complex numbers: made-up records are real, so checks on them would miss a half."""
+    """Refuse complex numbers: synthetic records are real, so checks on them would miss a half."""
     if tensor.is_complex():
         raise bad_data(
             name,

@@ -39,7 +39,7 @@ def require_tensors(batch: Any) -> None:
     """Refuse a batch in which something is no tensor.
 
     A number that the loop put there may have been made from several records. No probe could tell,
-    since a made-up batch would hold the same one, and it would not be cut with the records.
+    since a synthetic batch would hold the same one, and it would not be cut with the records.
     """
     if isinstance(batch, Mapping):
         batch = list(batch.values())

@@ -79,7 +79,7 @@ class EachRecord:
 
         Args:
             objective: maps a batch to one loss for each record.
-            example: made-up records, two or more.
+            example: synthetic records, two or more.
 
         Returns:
             The way: vmap where it works, gives the gradients of autograd, and every pass finds what
@@ -235,7 +235,7 @@ class EachRecord:
 
 
 class _Here:
-    """In place of a process, for made-up records where there can be none."""
+    """In place of a process, for synthetic records where there can be none."""
 
     def __init__(self, run: Callable[[], Any]) -> None:
         self._run = run

@@ -28,7 +28,7 @@ _RECORDS, _HELD_OUT, _LOT = 800, 200, 10
 
 
 def measure(constants: Constants, seed: int) -> Mapping[str, Any]:
-    """Train on made-up data and measure the mean squared error on held-out data."""
+    """Train on synthetic data and measure the mean squared error on held-out data."""
     rng = np.random.default_rng(seed)
     x, y = _data(rng, np.array(constants["weights"], dtype=np.float64))
     test = slice(_RECORDS, None)
