@@ -1,8 +1,8 @@
 """Place 3, the objective: per-example gradients, and their norms without writing them out.
 
-`tracing` sees every operation in which a weight meets a record (a *contact*), `rules` compute it,
-`slots` hold the per-example gradients of each weight, `passes` takes a physical batch there and
-back. Imports `randomness`, `utils`, `errors`.
+`tracing` finds every operation in which a weight meets a record (a *contact*), `rules` compute it,
+`slots` hold the per-example gradients of each weight, `passes` runs the forward and backward pass
+of a physical batch. Imports `randomness`, `utils`, `errors`.
 """
 
 from steppe.gradients.contact import BACKWARD_LEAF as BACKWARD_LEAF

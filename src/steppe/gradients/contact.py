@@ -29,13 +29,13 @@ Gradients = tuple[Tensor | None, ...]
 
 
 def leaf_ids(shared: Iterable[Tensor]) -> tuple[int | None, ...]:
-    """Which weights these are; None for a tensor that was computed from weights."""
+    """The identities of weights; None for a tensor that was computed from weights."""
     return tuple([id(tensor) if tensor.is_leaf else None for tensor in shared])
 
 
 @dataclass(frozen=True)
 class ContactLayout:
-    """Where the records lie in the inputs and outputs of one contact.
+    """The record axes of the inputs and outputs of one contact.
 
     Attributes:
         operation: the name of the function.
@@ -60,9 +60,9 @@ class Contact:
         records: B, the number of records in this physical batch.
         inputs: the arguments made from records, in order.
         shared: the arguments made from weights that need a gradient, in order.
-        layouts: where the records lie; None while the probe has not seen this contact yet.
-        kernels: remembers which way each layer shape takes.
-        want_dots: whether ⟨Gᵢ, θ⟩ will be asked for (the λθ term).
+        layouts: the record axes; None before the probe has found them.
+        kernels: the algorithm for each layer shape.
+        want_dots: whether ⟨Gᵢ, θ⟩ will be needed (for the λθ term).
     """
 
     function: Callable[..., Any]
@@ -82,16 +82,16 @@ class Contact:
 
     @property
     def in_place(self) -> bool:
-        """Whether the call was meant to change its first argument."""
+        """Whether the call changes its first argument in place."""
         name = self.name
         return name[-1:] == "_" and (name[-2:] != "__" or name in _IN_PLACE)
 
     def input_layout(self, position: int = 0) -> RecordLayout:
-        """Where the records lie in the given input."""
+        """The record axis of an input."""
         return self.layouts.inputs[position] if self.layouts else RECORDS_FIRST
 
     def output_layout(self, position: int = 0) -> RecordLayout:
-        """Where the records lie in the given output."""
+        """The record axis of an output."""
         return self.layouts.outputs[position] if self.layouts else RECORDS_FIRST
 
 
@@ -99,7 +99,7 @@ class ContactOp(ABC):
     """Computes one contact: same output, and a backward pass to the activations only.
 
     Attributes:
-        path: which way the per-example gradients are obtained, for `steppe.inspect`.
+        path: how the per-example gradients are computed, for `steppe.inspect`.
         slots: after the backward pass, one (shared tensor, slot) pair for each weight involved.
     """
 

@@ -1,9 +1,9 @@
 """Chooses between several algorithms for a layer by a short measurement.
 
 Every candidate gives the same gradients; they differ in time and memory by factors that depend on
-the layer, the shape and the machine. A count of multiplications removes the hopeless ones, the
-first batch times the rest, and the answer is kept for that shape. It can be written down and
-pinned, which makes runs reproducible to the last bit.
+the layer, the shape and the machine. A count of multiplications rules out the slowest, the first
+batch times the rest, and the choice is kept for that shape. It can be stored and pinned, which
+makes runs reproducible to the last bit.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ import torch
 from steppe.gradients.slots.slot import NO_RECORDS, Slot
 from steppe.utils import validation
 
-# Candidates that need this many times the multiplications of the best are not worth timing.
+# Candidates that need this many times the multiplications of the best are not timed.
 _HOPELESS = 6.0
-# A way that holds more than the leanest must be this much faster. On its own it finds in cache what
-# it has just written; in a step the rest of the backward pass lies in between. One that holds so
-# many bytes more must be faster still: it decides the peak of the step.
+# A candidate that takes more memory than the smallest must be faster by this factor. In the
+# measurement its data is still in the cache; in a step the rest of the backward pass comes in
+# between. One that takes this many bytes more must be faster still, because it determines peak
+# memory.
 _LEAN, _MUCH, _MUCH_LEANER = 0.85, 32e6, 0.75
 # Candidates are timed in turn, so that a disturbance affects all of them: the fewest turns, the
-# seconds up to which more are taken, and the most turns.
+# seconds up to which there are more, and the most turns.
 _TURNS, _ENOUGH, _MOST = 5, 0.05, 10
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to get a slot.
+    """One way to compute a slot.
 
     Args:
         make: builds the slot.
         flops: multiplications for norms and weighted sum together, per batch.
-        workspace: bytes it holds at its peak, beyond input and output gradient.
+        workspace: its peak memory in bytes, in addition to input and output gradient.
     """
 
     make: Callable[[], Slot]
@@ -48,12 +49,13 @@ class Kernels:
     """Remembers the algorithm for each layer shape.
 
     Args:
-        pinned: ways chosen beforehand, as `chosen` of an earlier run gives them.
-        measure: time the candidates on first sight; False trusts the count of multiplications.
-        workspace: candidates that need more bytes than this are left out where another fits.
+        pinned: choices made beforehand, in the form of `chosen` of an earlier run.
+        measure: time the candidates for every new shape; False relies on the count of
+            multiplications.
+        workspace: candidates that need more bytes are left out if another fits.
 
     Attributes:
-        chosen: key of the shape -> name of the way.
+        chosen: key of the shape -> name of the candidate.
 
     Examples:
         >>> Kernels(pinned={"linear 4x3 T=2": "gram"}).chosen
@@ -73,13 +75,13 @@ class Kernels:
     def pick(
         self, key: str, candidates: Mapping[str, Candidate], numel: int, dtype: torch.dtype
     ) -> Slot:
-        """Return the slot made the chosen way; choose first if the key is new.
+        """Return the slot of the chosen candidate; choose first if the key is new.
 
         Args:
             key: names layer and shape, without the number of records.
-            candidates: the ways by name.
-            numel: size of the weight.
-            dtype: what the sums are accumulated in.
+            candidates: by name.
+            numel: the size of the weight.
+            dtype: of the accumulated sums.
         """
         name = self.chosen.get(key)
         if name is None:
@@ -102,7 +104,7 @@ class Kernels:
 
 
 def _fastest(candidates: Mapping[str, Candidate], numel: int, dtype: torch.dtype) -> str:
-    """The name of the way that takes the least time; in doubt, of the one that holds least."""
+    """The name of the fastest candidate; if it is unclear, of the one with the least memory."""
     best = dict.fromkeys(candidates, math.inf)
     spent = 0.0
     for turn in range(_MOST):
@@ -124,9 +126,9 @@ def _fastest(candidates: Mapping[str, Candidate], numel: int, dtype: torch.dtype
 
 
 def _seconds(candidate: Candidate, numel: int, dtype: torch.dtype) -> float:
-    """How long the whole work takes: build, norms, weighted sum.
+    """The duration of building the slot, norms and weighted sum.
 
-    By the clock of this thread, which stands still while other programs have the processor.
+    Measured by this thread's clock, which stops while other programs use the processor.
     """
     begin = time.thread_time()
     slot = candidate.make()

@@ -1,8 +1,8 @@
-"""Where the records lie in a tensor.
+"""The record axis of a tensor.
 
-Most tensors have the record axis first. Time-major sequences have it second; code that flattens
-`(records, positions)` before a linear layer hides it inside a longer axis. The isolation probe
-finds out which case holds for each operation; nothing is guessed from sizes that happen to agree.
+In most tensors it is the first axis. In time-major sequences it is the second; code that flattens
+`(records, positions)` before a linear layer makes it a part of a longer axis. The probe finds out
+which case applies to each operation; nothing is guessed from sizes that happen to be equal.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class RecordLayout:
         axis: the axis that holds the records.
         interleaved: how a record axis of length k·B is ordered. False: the k rows of a record are
             neighbours (record-major). True: row j belongs to record j mod B (position-major).
-        rows: k, how many rows of that axis belong to one record; None where it is not known.
-        rest: the sizes of the other axes; None where they are not known. A model that cuts a batch
-            to its longest record gives the others another size with it.
+        rows: k, how many rows of that axis belong to one record; None if it is not known.
+        rest: the sizes of the other axes; None if they are not known. They are compared, because a
+            model that cuts a batch to its longest record changes the size of the others.
 
     Examples:
         >>> import torch
@@ -43,19 +43,19 @@ class RecordLayout:
     def of(
         cls, shape: tuple[int, ...], records: int, axis: int, interleaved: bool = False
     ) -> RecordLayout:
-        """The records on an axis of a tensor of this shape, and its sizes for each of them."""
+        """The layout of a tensor of this shape with records on the given axis."""
         rest = shape[:axis] + shape[axis + 1 :]
         return cls(axis, interleaved, shape[axis] // records, rest)
 
     def fits(self, shape: tuple[int, ...], records: int) -> bool:
-        """Whether a tensor of this shape is laid out this way, with the same sizes a record."""
+        """Whether a tensor of this shape has this layout, with the same sizes per record."""
         axis = self.axis
         if self.rest is not None and shape[:axis] + shape[axis + 1 :] != self.rest:
             return False
         return self.holds(shape, records)
 
     def holds(self, shape: tuple[int, ...], records: int) -> bool:
-        """Whether the record axis has its rows for every record, whatever the other axes are."""
+        """Whether the record axis has the right length, whatever the other axes are."""
         if len(shape) <= self.axis or records <= 0:
             return False
         if self.rows is None:
@@ -63,9 +63,9 @@ class RecordLayout:
         return shape[self.axis] == self.rows * records
 
     def split(self, tensor: Tensor, records: int) -> Tensor:
-        """Return `(records, ...)` where every record keeps the tensor's own rank.
+        """Return `(records, ...)`, where every record has as many axes as the tensor.
 
-        The record axis stays in place with the number of rows that one record owns.
+        The record axis remains, with the number of rows of one record.
         """
         axis = self.axis
         rows = tensor.shape[axis] // max(records, 1)
@@ -74,7 +74,7 @@ class RecordLayout:
         return tensor.unflatten(axis, (records, rows)).movedim(axis, 0)
 
     def records_first(self, tensor: Tensor, records: int) -> Tensor:
-        """Like `split`, without the axis of rows where a record owns just one."""
+        """Like `split`, without the axis of rows if a record has only one."""
         if self.axis == 0 and tensor.shape[0] == records:
             return tensor
         rows = tensor.shape[self.axis] // max(records, 1)

@@ -18,7 +18,7 @@ def mark(value: Any, number: int = ANY_PASS) -> None:
 
     Args:
         value: a tensor or a nest of them.
-        number: of the pass whose records they are, see `Tracer`; no other may use them.
+        number: of the pass of these records, see `Tracer`; no other pass may use them.
     """
     if isinstance(value, Tensor):
         setattr(value, _MARK, number)
@@ -44,16 +44,18 @@ def pass_of(tensor: Tensor) -> int:
 
 
 def made_in_another(tensor: Tensor, number: int) -> bool:
-    """Whether a tensor was made from the records of another pass than this."""
+    """Whether a tensor was made from the records of another pass."""
     return getattr(tensor, _MARK, number) not in (number, ANY_PASS)
 
 
 def sort_arguments(
     values: Iterable[Any], inputs: list[Tensor], shared: list[Tensor], number: int
 ) -> Tensor | None:
-    """Tensors made from records to one list, those made from weights that need a gradient to the
-    other; returns one that another pass has made, if there is one. Called for every torch operation
-    of the model, so it does no more than that."""
+    """Sort arguments into tensors made from records, and from weights that need a gradient.
+
+    Returns a tensor that another pass has made, if there is one. Called for every torch operation
+    of the model, so it does no more.
+    """
     stale: Tensor | None = None
     for value in values:
         if isinstance(value, Tensor):
@@ -72,9 +74,9 @@ def sort_arguments(
 
 
 def mark_results(output: Any, args: tuple[Any, ...], func: Any, number: int) -> None:
-    """Mark what a call on records has returned, but for arguments that it only hands back.
+    """Mark the results of a call on records, except arguments that it returns unchanged.
 
-    `buffer.type_as(x)` is the buffer itself where the types agree already.
+    For example, `buffer.type_as(x)` is the buffer itself if the types are equal.
     """
     if isinstance(output, Tensor):
         if not args or output is not args[0] or _in_place(func):

@@ -30,10 +30,9 @@ Loss = Callable[..., Tensor]
 def per_record(loss: Loss) -> Loss:
     """The loss with one value for each record in place of a mean over the batch.
 
-    Losses of torch (`F.cross_entropy`, `nn.MSELoss()`, …) are called with `reduction="none"`; what
-    they give for one record (tokens, outputs) is averaged, or added up if the reduction that they
-    were made with is "sum" or "batchmean". Other functions must give one value for each record
-    themselves.
+    Losses of torch (`F.cross_entropy`, `nn.MSELoss()`, …) are called with `reduction="none"`; their
+    values for one record (tokens, outputs) are averaged, or added up if their own reduction is
+    "sum" or "batchmean". Other functions must return one value for each record themselves.
 
     Args:
         loss: a function or module of (output, target).
@@ -81,7 +80,7 @@ def objective_of(
 
 
 class RecordLosses:
-    """From a batch to the loss of each of its records. Made by `objective_of`.
+    """A function from a batch to the loss of each of its records. Made by `objective_of`.
 
     Guarantees:
         The K views of a record are averaged before the clip, so K does not enter the sensitivity.
@@ -125,7 +124,7 @@ class RecordLosses:
         plain = _is_plain(output) and _is_plain(target)
         if not (plain and self._meets_no_weight and is_marked(output)):
             return self._single(output, target)
-        # A tracer has nothing to find there, and looking takes longer than the loss itself does.
+        # A tracer would find nothing there, and takes longer than the loss itself.
         with torch._C.DisableTorchFunction():
             values = self._single(output, target)
         mark(values, pass_of(output))
@@ -133,12 +132,14 @@ class RecordLosses:
 
     @property
     def are_of_outputs(self) -> bool:
-        """Whether the losses are known to be a function of the model's outputs and the target
-        alone, which meets no weight and draws no random number."""
+        """Whether the losses are known to depend on the model's outputs and the target alone.
+
+        They then use no weights and no random numbers.
+        """
         return self._augment is None and self._draws_nothing
 
     def output_gradient(self, output: Tensor, target: Any, records: int) -> Tensor | None:
-        """The gradient of each record's loss by its output, where the losses are of outputs.
+        """The gradient of each record's loss with respect to its output, if `are_of_outputs`.
 
         Args:
             output: of the model; autograd does not follow it.
@@ -146,12 +147,13 @@ class RecordLosses:
             records: how many there are.
 
         Returns:
-            None where there is not one loss for each record; a call of the objective says why.
+            None if there is not one loss for each record; a call of the objective then raises the
+            error.
         """
         if type(target) is not Tensor:
             return None
         if self._is_plain_cross_entropy and one_label_each(output, target, records):
-            with suppress(RuntimeError):  # a label that is no class: torch says so below
+            with suppress(RuntimeError):  # a label that is no class: torch raises the error below
                 return gradient_by_output(output, target)
         leaf = output.detach().requires_grad_()
         with torch.enable_grad():
@@ -162,14 +164,14 @@ class RecordLosses:
 
     @property
     def runs_users_code(self) -> bool:
-        """Whether some of it is Python that is not torch's own, as the model is now."""
+        """Whether a pass may run Python code other than torch's, with the model's current state."""
         return self._augment is not None or not (
             is_torch_only(self.model) and is_torch_only(self._loss)
         )
 
     @property
     def depends_on_no_size(self) -> bool:
-        """Whether no code runs that may do something else for another number of records.
+        """Whether no code runs that could depend on the number of records.
 
         Torch's layers do not, nor do the networks of this library, which
         `tests/models/test_catalogue.py` proves with as many numbers of records as other code.
@@ -180,7 +182,7 @@ class RecordLosses:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it is a tensor of torch's own, or the fake one that stands for it in a proof."""
+    """Whether it is a plain tensor of torch, or the fake tensor that replaces it in a proof."""
     kind = type(value)
     return kind is Tensor or (
         kind.__name__ == "FakeTensor" and kind.__module__.startswith("torch.")
@@ -192,7 +194,7 @@ def _repeated(tensor: Tensor, views: int) -> Tensor:
 
 
 def _reduced(loss: Loss, reduction: Any) -> Loss:
-    """Average or add up what belongs to one record; the divisor is its public shape."""
+    """Average or add up the values of one record; the divisor is its public shape."""
     combine = torch.sum if reduction in ("sum", "batchmean") else torch.mean
     of_classes = _is_cross_entropy(loss)
 
@@ -214,7 +216,7 @@ def _reduced(loss: Loss, reduction: Any) -> Loss:
 
 
 def _meets_no_weight(loss: Loss) -> bool:
-    """Whether a loss is a function of torch, given nothing that could be trained."""
+    """Whether a loss is a function of torch with no arguments that could be trained."""
     if isinstance(loss, nn.Module) or not is_torch_only(loss):
         return False
     given = (*loss.args, *loss.keywords.values()) if isinstance(loss, functools.partial) else ()
@@ -222,7 +224,7 @@ def _meets_no_weight(loss: Loss) -> bool:
 
 
 def _function_in(loss: Loss) -> Loss:
-    """What a loss of torch's classes calls, where it has no weights, options or hooks of its own.
+    """The function that a loss class of torch calls, if it has no weights, options or hooks.
 
     Examples:
         >>> _function_in(nn.MSELoss(reduction="sum")).keywords

@@ -1,4 +1,4 @@
-"""Runs one physical batch through the model and back, which leaves per-example gradients."""
+"""Runs the forward and backward pass of a physical batch, which leave per-example gradients."""
 
 from __future__ import annotations
 
@@ -34,13 +34,12 @@ class TracedPasses:
     Args:
         weights: the trained ones.
         kernels: the algorithm for each layer shape.
-        layouts: where the records lie in each operation, as the probe found them; None means
-            record axis first everywhere.
+        layouts: the record axes of each operation, as the probe found them; None means the first
+            axis everywhere.
 
     Attributes:
-        layouts: as given, or as `expect` was told last.
-        paths: the functions that passes call on records, in order, as they were proven; None lets
-            any pass.
+        layouts: as given, or as last set by `expect`.
+        paths: the functions that passes call on records, in order, as proven; None allows any.
     """
 
     def __init__(
@@ -62,8 +61,8 @@ class TracedPasses:
         Args:
             layouts: where the records lie in each operation.
             paths: see `Attributes`.
-            look_again: proves the model once more and calls `expect` with what it finds; asked
-                where a pass takes none of the paths.
+            look_again: repeats the proof and calls `expect` with its result; called if a pass takes
+                none of the paths.
         """
         if layouts is not self.layouts:
             self.layouts, self._writes_batch = layouts, None
@@ -71,7 +70,7 @@ class TracedPasses:
 
     @property
     def convolve(self) -> bool:
-        """Whether trained weights meet records in convolutions, as far as the probe has seen."""
+        """Whether the probe found trained weights in convolutions."""
         return any(known.operation.startswith("conv") for known in self.layouts or ())
 
     def slots(self, objective: Objective, batch: Any, records: int) -> WeightSlots:
@@ -79,7 +78,7 @@ class TracedPasses:
         return self.collected(self.trace(objective, batch, records).uses)
 
     def collected(self, uses: Sequence[ContactOp]) -> WeightSlots:
-        """What the backward passes since the last call left at the uses, by trained weight."""
+        """The slots that backward passes have left since the last call, by trained weight."""
         found: dict[int, WeightSlots] = defaultdict(list)
         for use in uses:
             for pair in use.slots:
@@ -99,7 +98,7 @@ class TracedPasses:
         return plain
 
     def require_known(self, found: WeightSlots) -> None:
-        """Refuse weights that need a gradient and are not trained."""
+        """Reject weights that need a gradient and are not trained."""
         strangers = [tuple(leaf.shape) for leaf, _ in found if id(leaf) not in self._weights.slices]
         if strangers:
             raise MisuseError(
@@ -115,7 +114,7 @@ class TracedPasses:
         )
 
     def trace(self, objective: Objective, batch: Any, records: int) -> Tracer:
-        """Run the objective on one physical batch and its backward pass to the activations."""
+        """Run the objective on one physical batch, and the backward pass to the activations."""
         tracer = self.tracer(records)
         alias = self._for_model(batch, tracer.number)
         tensors = list(tensors_in(alias))
@@ -136,7 +135,7 @@ class TracedPasses:
         return tracer
 
     def _require_known_path(self, path: Path) -> None:
-        """Require that the pass calls what was proven; code may have changed since."""
+        """Require that the pass calls the proven functions, because code may have changed since."""
         if self.paths is None:
             return
         if path not in self.paths and self._look_again is not None:
@@ -148,7 +147,7 @@ class TracedPasses:
         """The batch as new tensor objects, marked as records; the caller's tensors stay unmarked.
 
         A model that changes its input in place gets a copy, because a step may use the same batch
-        again. The first pass shows whether it does.
+        again. The first pass shows whether a model does.
         """
         copies = self._writes_batch is not False
 
@@ -162,7 +161,7 @@ class TracedPasses:
         return each(alias, batch)
 
     def _note_writes(self, written: bool) -> None:
-        """Remember whether the objective writes to its batch, and refuse one that begins to."""
+        """Remember whether the objective writes to its batch, and reject one that begins to."""
         if written and self._writes_batch is False:
             raise UnsupportedModelError(
                 "batch=written: must be changed in place in every forward pass or in none, and was "
@@ -186,7 +185,7 @@ def _unknown_path(path: Path, known: frozenset[Path]) -> IsolationError:
 
 
 def check_losses(losses: Any, records: int) -> None:
-    """Refuse anything but one loss for each record, made from the records."""
+    """Require one loss for each record, computed from the records."""
     if not isinstance(losses, Tensor) or losses.shape != (records,):
         raise UnsupportedModelError(
             f"loss={_form(losses)}: must be one loss for each record, a tensor of shape "
@@ -200,7 +199,7 @@ def check_losses(losses: Any, records: int) -> None:
 
 
 def _form(losses: Any) -> str:
-    """The form of a loss in words, without its lengths: how many records were drawn is private."""
+    """The form of a loss as text, without lengths, because the batch size is private."""
     if not isinstance(losses, Tensor):
         return type(losses).__name__
     if losses.ndim == 0:

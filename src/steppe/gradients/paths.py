@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Beside a tensor of a class of its own, as fake ones are, Python asks the other way round.
+# For a tensor of a subclass, such as a fake one, Python swaps the operands.
 _TURNED: dict[Any, Any] = {
     getattr(Tensor, one): getattr(Tensor, other)
     for one, other in (("gt", "lt"), ("ge", "le"), ("__gt__", "__lt__"), ("__ge__", "__le__"))
 }
 
 
-# Functions whose whole numbers say sizes, which may follow the number of records, or are numbers to
-# reckon with and no axes.
+# Functions whose integers are sizes, which may depend on the number of records, or operands, and
+# not axes.
 _OF_SIZES_TEXT = """
     view reshape expand repeat tile broadcast_to resize_ as_strided affine_grid sum_to_size
     zeros ones full empty empty_strided rand randn randint randperm normal eye arange linspace
@@ -29,7 +29,7 @@ _OF_SIZES_TEXT = """
     add_ sub_ mul_ div_ pow_ fill_ masked_fill masked_fill_ fill uniform_ normal_ random_
 """
 _OF_SIZES = frozenset(_OF_SIZES_TEXT.split())
-# Functions that name one axis among sizes, and at which place.
+# Functions with one axis among sizes, and its position.
 _AXIS_AT = {
     **dict.fromkeys(("narrow", "select", "unfold", "unflatten", "narrow_copy"), 1),
     **dict.fromkeys(("split", "chunk", "tensor_split", "repeat_interleave", "unsafe_split"), 2),
@@ -45,8 +45,8 @@ def note_call(
 ) -> None:
     """Record a call, with arguments that do not depend on the number of records.
 
-    Whole numbers say axes, unless the function is one of sizes. What is done without records may
-    follow their number in any way: the proof compares what comes of it.
+    Integers are axes, unless the function takes sizes. Calls without records may depend on the
+    batch size: the proof compares their results.
     """
     if func is Tensor.view_as:
         return  # torch itself adds those of hooks
@@ -75,12 +75,12 @@ def note_call(
 
 
 def note_failure(calls: list[Any], func: Any) -> None:
-    """Write down that a call failed: code may catch the error and do something else for all."""
+    """Record that a call failed, because code may catch the error and treat all differently."""
     calls.append((func, "failed"))
 
 
 def on_records(calls: list[Any]) -> list[Any]:
-    """Those of the calls that were noted which were given records."""
+    """The recorded calls that had records among their arguments."""
     return [call for call in calls if type(call) is not tuple or call[0] is not _FREE]
 
 
@@ -92,7 +92,7 @@ def name_of(call: Any) -> str:
 
 
 def _axis(name: str, args: Any) -> list[Any]:
-    """Which axis is meant by a call whose other whole numbers are sizes or places."""
+    """The axis in a call whose other integers are sizes or positions."""
     if name in _INDEXING:
         index = args[1]
         return [tuple(map(_kind, index)) if type(index) is tuple else _kind(index)]
@@ -121,5 +121,5 @@ Path = tuple[tuple[Any, ...], frozenset[Any]]
 
 
 def path_of(calls: list[Any], backward_calls: list[Any]) -> Path:
-    """One pass; how often hooks of saved tensors are asked on the way back is ours."""
+    """The path of one pass, without calls of saved-tensor hooks in the backward pass."""
     return tuple(calls), frozenset(backward_calls)

@@ -1,9 +1,9 @@
 """Pulls per-example gradients of computed tensors back to the weights.
 
-A standardised convolution weight, a slice of a packed projection, a position embedding looked up by
-number: the records meet a tensor that was computed from weights, and its per-example gradients are
-carried back by autograd, all records in one batched call. Three common cases have a shorter way, in
-which no record needs a copy of the whole weight.
+For a standardised convolution weight, a slice of a packed projection or a position embedding looked
+up by index, the contact is with a tensor that was computed from weights. Autograd pulls its
+per-example gradients back to the weights, all records in one batched call. Three common cases are
+computed without a copy of the whole weight for each record.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Pair = tuple[Tensor, Slot]
 
 
 def shortened(shared: Tensor, slot: Slot) -> Pair:
-    """The weight itself and its slot where there is a short way back, else what was given."""
+    """The weight and its slot in one of the common cases, and otherwise the arguments."""
     made: Any = shared.grad_fn
     if made is None:
         return shared, slot
@@ -44,10 +44,10 @@ def shortened(shared: Tensor, slot: Slot) -> Pair:
 
 
 def pulled_back(plain: list[Pair], derived: list[Pair], leaves: Iterable[Tensor]) -> list[Pair]:
-    """One slot for each weight, with what reaches it through computed tensors added.
+    """One slot for each weight, including its gradients through computed tensors.
 
     Args:
-        plain: slots of weights that records meet directly.
+        plain: slots of weights in contacts.
         derived: slots of tensors that were computed from weights.
         leaves: the weights that need a gradient.
     """
@@ -55,12 +55,12 @@ def pulled_back(plain: list[Pair], derived: list[Pair], leaves: Iterable[Tensor]
     tensors = tuple([tensor for tensor, _ in derived])
 
     def back(gradients: tuple[Tensor, ...]) -> Any:
-        # As `torch.autograd.grad` does, which would put the mode below out of action.
+        # As `torch.autograd.grad` does, which would disable the mode below.
         run = torch.autograd.Variable._execution_engine.run_backward
         return run(tensors, gradients, False, False, tuple(weights), True, accumulate_grad=False)
 
     gradients = tuple([slot.written_out().to(tensor.dtype) for tensor, slot in derived])
-    # Hooks and functions of the user's see one record, in this pass alone.
+    # The user's hooks and functions see one record, and only in this pass.
     with BackwardCalls([], new_number()), whole_batch_refused():
         pulled = _vmap(back, 0, 0, allow_none_pass_through=True)(gradients)
     reached = {

@@ -1,7 +1,6 @@
 """The per-example gradients of one physical batch, λθ included, without writing them out.
 
-What a clip works on: it asks for norms, chooses factors and has the weighted sum added to a flat
-buffer.
+The input of a clip, which reads norms, chooses factors and adds the weighted sum to a flat buffer.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _SMALLEST = torch.finfo(torch.float32).tiny
 
 
 def _usable(factors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """`representable` factors, and the places of those that are 0: records to be left out."""
+    """`representable` factors, and the positions of zeros: records to leave out."""
     factors = factors.to(dtype)
     if factors.shape[0] == 0 or float(factors.min()) >= _SMALLEST:
         return factors, NO_RECORDS
@@ -61,13 +60,13 @@ class RecordGradients:
         records: how many records they belong to.
         scale: what turns a captured gradient into the record's own: B after a loss that was
             averaged over the B records.
-        weights: where they lie in flat vectors.
-        pulls: the weights that λθ joins; all that have a λ unless given.
-        padding: how many of the records, the last ones, are rows that only fill a batch up.
+        weights: their positions in flat vectors.
+        pulls: the weights with a term λθ; by default all with a λ.
+        padding: how many of the records, the last ones, are padding rows.
 
     Guarantees:
-        To a clip, padding is records whose gradients are not finite; it adds exactly zero whatever
-        factor it is given.
+        For a clip, padding rows are records whose gradients are not finite; they add exactly zero
+        with any factor.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class RecordGradients:
     def split(self, layer_of: Mapping[int, int], layers: int) -> list[RecordGradients]:
         """The same gradients in parts, layer by layer.
 
-        Nothing stays here, so that a part's gradients are freed once it is added.
+        The gradients are moved to the parts, so that those of a part are freed once it is added.
 
         Args:
             layer_of: the number of the layer that a weight belongs to, by `id(weight)`.
@@ -168,9 +167,9 @@ class RecordGradients:
                 out[start:end].add_(parameter.detach().flatten(), alpha=strength * total)
 
     def _usable_beside_padding(self, factors: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """`_usable`, with 0 for padding, which is left out like a bad record.
+        """`_usable`, with 0 for padding, which is left out like a record that is not finite.
 
-        Where all its numbers are finite a factor of 0 is enough, and no copy without it is made.
+        If all numbers of the padding are finite, a factor of 0 is enough and nothing is copied.
         """
         own, bad = _usable(factors[: -self.padding], dtype)
         if not self._padding_is_finite:
@@ -179,7 +178,7 @@ class RecordGradients:
         return torch.cat([own, own.new_zeros(self.padding)]), bad
 
     def written_out(self, dtype: torch.dtype) -> Tensor:
-        """All gradients as one `(records, weights)` matrix, for clips that look at directions."""
+        """All gradients as one `(records, weights)` matrix, for clips that use directions."""
         matrix = torch.zeros(
             self.records, self.weights.numel, dtype=dtype, device=self.weights.device
         )

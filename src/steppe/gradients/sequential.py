@@ -1,10 +1,9 @@
-"""Plain sequential models: per-example gradients without a tracer and without an autograd graph.
+"""Plain sequential models: per-example gradients without a tracer or an autograd graph.
 
-Logistic regression and small perceptrons are computed in less time than a tracer takes to look at
-them. Where a model is nothing but layers of torch's own, one after another, what it does is known
-beforehand: the layers are called in order, then their backward functions in reverse order, and the
-linear ones leave the slots that they leave under a tracer. Other models, and batches of another
-form, are left to the tracer.
+Logistic regression and small perceptrons take less time to compute than to trace. If a model is
+only a sequence of torch's own layers, the layers are called in order, then their backward functions
+in reverse order, and the linear ones leave the same slots as under a tracer. Other models, and
+batches of another form, use the tracer.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ _AS_WRITTEN = {
 
 
 class PlainSequential:
-    """Layers one after another, and the losses of what comes out; for one step."""
+    """A sequence of layers and a loss, for one step."""
 
     def __init__(self, layers: list[nn.Module], losses: RecordLosses) -> None:
         self.layers, self._losses = layers, losses
@@ -92,11 +91,10 @@ class PlainSequential:
             want_dots: whether the λθ term will ask for inner products.
 
         Returns:
-            A slot for each trained weight; None where something is not of the usual form.
+            A slot for each trained weight; None if the batch has another form.
 
         Guarantees:
-            The slots are those that a tracer would find, up to rounding. Nothing that was given is
-            written to.
+            The slots are those of the tracer, up to rounding. No argument is written to.
         """
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             return None
@@ -120,7 +118,7 @@ class PlainSequential:
         return None if g is None else self._backward(passed, g, want_dots)
 
     def _backward(self, passed: list[Tensor], g: Tensor, want_dots: bool) -> WeightSlots:
-        """From the gradient of what came out of the last layer to the first one that is trained."""
+        """The backward pass, from the gradient of the last output to the first trained layer."""
         found: WeightSlots = []
         layers = self.layers
         first = next((i for i, layer in enumerate(layers) if _is_trained(layer)), len(layers))
@@ -148,9 +146,9 @@ def _is_trained(layer: nn.Module) -> bool:
 
 
 def plain_sequential(objective: object) -> PlainSequential | None:
-    """The model of an objective as a sequence of layers, where it is one as it is now.
+    """The model of an objective as a sequence of layers, if it is one in its current state.
 
-    Asked in every step, because a model may be given a hook or another layer between two of them.
+    Called in every step, because a model may get a hook or another layer between steps.
 
     Returns:
         The sequence, which is known to run no Python but torch's own and to draw no random numbers;
@@ -182,7 +180,7 @@ def plain_sequential(objective: object) -> PlainSequential | None:
             layers.append(module)
     weights = [p for layer in layers for p in layer._parameters.values() if p is not None]
     if len({id(p) for p in weights}) < len(weights):
-        return None  # one that is used twice
+        return None  # a weight that is used twice
     # One of another class may bring operations of its own, one that is no leaf comes from others.
     plain = all(type(p) is nn.Parameter and p.is_leaf for p in weights)
     return PlainSequential(layers, objective) if plain else None

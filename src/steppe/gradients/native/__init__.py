@@ -1,1 +1,1 @@
-"""Compiled kernels. Each is optional: torch does the same where there is no C compiler."""
+"""Compiled kernels. Each is optional: without a C compiler, torch computes the same."""

@@ -1,10 +1,10 @@
-"""Many records by `torch.func.vmap`, of which the user's code sees one, in this pass alone.
+"""Processes many records by `torch.func.vmap`, so that the user's code sees one record.
 
-vmap hands user code one record, with few exceptions: what works below vmap, and code that says
-itself what it does with a batch, is handed all of them. Such code is refused here. And torch lets a
-tensor that a module kept from one batch meet the next batch place by place, without an error.
-Therefore memory that is filled from records is marked with their pass, and an operation that meets
-the mark of another pass is refused.
+vmap passes one record to user code, with few exceptions: code below vmap, and code with its own
+vmap rule, receives all records. Such code is rejected here. torch also allows a tensor that a
+module stored from one batch to be combined with the next batch, record by record, without an error.
+Therefore memory that is filled from records is marked with the number of the pass, and operations
+on memory of another pass are rejected.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from steppe.randomness import one_at_a_time
 
 @contextmanager
 def one_pass() -> Iterator[Apart]:
-    """A block for one vmap, in which whatever hands user code the whole batch is refused.
+    """A block for one vmap, in which code that would receive the whole batch is rejected.
 
     Yields:
-        What marks the records that go in.
+        The object that marks the records.
     """
     with Apart() as apart, _OneAtATime(), whole_batch_refused():
         yield apart
@@ -49,13 +49,13 @@ def one_pass() -> Iterator[Apart]:
 
 @contextmanager
 def whole_batch_refused() -> Iterator[None]:
-    """A block in which neither a dispatch mode nor a vmap rule of the user's is handed the batch.
+    """A block in which no dispatch mode and no vmap rule of the user's receives the batch.
 
     Raises:
-        UnsupportedModelError: one is entered or asked.
+        UnsupportedModelError: one is entered or called.
     """
     thread = threading.get_ident()
-    with one_at_a_time():  # what is exchanged below belongs to the whole process
+    with one_at_a_time():  # the functions replaced below belong to the whole process
         push, info = of_dispatch._push_mode, of_functions.VmapInfo
 
         def pushed(mode: Any) -> None:
@@ -77,7 +77,7 @@ def whole_batch_refused() -> Iterator[None]:
 
 
 def require_no_modes() -> None:
-    """Refuse modes around a step: they are handed the batch before it is taken apart."""
+    """Reject modes around a step, because they receive the batch before it is split."""
     modes = [_get_dispatch_stack_at(i) for i in range(_len_torch_dispatch_stack())]
     modes += [_get_function_stack_at(i) for i in range(_len_torch_function_stack())]
     names = [type(m).__name__ for m in modes if not isinstance(m, DeviceContext)]
@@ -89,7 +89,7 @@ def require_no_modes() -> None:
 
 
 def require_torchs_kernels() -> None:
-    """Refuse kernels of torch's operations that were exchanged: vmap hands them the whole batch."""
+    """Reject replaced kernels of torch's operations, because vmap passes them the whole batch."""
     rules = getattr(predispatch, "VMAP_DECOMPOSITIONS_LIB", None)  # torch's own, loaded when needed
     for name in torch.library._impls - (set() if rules is None else rules._op_impls):
         space, _, key = name.partition("/")
@@ -106,7 +106,7 @@ def _unfit(what: str) -> UnsupportedModelError:
 
 
 def _home(tensor: Tensor) -> Any:
-    """What carries a tensor's mark: its memory, which views share. Some kinds have none to show."""
+    """The object that has a tensor's mark: its memory, which views share. Some kinds have none."""
     try:
         return tensor.untyped_storage()
     except NotImplementedError:
@@ -123,9 +123,9 @@ def pass_of(tensor: Tensor) -> Apart | None:
 
 
 class Apart(TorchDispatchMode):
-    """Follows what one pass makes from its records, also backwards, and refuses what others made.
+    """Marks tensors that a pass makes from its records, and rejects those of other passes.
 
-    It sees torch's innermost operations, below autograd and vmap.
+    It sees torch's lowest operations, below autograd and vmap.
     """
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class Apart(TorchDispatchMode):
         return False  # else torch loads its compiler, and asks it at every operation
 
     def own(self, tensor: Tensor) -> Tensor:
-        """A tensor of the records as the pass may have it: a marked copy."""
+        """A marked copy of a tensor of the records."""
         copy = tensor.detach().clone()
         mark(copy, self)
         return copy
@@ -164,10 +164,10 @@ class Apart(TorchDispatchMode):
         return output
 
     def require_no_failure(self) -> None:
-        """Refuse a pass in which an operation failed and the code went on.
+        """Reject a pass in which an operation failed and the code caught the error.
 
-        An operation on all records fails where one record's values make it fail, such as an index
-        out of range, and code that catches the error would then do something else with them all.
+        An operation on all records fails because of one record's values, such as an index out of
+        range. Code that catches the error could then treat all records differently.
         """
         if self._failed is not None:
             raise IsolationError(
@@ -177,7 +177,7 @@ class Apart(TorchDispatchMode):
 
     @staticmethod
     def _require_one_record(func: Any, types: Any) -> None:
-        """Refuse what works below vmap, or where `_OneAtATime` was switched off."""
+        """Reject code below vmap, or where `_OneAtATime` was switched off."""
         for kind in types:
             if kind.__torch_dispatch__ is not Tensor.__torch_dispatch__:
                 raise _unfit(f"tensor={kind.__name__}")
@@ -205,7 +205,7 @@ def _written(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Any]:
 
 
 _aten = torch.ops.aten
-# What they make is the same for every record, and may be kept.
+# Their results are the same for every record, and may be stored.
 _BLANK = {getattr(_aten, f"{kind}_like") for kind in ("empty", "full", "ones", "zeros")}
 _BLANK |= {getattr(_aten, f"new_{kind}") for kind in ("empty", "full", "ones", "zeros")}
 _RESIZED = (_aten.resize_, _aten.resize_as_, _aten.set_)

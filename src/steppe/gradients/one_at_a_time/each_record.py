@@ -1,9 +1,9 @@
-"""Records one at a time: isolated by construction, whatever model and loss do with a batch.
+"""Processes records one at a time: isolated by construction, for any model and loss.
 
-Each record goes through the model as a batch of one, so that the user's code has no other record to
-look at. `torch.func.vmap` does that for many at once, and there code reads no values. Where vmap
-cannot, because the code reads values or writes in place, every record has a forked process of its
-own: what the code keeps from it in memory goes with that process.
+Each record passes through the model as a batch of one, so that the user's code sees no other
+record. `torch.func.vmap` does this for many records at once; there code cannot read values. If vmap
+does not accept the code, because it reads values or writes in place, every record has its own
+forked process, which ends with everything that the code stored in memory.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ class EachRecord:
 
     Args:
         parameters: the weights to train, by name.
-        model: where they are.
+        model: contains them.
 
     Attributes:
-        way: "vmap" or "one by one", once it is chosen.
-        why: why not vmap, in torch's words where they are torch's; empty where it is vmap.
+        way: "vmap" or "one by one", after `choose`.
+        why: the reason against vmap, in torch's words if torch gave it; empty for vmap.
 
     Guarantees:
-        A record's row depends on that record, the weights, random numbers of its own and what the
-        code held before the step. By vmap, code reads no value. A tensor kept from another pass
-        raises `IsolationError` when it is used, and a write to a weight or buffer raises it too.
-        Code that would be handed the whole batch is refused: modes, kernels, kinds of tensors and
-        vmap rules of its own. One by one, a record has a process of its own and a secret seed of
-        its own, so that no number, list, exception or seed reaches the next. Not followed are
-        memory, files and sockets that processes share, threads, records that the code held before,
-        and, by vmap, C++ extensions, code that takes vmap's tensors apart, and counters of passes
-        that a search of the objective and the model at set-up does not reach.
+        A record's row depends on that record, the weights, its own random numbers and the state of
+        the code before the step. By vmap, code reads no value. Using a tensor stored from another
+        pass raises `IsolationError`, and so does a write to a weight or buffer. Code that would
+        receive the whole batch is rejected: user-defined modes, kernels, tensor types and vmap
+        rules. One by one, each record has its own process and secret seed, so no number, list,
+        exception or seed reaches the next record. Not covered: memory, files and sockets that
+        processes share, threads, records that the code held before, and, by vmap, C++ extensions,
+        code that unpacks vmap's tensors, and pass counters that the search of objective and model
+        at set-up does not reach.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor], model: nn.Module) -> None:
@@ -75,20 +75,20 @@ class EachRecord:
         self.way = self.why = ""
 
     def choose(self, objective: Objective, example: Any) -> str:
-        """Try both ways at set-up; weights, buffers and random numbers stay as they were.
+        """Try both ways at set-up, and restore weights, buffers and random state.
 
         Args:
             objective: maps a batch to one loss for each record.
             example: synthetic records, two or more.
 
         Returns:
-            The way: vmap where it works, gives the gradients of autograd, and every pass finds what
-            the one before found.
+            The way: vmap if it works, gives autograd's gradients, and leaves the same state for
+                every pass.
         """
         require_no_modes()
         _load()
         for _, tensor in _state(self._model):
-            if pass_of(tensor) is not None:  # an earlier set-up, which put the value back
+            if pass_of(tensor) is not None:  # from an earlier set-up, which restored the value
                 mark(tensor, None)
         one_by_one, by_vmap = [
             functools.partial(self._tried, way, objective, example) for way in (ONE_BY_ONE, VMAP)
@@ -102,15 +102,15 @@ class EachRecord:
                 )
             steady = _close(one_by_one(_SEED + 1), wanted, 0.0)
             first = each(torch.clone, rows(example, slice(0, 1)))
-            # By value: `.data` hides writes from torch's count of them.
+            # By value, because torch does not count writes through `.data`.
             require_steady(self._model, objective, first, _SEED)
             try:
                 found = self._in_passes(objective, by_vmap, example)
-            except Exception as error:  # whatever torch or the model says
+            except Exception as error:  # whatever error torch or the model raises
                 self.way, self.why = ONE_BY_ONE, first_line(error)
             else:
                 self.way, self.why = VMAP, ""
-                # Where random numbers move gradients, the ways draw different ones.
+                # If gradients depend on random numbers, the two ways draw different ones.
                 if steady and not _close(found, wanted, 2e-3):
                     self.way, self.why = ONE_BY_ONE, "vmap gives other gradients than autograd"
         if self.way == ONE_BY_ONE:
@@ -147,10 +147,10 @@ class EachRecord:
     def _in_passes(
         self, objective: Objective, by_vmap: Callable[[int], Gradients], example: Any
     ) -> Gradients:
-        """The gradients by vmap, if the next pass finds all as this one did.
+        """The gradients by vmap, if the state after a pass is the same as before it.
 
-        How many passes there are depends on how many records were drawn. What they leave behind
-        stays in a process of its own where there can be one.
+        The number of passes depends on how many records were drawn. If possible, the trial runs in
+        its own process, so that it leaves nothing behind.
         """
 
         def run() -> list[Sent | None]:
@@ -188,7 +188,7 @@ class EachRecord:
     def _one_by_one(
         self, objective: Objective, batch: Any, begin: Any, by_value: bool = False
     ) -> Gradients:
-        """Every record in a process of its own, as many at once as torch may use threads."""
+        """Every record in its own process, as many at once as torch may use threads."""
         trained, records, found = self._trained, count(batch), dict[int, Tensor]()
         seeds = torch.randint(2**63 - 1, (records,), device="cpu").tolist()
         running: deque[Any] = deque()
@@ -216,7 +216,7 @@ class EachRecord:
         return [found.get(j) for j in range(len(trained))]
 
     def _no_processes(self, batch: Any) -> str | None:
-        """Why records cannot have processes of their own, if so."""
+        """Why records cannot have their own processes; None if they can."""
         held = [tensor for _, tensor in _state(self._model)]
         for tensor in (*held, *tensors_in(batch)):
             if tensor.device.type != "cpu":
@@ -235,7 +235,7 @@ class EachRecord:
 
 
 class _Here:
-    """In place of a process, for synthetic records where there can be none."""
+    """Replaces a process for synthetic records if there can be none."""
 
     def __init__(self, run: Callable[[], Any]) -> None:
         self._run = run
@@ -259,7 +259,7 @@ def _gradients(objective: Objective, record: Any, trained: list[Tensor]) -> Grad
 
 
 def _sent(gradient: Tensor | None) -> Sent | None:
-    """As bytes, which also hold types that NumPy does not know."""
+    """A tensor as bytes, which work for types that NumPy does not have."""
     if gradient is None:
         return None
     content = gradient.detach().cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
@@ -282,7 +282,7 @@ def _one_loss(losses: Any) -> Tensor:
 
 
 def _close(found: Gradients, wanted: Gradients, tolerance: float) -> bool:
-    """Whether gradients are the same up to a part of the largest number; None stands for zeros."""
+    """Whether gradients are equal up to a share of the largest number; None means zeros."""
     for pair in zip(found, wanted, strict=True):
         given = [g for g in pair if g is not None and g.numel()]
         if given:
@@ -300,11 +300,11 @@ def _state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 @contextmanager
 def _untouched(model: nn.Module, by_value: bool = False) -> Iterator[None]:
-    """Refuse writes to weights and buffers, and others in their places.
+    """Reject writes to weights and buffers, and their replacement.
 
     Args:
-        model: where they are.
-        by_value: whether to compare values too, since `.data` hides writes from torch's count.
+        model: contains them. by_value: whether to compare values too, because torch does not count
+            writes through `.data`.
     """
     held = dict(_state(model))
     before = {name: (id(t), version(t)) for name, t in held.items()}
@@ -326,7 +326,7 @@ def _untouched(model: nn.Module, by_value: bool = False) -> Iterator[None]:
 
 @functools.cache
 def _load() -> None:
-    """What is loaded at its first use, so that every process of its own does not do that again."""
+    """Load what is loaded at first use, so that not every process loads it again."""
     with global_generators_kept():
         give_numbers_of(0)
         vmap(grad(torch.sum))(torch.zeros(1, 1))

@@ -1,8 +1,8 @@
-"""What code keeps in Python between two passes: numbers, texts, places of iterators, generators.
+"""State that code stores in Python between passes: numbers, texts, iterators, generators.
 
 It is searched for from a model and an objective: attributes, closures, defaults, containers,
-classes and the globals that functions name. What torch, NumPy, Python's library or Steppe keep is
-theirs.
+classes and the globals that functions name. The state of torch, NumPy, Python's library and Steppe
+is left out.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import numpy as np
 import torch
 
 _PLAIN = (int, float, complex, str, bytes, np.generic, type(None))
-_MOST = 100_000  # objects that are looked at, of a data set in a closure for example
+_MOST = 100_000  # objects to search, for example of a data set in a closure
 _LIBRARIES = {*sys.stdlib_module_names, "torch", "numpy", "steppe"} - {"__main__"}
 
 
 def kept_state(*roots: Any) -> dict[str, str]:
-    """Everything plain that can be reached, by where it is.
+    """All plain values that can be reached, by path.
 
     Args:
         roots: a model, an objective.
@@ -42,7 +42,7 @@ def kept_state(*roots: Any) -> dict[str, str]:
         ['0.calls']
     """
     found: dict[str, str] = {}
-    seen: dict[int, Any] = {}  # with the objects: a number may come back when one is gone
+    seen: dict[int, Any] = {}  # with the objects, because the id of a deleted one may be used again
     todo = deque((str(i), root) for i, root in enumerate(roots))
     while todo and len(seen) < _MOST:
         path, value = todo.popleft()
@@ -57,12 +57,12 @@ def kept_state(*roots: Any) -> dict[str, str]:
 
 
 def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    """Where they differ."""
+    """The paths of all differences."""
     return [key for key in {**before, **after} if before.get(key) != after.get(key)]
 
 
 def _own(value: Any) -> str | None:
-    """What an object itself holds, without its parts."""
+    """The plain value of an object itself, without its parts."""
     if isinstance(value, torch.Generator):
         return _digest(value.get_state().numpy().tobytes())
     if isinstance(value, random.Random):
@@ -83,7 +83,7 @@ def _own(value: Any) -> str | None:
 
 
 def _place(iterator: Any) -> str:
-    """Where an iterator of Python's own is: it says so by how it would be pickled."""
+    """The position of an iterator of Python, from how it would be pickled."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -155,7 +155,7 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """The names that a function asks for, also in functions inside of it."""
+    """The global names that a function uses, also in nested functions."""
     inside = (_names(part) for part in code.co_consts if isinstance(part, types.CodeType))
     return set(code.co_names).union(*inside)
 

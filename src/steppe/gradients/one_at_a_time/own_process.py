@@ -1,4 +1,4 @@
-"""Code that runs in a process of its own: whatever it keeps goes with that process."""
+"""Runs code in its own process, which ends with everything that the code stored."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class OwnProcess(Generic[T]):
     """Runs a function in a forked process.
 
     Args:
-        run: what to run. What it returns or raises is pickled.
+        run: the function. Its result or error is pickled.
 
     Guarantees:
-        Nothing that the function changes in memory, be it of Python, torch or an extension, is
-        changed here, but for memory that processes share.
+        No change that the function makes in memory, of Python, torch or an extension, is visible
+        here, except in memory that processes share.
 
     Examples:
         >>> kept = []
@@ -49,7 +49,7 @@ class OwnProcess(Generic[T]):
         os.close(writer)
 
     def result(self) -> T:
-        """What the function returned; what it raised is raised here."""
+        """The result of the function; its error is raised here."""
         try:
             with os.fdopen(self._reader, "rb", closefd=False) as stream:
                 answer = stream.read()
@@ -68,20 +68,20 @@ class OwnProcess(Generic[T]):
         return cast(T, value)
 
     def end(self) -> None:
-        """Stop the process, where its result is not asked for any more."""
+        """Stop the process if its result is no longer needed."""
         if self._process is not None:
             os.kill(self._process, signal.SIGKILL)
             self._left()
 
     def _left(self) -> int:
-        """Wait until the process is gone; its exit code."""
+        """Wait until the process ends; return its exit code."""
         process, self._process = self._process, None
         os.close(self._reader)
         return 0 if process is None else os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
 def _answer(run: Callable[[], Any], reader: int, writer: int) -> None:
-    """All that the new process does."""
+    """The work of the new process."""
     code = 1
     try:
         os.close(reader)
@@ -99,7 +99,7 @@ def _answer(run: Callable[[], Any], reader: int, writer: int) -> None:
 
 
 def _as_sent(error: BaseException) -> BaseException:
-    """The error itself, where it can be pickled."""
+    """The error, in a form that can be pickled."""
     if not isinstance(error, Exception):  # one that ends a program
         return RuntimeError(f"{type(error).__name__} in the process of a record")
     try:

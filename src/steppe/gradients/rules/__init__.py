@@ -1,4 +1,4 @@
-"""Which operation takes which path. A new rule is one file here and one line in this table."""
+"""The table of rules. A new rule is one file here and one line in this table."""
 
 from __future__ import annotations
 

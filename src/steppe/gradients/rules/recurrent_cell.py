@@ -38,7 +38,7 @@ class CellWeights:
 
 @dataclass(frozen=True)
 class Forward:
-    """What a pass over the sequence gives: outputs `(T, N, R)`, last states, what to remember."""
+    """The result of a pass over the sequence: outputs `(T, N, R)`, last states, saved tensors."""
 
     output: Tensor
     last: States
@@ -47,15 +47,15 @@ class Forward:
 
 @dataclass(frozen=True)
 class Backward:
-    """What the way back through time gives.
+    """The result of the backward pass through time.
 
     Args:
         to_input: δ that belongs to the input product, `(T, N, gates)`.
         to_hidden: δ that belongs to the recurrent product; often the same tensor.
         before: state that entered each step, `(T, N, R)`.
-        start: gradients of the initial states; the first is None unless it was asked for.
-        products: δ W_hh of every step, `(T, N, R)`, where it was asked for.
-        projection: input and output gradient of the projection, where there is one.
+        start: gradients of the initial states; the first is None unless it was requested.
+        products: δ W_hh of every step, `(T, N, R)`, if requested.
+        projection: input and output gradient of the projection, if there is one.
     """
 
     to_input: Tensor
@@ -96,14 +96,14 @@ class RecurrentCell(ABC):
         need_start: bool,
         keep_products: bool,
     ) -> Backward:
-        """Go back through time. Overwrites `saved`: it can be done once."""
+        """The backward pass. Overwrites `saved`, so it can run only once."""
 
     def steps(self, length: int) -> range:
-        """The steps in the order of time as this direction sees it."""
+        """The steps in the order of this direction."""
         return range(length - 1, -1, -1) if self.reverse else range(length)
 
     def states(self, like: Tensor, width: int, first: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Room for a state at all T + 1 moments: (whole, before each step, after each step)."""
+        """Memory for a state at all T + 1 times: (whole, before each step, after each step)."""
         length = len(like)
         whole = like.new_empty(length + 1, like.shape[1], width)
         whole[length if self.reverse else 0] = first
@@ -138,14 +138,14 @@ def plus_product(base: Tensor, rows: Tensor, matrix: Tensor, out: Tensor | None 
 
 
 class BackwardProducts:
-    """The recurrent product on the way back: dh of a step = its own gradient + δ W_hh of the next.
+    """The recurrent product of the backward pass: dh of a step = its gradient + δ W_hh of the next.
 
     Args:
         cell: the direction that goes back.
         grad_output: gradient of the outputs, `(T, N, R)`.
         grad_last: gradient of the last state, `(N, R)`.
-        need_start: whether the gradient of the initial state is wanted.
-        keep_products: whether δ W_hh is wanted for every step.
+        need_start: whether the gradient of the initial state is needed.
+        keep_products: whether δ W_hh is needed for every step.
     """
 
     def __init__(

@@ -28,11 +28,11 @@ class LSTM(RecurrentCell):
         whole_h, h_before, h_after = self.states(x, h_start.shape[-1], h_start)
         whole_c, c_before, c_after = self.states(x, width, c_start)
         bent = torch.empty_like(c_after)  # tanh(c)
-        # Without a projection the output is written where it belongs.
+        # Without a projection the output is written to its final place.
         raw = h_after if self.w_hr is None else torch.empty_like(c_after)
         recurrent = self.w_hh.t()
         order = self.steps(len(x))
-        # One view of everything for each step, made in bulk: the loop is short of time, not space.
+        # All views of all steps are made at once, because that saves time in the loop.
         views = zip(
             gates.unbind(), gates[..., : 2 * width].unbind(), *_parts(gates, width),
             h_before.unbind(), h_after.unbind(), c_before.unbind(), c_after.unbind(),
@@ -97,7 +97,7 @@ class LSTM(RecurrentCell):
     def _factors(gates: Tensor, c_before: Tensor, bent: Tensor) -> tuple[Tensor, Tensor]:
         """Turn each gate into ∂(c or h)/∂(its sum), in place; return ∂h/∂c and the forget gate.
 
-        What is left for the loop over time are multiplications by the gradients of c and h.
+        The loop over time then only multiplies by the gradients of c and h.
         """
         i, f, g, o = gates.view(*gates.shape[:2], 4, -1).unbind(2)
         forget, candidate = f.clone(), g.clone()
