@@ -1,8 +1,8 @@
-"""Dead leaves: opaque pieces that lie over each other, of all sizes.
+"""Dead leaves: opaque shapes of all sizes that overlap.
 
 The dead-leaves model (Lee, Mumford and Huang, "Occlusion models for natural images", 2001) explains
-the edges, the flat parts and the scale invariance of natural pictures by occlusion: pieces with a
-power law of sizes, the later over the earlier.
+the edges, the flat regions and the scale invariance of natural pictures by occlusion: shapes with a
+power law of sizes, each drawn over the earlier ones.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ SHAPES = ("ellipse", "box", "triangle", "star")
 
 @dataclass(frozen=True)
 class Pile:
-    """What the leaves of some pictures have in common.
+    """The distribution of the leaves in a group of pictures.
 
     Attributes:
         most: the largest number of leaves; numbers are log-uniform from 1.
         low: radius of the smallest leaf, in sides of the picture.
         high: radius of the largest one.
-        reach: how far from the middle a leaf's centre may lie, in sides of the picture.
+        reach: the largest distance of a leaf's centre from the middle, in sides of the picture.
         level: mean brightness of a leaf.
         spread: standard deviation of the brightness.
     """
@@ -41,20 +41,20 @@ class Pile:
     spread: float
 
 
-# The smallest leaf is about four pixels wide at 32 × 32; some lie half outside.
+# The smallest leaf is about four pixels wide at 32 × 32; some leaves are partly outside.
 NATURAL = Pile(most=24, low=0.07, high=0.8, reach=0.6, level=0.5, spread=0.27)
 ON_BLACK = Pile(most=6, low=0.1, high=0.45, reach=0.3, level=0.6, spread=0.22)
 
 
 def cover(draws: BlockGenerator, pictures: Tensor, palettes: Tensor, pile: Pile) -> Tensor:
-    """Let leaves fall on pictures.
+    """Draw leaves on pictures.
 
     Args:
         draws: the random numbers.
-        pictures: (count, channels, size, size), what lies below.
+        pictures: (count, channels, size, size), the background.
         palettes: (count,), the number of the one shape of a picture's leaves in `SHAPES`; or
             `len(SHAPES)` for any shape.
-        pile: how many, how large and where.
+        pile: the distribution of the leaves.
 
     Returns:
         New pictures.

@@ -1,4 +1,4 @@
-"""Does a model that says 80 % turn out right 80 times in a hundred?"""
+"""Calibration: whether predictions with 80 % confidence are correct in 80 % of all cases."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Measurements that other commands add to a run folder, in `figures.json`.
 
-Each says which data it was made on. Without `public` or `accounted` the page leaves it out: what a
-measurement says about private records is not covered by the guarantee of the training.
+Each has the name of its data. Without `public` or `accounted` the page leaves it out, because a
+measurement on private records is not covered by the guarantee of the training.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _finite(value: Any) -> bool:
 
 
 def _add(run: Path, part: str, facts: Mapping[str, Any]) -> None:
-    """Put a part beside what others have added, or are adding at this moment."""
+    """Add a part to those that other processes have added or are adding."""
     require_run(run)
     with writing("run", run), in_turn(run):
         write_json(run / EXTRAS, {**read_extras(run), part: facts})

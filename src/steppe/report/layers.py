@@ -1,7 +1,7 @@
 """What is drawn in a frame: lines with bands, dots, bars, reference lines.
 
-Every mark carries three lines of text: its value, its series and where it lies. Without a script
-the browser shows them as they are; the page's script makes one tooltip of them.
+Every mark has three lines of text: its value, its series and its position. Without a script the
+browser shows them as they are; the page's script turns them into a tooltip.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 from steppe.report.axes import Frame
 from steppe.report.markup import Markup, tag
 
-# Past this many points marks appear only when they are looked at.
+# With more points, marks appear only under the pointer.
 _CROWD = 16
 # A line of more points has marks on some of them only; the table has them all.
 _MOST_MARKS = 120

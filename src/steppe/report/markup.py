@@ -73,7 +73,7 @@ def tag(name: str, /, *children: Child, **attributes: Attribute) -> Markup:
         The element.
 
     Guarantees:
-        No text or attribute value can leave its place, whatever it holds.
+        Text and attribute values are escaped, so they cannot contain markup.
 
     Examples:
         >>> tag("p", "1 < 2 ", tag("b", "<script>"), class_="a", hidden=False)

@@ -1,7 +1,7 @@
-"""A run folder as the report reads it: every part that is there, none that is not.
+"""Reads a run folder for the report; missing parts are None.
 
-The folder is written by the trainer and may have been touched by others, so every value is checked
-for its type before it is used, and what is missing is None.
+The folder is written by the trainer and may have been edited, so the type of every value is checked
+before it is used.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class LoggedScores:
 
 @dataclass(frozen=True)
 class ReportedRun:
-    """What a run left behind.
+    """The contents of a run folder.
 
     Args:
-        name: the folder's name; its path is nobody's business.
+        name: the folder's name, without its path.
         statement: the privacy statement.
         plan: the plan's constants and digest.
         config: the configuration as resolved.
@@ -55,7 +55,7 @@ class ReportedRun:
         evaluations: from the log, in order.
         notes: from the log, in order.
         extras: series that other commands added.
-        torn: lines of the log that could not be read; a crash leaves half a line.
+        torn: lines of the log that could not be read, such as the last one after a crash.
     """
 
     name: str
@@ -81,13 +81,13 @@ class ReportedRun:
 
     @property
     def published(self) -> str | None:
-        """The model to use, which was fixed before training, where the result says which it is."""
+        """The published model, which was fixed before training, if the result names it."""
         name = (self.result or {}).get("published")
         return name if isinstance(name, str) else None
 
     @property
     def void_reason(self) -> str | None:
-        """Why nothing is promised, where the run itself says so."""
+        """The run's own reason why it is not private; None if there is none."""
         found = [part.get("not_private_reason") for part in (self.statement, self.result) if part]
         given = next((str(reason) for reason in found if reason), None)
         if given is None and self.statement is not None and not self.statement["private"]:
@@ -96,7 +96,7 @@ class ReportedRun:
 
     @property
     def epsilon(self) -> float | None:
-        """ε of the whole run: the promised one, the larger if the result says more."""
+        """ε of the whole run: that of the statement, or of the result if that is larger."""
         if self.statement is None or self.void_reason is not None:
             return None
         promised = number(self.statement, "epsilon")
@@ -107,7 +107,7 @@ class ReportedRun:
 
     @property
     def caution(self) -> str | None:
-        """What must be known before the promised ε is relied on, or None."""
+        """A warning about the guarantee, or None."""
         if self.statement is None or self.epsilon is None:
             return None
         unit = str(self.statement.get("unit", "record"))
@@ -115,7 +115,7 @@ class ReportedRun:
 
     @property
     def measure(self) -> str:
-        """What the final table is read by: accuracy, or the loss where none was measured."""
+        """The score to show: accuracy, or the loss if no accuracy was measured."""
         scored = any(number(row, "accuracy") is not None for row in self.rows)
         return "accuracy" if scored or not self.rows else "loss"
 
@@ -136,7 +136,7 @@ class ReportedRun:
 
     @property
     def scoring_failed(self) -> bool:
-        """Whether the run says that the final table was wanted and could not be had."""
+        """Whether the models of the final table could not be scored."""
         return any(note.startswith("there is no table of scores") for note in self.notes)
 
     def row(self, model: str) -> Mapping[str, Any] | None:
@@ -155,7 +155,7 @@ def read_run(folder: Path) -> ReportedRun:
 
     Raises:
         ConfigurationError: there is no run in it.
-        DataError: a file is not what its name says; the message names file and line.
+        DataError: a file has another content than its name says; the message names file and line.
     """
     require_run(folder)
     statement, plan = _object(folder / "statement.json"), _object(folder / "plan.json")
@@ -202,11 +202,11 @@ def read_extras(folder: Path) -> dict[str, Any]:
 
 
 def number(mapping: Mapping[str, Any], key: str) -> float | None:
-    """A number that may be missing; what is no number is missing too."""
+    """A number, or None if it is missing or not a number."""
     value = mapping.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    # Beyond what can be drawn is as good as infinite; this holds for whole numbers of any length.
+    # Numbers that are too large to draw count as infinite, also integers of any length.
     if -_VAST < value < _VAST or value != value:
         return float(value)
     return math.inf if value > 0 else -math.inf

@@ -14,7 +14,7 @@ _START = r"(?:file://)?(?:~|\.\.|[A-Za-z]:)?[/\\]"
 _WHOLE = re.compile(rf"{_START}.*[/\\](?=[^/\\])", re.DOTALL)
 _QUOTED = re.compile(rf"(?<=['\"]){_START}[^'\"]*[/\\](?=[^'\"/\\])")
 _BARE = re.compile(rf"(?<![\w.:…/\\-]){_START}(?:[^/\\\s]+[/\\])+(?=[^/\\\s])")
-# Words in keys whose values nobody should publish.
+# Words in keys whose values should not be published.
 _SECRET = re.compile(
     r"(?:^|[_-])(?:passw(?:or)?d|secret|token|credentials?|(?:api|secret|private|access)[_-]?key)$",
     re.IGNORECASE,
@@ -25,7 +25,7 @@ def settings_table(title: str, values: Mapping[str, Any]) -> Markup:
     """Every setting in a row, nested ones by their dotted name.
 
     Args:
-        title: what they are settings of.
+        title: of the table.
         values: as read from JSON.
     """
     return table(["setting", "value"], [list(row) for row in flattened(values)], caption=title)

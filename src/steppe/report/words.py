@@ -55,7 +55,7 @@ def bounds(run: ReportedRun) -> list[tuple[float, float]]:
         return []
     promised = number(run.statement or {}, "epsilon")
     curve = (run.statement or {}).get("curve")
-    # The curve belongs to the promise: where more was spent, it says nothing.
+    # The curve belongs to the planned ε: if more was spent, it does not apply.
     holds = promised is not None and epsilon <= promised
     further = [
         (value, at)
@@ -68,7 +68,7 @@ def bounds(run: ReportedRun) -> list[tuple[float, float]]:
 
 
 def plain_words(run: ReportedRun) -> list[str]:
-    """Paragraphs on what is promised; for a run without a guarantee, that there is none."""
+    """Paragraphs about the guarantee, or about its absence."""
     if run.statement is None:
         return ["This folder has no privacy statement, so no guarantee is shown."]
     if run.void_reason is not None:
@@ -118,7 +118,7 @@ def _warning(run: ReportedRun, unit: str, delta: float) -> list[str]:
 
 
 def _isolation(run: ReportedRun, unit: str) -> list[str]:
-    """How it is known that records stand alone, where the statement says it and it is known."""
+    """A sentence on how isolation is known, if the statement says it."""
     known = {
         "proven": "is proven from the operations of the model and its loss",
         "isolated": f"holds by construction: {unit}s went through the model one at a time",

@@ -36,8 +36,8 @@ def export(
 ) -> Path:
     """Write a model for other programs: the weights or a program, and a card about it.
 
-    A program takes what `model.module` takes, any number of records at once, and has the fixed
-    front-end in it. No file holds a pickle or a path of this machine.
+    A program has the inputs of `model.module`, with any number of records, and contains the fixed
+    front-end. No file contains a pickle or a path on this machine.
 
     Args:
         model: from `load`.
@@ -51,7 +51,7 @@ def export(
         The file of the model.
 
     Guarantees:
-        Post-processing: no privacy cost. Where the run protects nothing, every file says so.
+        Post-processing: no privacy cost. If the run is not private, every file says so.
     """
     name = FORMATS[validation.one_of("format", format, list(FORMATS))]
     if format == "onnx":

@@ -22,11 +22,11 @@ _ARRAY = ("bounds", "missing")
 
 
 class Inputs:
-    """Prepares records as those of the run were prepared.
+    """Prepares new records in the same way as the records of the run.
 
     Args:
-        table: the `[data]` table of the run, with bounds and columns settled; None for a run that
-            Python made, whose inputs are taken as they are.
+        table: the `[data]` table of the run, with bounds and columns settled; None for a run made
+            in Python, whose inputs are used unchanged.
         kind: the type of an input, such as `float32`.
         shape: of one record, as the model takes it.
 
@@ -177,7 +177,7 @@ def _about_records() -> Iterator[None]:
 
     def change(error: SteppeError) -> None:
         error.rename({"place": "records", "path": "records"})
-        # What `steppe.data.read` could be told was settled when the run began.
+        # All options of `steppe.data.read` were fixed when the run began.
         if error.mentions or error.rule.startswith(("record ", "line ")):
             error.remedy = "give values like those that the run was trained on"
 

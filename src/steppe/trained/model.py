@@ -90,10 +90,10 @@ class TrainedModel:
         checkpoints: int | None = None,
         burn_in: int = 0,
     ) -> Intervals:
-        """What `predict` says, with intervals from the stored checkpoints of the run.
+        """The predictions of `predict`, with intervals from the stored checkpoints of the run.
 
-        An interval is a lower estimate of how much the noise of the training moves the answer,
-        since checkpoints of one run are alike.
+        An interval is a lower estimate of the effect of the training noise on the prediction,
+        because checkpoints of one run are correlated.
 
         Args:
             records: as for `predict`.
@@ -129,7 +129,7 @@ class TrainedModel:
 
     @property
     def caution(self) -> str | None:
-        """What must be known before ε is relied on, or None."""
+        """A warning about the guarantee, or None."""
         reason = self.privacy.get("not_private_reason")
         if reason is not None or not self.privacy["private"]:
             return f"NOT PRIVATE: {reason or 'no reason was kept'}"
@@ -146,19 +146,18 @@ def load(
 ) -> TrainedModel:
     """A model of a run, ready for new records.
 
-    The run's folder is enough, wherever it lies now: the records that it was trained on are not
-    read. Nothing is unpickled.
+    It needs only the run's folder, which may have been moved: the training records are not read.
+    Nothing is unpickled.
 
     Args:
         run: the folder of a run that has ended.
-        average: which of its models: "last", or the name of an average of weights as far as it
-            tells it from the others, such as "EMA". None for the published model.
-        model: the network, for a run that Python made or whose `model.factory` cannot be imported
-            here; a copy of it gets the weights.
+        average: which of its models: "last", or the name of an average of weights, which may be
+            shortened if it is unambiguous, such as "EMA". None for the published model.
+        model: the network, for a run made in Python or whose `model.factory` cannot be imported; a
+            copy of it gets the weights.
 
     Returns:
-        The model. A warning says so where the run protects nothing, or where isolation was only
-        probed.
+        The model. If the run is not private, or isolation was only probed, there is a warning.
 
     Guarantees:
         Post-processing: no privacy cost. Any model of the run may be used; choosing one by scores

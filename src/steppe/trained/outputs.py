@@ -20,7 +20,7 @@ _AT_ONCE = 1024
 
 @dataclass(frozen=True)
 class Intervals:
-    """Answers with what the stored checkpoints say about them.
+    """Predictions with intervals from the stored checkpoints.
 
     Args:
         predictions: labels, or the outputs of a regression.
@@ -28,7 +28,7 @@ class Intervals:
             the label, or around the output.
         probability: the mean probability of the label; None without classes.
         agreement: the share of checkpoints that choose the label; None without classes.
-        checkpoints: how many there are.
+        checkpoints: their number.
         confidence: of the intervals.
     """
 

@@ -23,16 +23,16 @@ from steppe.utils import validation
 
 
 class TrainedRun:
-    """The models of a run: their network, their weights and what they promise.
+    """The models of a run: network, weights and privacy statement.
 
     Args:
         path: the folder of the run.
-        model: the network, where the run does not know it; a copy of it is used.
+        model: the network, if the run does not know it; a copy of it is used.
 
     Attributes:
         folder: the files.
-        config: what `config.json` says.
-        tables: the configuration with every choice made; None for a run that Python made.
+        config: the content of `config.json`.
+        tables: the complete configuration; None for a run made in Python.
         plan_digest: fingerprint of the plan.
     """
 
@@ -47,7 +47,7 @@ class TrainedRun:
         self.require_same_scale()
 
     def require_same_scale(self) -> None:
-        """Refuse the run of an earlier version, whose inputs were scaled in another way."""
+        """Reject a run of an earlier version, whose inputs were scaled in another way."""
         if self.tables is not None and reading(self.tables["data"]) != self._settings.get("inputs"):
             raise DataError.about(
                 "run",
@@ -71,7 +71,7 @@ class TrainedRun:
 
     @property
     def data_name(self) -> str:
-        """What the data of the run are called."""
+        """The name of the run's data."""
         return str(self._settings["data"]["name"])
 
     @property
@@ -88,7 +88,7 @@ class TrainedRun:
 
     @cached_property
     def result(self) -> dict[str, Any]:
-        """What `result.json` says; empty where the run has not come to it."""
+        """The content of `result.json`; empty if the run has not ended."""
         try:
             found = json.loads(self.folder.result.read_bytes())
         except (OSError, ValueError):
