@@ -28,7 +28,7 @@ def network(dropout: float = 0.0) -> nn.Sequential:
 def trained(run: Path, method: Any = None, **changes: Any) -> tuple[nn.Module, PretrainingOutcome]:
     """A network after a few steps."""
     model = changes.pop("model", None) or network()
-    options = {"batch_size": 16, "steps": 12, "progress": False, **changes}
+    options = {"batch_size": 16, "steps": 12, "checkpoint_every": 100, "progress": False, **changes}
     outcome = pretrain(model, options.pop("data", public()), method, run=run, **options)
     return model, outcome
 

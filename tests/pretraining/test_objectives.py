@@ -40,7 +40,8 @@ def test_strong_views_stay_in_range_and_differ() -> None:
     pictures = torch.rand(6, 3, 16, 16)
     one, two = strong_view(pictures), strong_view(pictures)
     assert one.shape == pictures.shape
-    assert one.min() >= 0 and one.max() <= 1
+    assert one.min() >= 0
+    assert one.max() <= 1
     assert (one - two).abs().mean() > 0.05
 
 
@@ -61,7 +62,8 @@ def test_constants_of_the_contrastive_loss_are_checked(
 def test_drawn_pictures_are_labelled_by_their_process() -> None:
     data = drawn_pictures(50, size=8, channels=1, seed=4)
     assert data.inputs.shape == (50, 1, 8, 8)
-    assert data.targets is not None and data.classes == 7
+    assert data.targets is not None
+    assert data.classes == 7
     assert int(data.targets.max()) < 7
     assert "50 pictures drawn by a program" in data.facts.sentence
     with pytest.raises(ConfigurationError, match=r"channels=2: must be 1 or 3"):
