@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from steppe.points import SAT as SAT
     from steppe.points import Here as Here
     from steppe.points import SATMomentum as SATMomentum
+    from steppe.pretraining import pretrain as pretrain
     from steppe.private import Private as Private
     from steppe.private import make_private as make_private
     from steppe.probing import fix as fix
@@ -83,6 +84,7 @@ _HOMES = {
     "SAT": "steppe.points",
     "Here": "steppe.points",
     "SATMomentum": "steppe.points",
+    "pretrain": "steppe.pretraining",
     "Private": "steppe.private",
     "make_private": "steppe.private",
     "CappedPoisson": "steppe.sampling",

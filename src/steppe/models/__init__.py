@@ -6,6 +6,7 @@ Imports `utils`, `errors`.
 from steppe.models.catalogue import create as create
 from steppe.models.catalogue import names as names
 from steppe.models.catalogue import parameters as parameters
+from steppe.models.catalogue import sizes as sizes
 from steppe.models.dpnas import dpnas_cifar as dpnas_cifar
 from steppe.models.dpnas import dpnas_fmnist as dpnas_fmnist
 from steppe.models.dpnas import dpnas_mnist as dpnas_mnist
@@ -13,6 +14,9 @@ from steppe.models.front_end import FixedFrontEnd as FixedFrontEnd
 from steppe.models.front_end import FrontEnd as FrontEnd
 from steppe.models.front_end import named_in as named_in
 from steppe.models.front_end import trained_part as trained_part
+from steppe.models.head import head_name as head_name
+from steppe.models.head import head_of as head_of
+from steppe.models.head import set_module as set_module
 from steppe.models.patches import Patches as Patches
 from steppe.models.patches import PatchesLinear as PatchesLinear
 from steppe.models.patches import patches_linear as patches_linear

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import nn
@@ -88,6 +89,25 @@ def parameters(name: str) -> tuple[str, ...]:
         ('features', 'classes')
     """
     return tuple(inspect.signature(_constructor(name)).parameters)
+
+
+def sizes(shape: Sequence[int], classes: int | None) -> dict[str, int]:
+    """The sizes of a record, by the argument names of constructors.
+
+    Args:
+        shape: of a record.
+        classes: number of labels, or None.
+
+    Examples:
+        >>> sizes((4,), 2)
+        {'features': 4, 'classes': 2}
+    """
+    found = {"features": math.prod(shape)}
+    if len(shape) == 3:
+        found |= {"channels": shape[0], "colours": shape[0], "side": shape[1], "size": shape[1]}
+    if classes is not None:
+        found["classes"] = classes
+    return found
 
 
 def _constructor(name: str) -> Callable[..., nn.Module]:

@@ -3,6 +3,9 @@
 Imports `private`, `ledger`, `averaging`, `data`, `models` and lower layers.
 """
 
+from steppe.runs import Interrupted as Interrupted
+from steppe.runs import read_log as read_log
+from steppe.runs import read_toml as read_toml
 from steppe.training.callbacks import StepInfo as StepInfo
 from steppe.training.config import Config as Config
 from steppe.training.config import read as read
@@ -20,7 +23,6 @@ from steppe.training.config.registry import averages as averages
 from steppe.training.config.registry import build as build
 from steppe.training.config.registry import check_keys as check_keys
 from steppe.training.config.registry import place as place
-from steppe.training.config.toml import read_toml as read_toml
 from steppe.training.config.user_records import own_records as own_records
 from steppe.training.evaluation import Evaluation as Evaluation
 from steppe.training.evaluation import mean_output_scores as mean_output_scores
@@ -32,8 +34,6 @@ from steppe.training.groups import Charging as Charging
 from steppe.training.groups import Objective as Objective
 from steppe.training.groups import PrivateData as PrivateData
 from steppe.training.groups import Saving as Saving
-from steppe.training.interrupt import Interrupted as Interrupted
-from steppe.training.log import read_log as read_log
 from steppe.training.losses import for_classes as for_classes
 from steppe.training.losses import loss_of as loss_of
 from steppe.training.outcome import Outcome as Outcome

@@ -21,7 +21,7 @@ from steppe.ledger import storage_error
 from steppe.plan import Plan
 from steppe.utils import validation
 from steppe.utils.files import single_writer, unwritable, write_atomically
-from steppe.utils.formatting import finite
+from steppe.utils.files import write_json as write_json
 from steppe.utils.weight_files import as_safetensors
 
 # Errors of writing files. Other errors may come from the user's own code.
@@ -171,12 +171,6 @@ def _room_left(folder: RunFolder) -> Iterator[None]:
         if not folder.config.exists():  # no run has begun
             raise unwritable("run", named or path, error) from error
         raise storage_error(named or path, error) from error
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write indented JSON; a number that is not finite becomes null."""
-    text = json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False)
-    write_atomically(path, text.encode() + b"\n")
 
 
 def write_weights(

@@ -15,13 +15,12 @@ from steppe.citations import bibtex
 from steppe.errors import SteppeError
 from steppe.ledger import pause_quietly
 from steppe.private import Private
+from steppe.runs import Interrupted, Log, StopRequest
 from steppe.training import fingerprint, results
 from steppe.training.callbacks import StepInfo
 from steppe.training.epsilon_curve import EpsilonCurve
 from steppe.training.evaluation import Evaluation
-from steppe.training.interrupt import Interrupted, StopRequest
 from steppe.training.ledger_summary import ledger_line, without_machine
-from steppe.training.log import Log
 from steppe.training.opening import OpenRun
 from steppe.training.outcome import Outcome, promised, row
 from steppe.training.parts import RunParts
@@ -269,7 +268,9 @@ class Loop:
         """Write a line of the log, with the given ε or else an upper bound."""
         if epsilon is None:
             epsilon = self._spent(self._epsilon)
-        self._log.write(kind, self._private.steps_done, epsilon, self._seconds, finite(fields))
+        seconds = round(self._seconds, 3)
+        line = {"kind": kind, "step": self._private.steps_done, "epsilon": epsilon}
+        self._log.write({**line, "seconds": seconds, **finite(fields)})
 
     def _spent(self, after: Callable[[int], float]) -> float | None:
         """The ε of the steps so far by a lookup; None for a run that is not private.

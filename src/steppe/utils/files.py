@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from steppe.errors import MisuseError, StorageError
+from steppe.utils.formatting import finite
 
 _WRITING = ".writing-"
 
@@ -27,6 +29,12 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
     """
     with replaced_whole(path, mode) as file:
         file.write(data)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write indented JSON; a number that is not finite becomes null."""
+    text = json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False)
+    write_atomically(path, text.encode() + b"\n")
 
 
 @contextmanager

@@ -15,10 +15,10 @@ import torch
 from steppe import clipping, noise, points, sampling
 from steppe.errors import ConfigurationError, DataError, MisuseError, UnsupportedModelError
 from steppe.ledger import Ledger
+from steppe.runs import write_toml
 from steppe.training import Config, Interrupted, Trainer, read, read_log, resume
 from steppe.training.config.build import BuiltConfig
 from steppe.training.config.registry import _places, averages, optimizers, schedulers
-from steppe.training.config.toml import write_toml
 
 PLAN = {
     "noise_multiplier": 1.0,

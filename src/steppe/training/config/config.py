@@ -27,11 +27,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from steppe.runs import read_toml, write_toml
 from steppe.training.config.build import BuiltConfig
 from steppe.training.config.data import reading
 from steppe.training.config.keys import CALLED, TABLES, check
 from steppe.training.config.registry import check_keys
-from steppe.training.config.toml import read_toml, write_toml
 from steppe.training.folder import RunFolder
 from steppe.training.groups import Origin, into_groups
 from steppe.training.ledger_summary import path_from_run, resolved_from_run

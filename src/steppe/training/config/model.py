@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,7 +48,7 @@ def make_model(
             raise validation.fail("model.name", name, "is a file, not a function", remedy)
         with validation.called({"name": "model.name"}):
             known = models.parameters(name)
-        for key, value in ({} if data is None else _sizes(data)).items():
+        for key, value in _sizes_of(data).items():
             if key in known and key not in options:
                 table[key] = options[key] = value
         if data is not None and "classes" in known and "classes" not in options:
@@ -62,6 +61,10 @@ def make_model(
             raise validation.fail(
                 "model", options, f"{name} cannot be made: {error}", "correct its sizes"
             ) from error
+
+
+def _sizes_of(data: Loaded | None) -> dict[str, int]:
+    return {} if data is None else models.sizes(data.shape, data.classes)
 
 
 def _fixed(model: nn.Module, reasons: dict[str, str]) -> nn.Module:
@@ -99,17 +102,6 @@ def _chosen(data: Loaded) -> tuple[str, str]:
         why = "fixed features and a linear head: the whole budget is spent on few weights"
         return "scattering-linear", why
     return "logistic", "few weights, so little noise; name a network for a non-linear model"
-
-
-def _sizes(data: Loaded) -> dict[str, int]:
-    """The sizes of a record, by the argument names of networks."""
-    shape = data.shape
-    found = {"features": math.prod(shape)}
-    if len(shape) == 3:
-        found |= {"channels": shape[0], "colours": shape[0], "side": shape[1], "size": shape[1]}
-    if data.classes is not None:
-        found["classes"] = data.classes
-    return found
 
 
 @contextlib.contextmanager

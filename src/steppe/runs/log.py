@@ -12,9 +12,6 @@ from typing import Any
 class Log:
     """Appends lines that other programs may read during the run.
 
-    It contains only public numbers: steps, ε, time, and scores on the evaluation data. The ε of an
-    evaluation is exact; that of other lines is an upper bound (`EpsilonCurve`).
-
     Args:
         path: the file; only its owner can read it.
     """
@@ -26,13 +23,9 @@ class Log:
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
             self._file.write(b"\n")  # a killed run left an incomplete line
 
-    def write(
-        self, kind: str, step: int, epsilon: float | None, seconds: float, fields: Mapping[str, Any]
-    ) -> None:
-        """Add a line; `epsilon` is null for a run that is not private."""
-        line = {"kind": kind, "step": step, "epsilon": epsilon, "seconds": round(seconds, 3)}
-        text = json.dumps({**line, **fields}, ensure_ascii=False)
-        self._file.write(text.encode() + b"\n")
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Add a line of public values."""
+        self._file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
 
     def __enter__(self) -> Log:
         return self
