@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from steppe.errors import ConfigurationError
-from steppe.models import FixedFrontEnd
+from steppe.models import stored_constants
 from steppe.records import Records
 from steppe.training.groups import Objective
 from steppe.utils.batches import tensors_in
@@ -35,7 +35,7 @@ def of_model(model: nn.Module) -> dict[str, Any]:
 
 def of_front_end(model: nn.Module | None) -> str | None:
     """The digest of a front-end's stored constants, on which the features depend; None without."""
-    constants = model.front.state_dict() if isinstance(model, FixedFrontEnd) else {}
+    constants = stored_constants(model)
     if not constants:
         return None
     return hashlib.sha256(as_safetensors(constants, {}, None)).hexdigest()[:32]
