@@ -62,8 +62,9 @@ def restore_front_end(model: nn.Module, path: Path) -> None:
     try:
         model.front.load_state_dict(constants)
     except RuntimeError as error:
-        rule = "holds the constants of another front-end"
-        raise fail("model", type(model).__name__, rule, "pass the network that was trained") from error
+        rule = "does not fit the constants in the run's folder"
+        remedy = "pass the network that was trained"
+        raise fail("model", type(model).__name__, rule, remedy) from error
 
 
 def _columns(pairs: Any) -> tuple[Tensor, Tensor]:

@@ -118,8 +118,8 @@ def front_end_of(model: nn.Module) -> str | None:
 
     Examples:
         >>> from steppe import models
-        >>> front_end_of(models.create("patches-linear", side=28, colours=1)), front_end_of(nn.Linear(2, 2))
-        ('grey patches', None)
+        >>> front_end_of(models.create("patches-linear", side=28, colours=1))
+        'grey patches'
     """
     if not isinstance(model, FixedFrontEnd):
         return None
