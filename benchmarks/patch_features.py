@@ -19,13 +19,12 @@ Pairs = tuple[Tensor, Tensor]
 COARSE = "cifar100-coarse"
 _COARSE_FILE = "cifar100_20k.npz"  # x_train, y_train, x_test, y_test: 200 and 20 of each fine class
 # The coarse class of each of the 100 fine classes, from the data set's description.
-_COARSE_OF = (
-    [4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11]
-    + [6, 11, 5, 10, 7, 6, 13, 15, 3, 15, 0, 11, 1, 10, 12, 14, 16, 9, 11, 5]
-    + [5, 19, 8, 8, 15, 13, 14, 17, 18, 10, 16, 4, 17, 4, 2, 0, 17, 4, 18, 17]
-    + [10, 3, 2, 12, 12, 16, 12, 1, 9, 19, 2, 10, 0, 1, 16, 12, 9, 13, 15, 13]
-    + [16, 19, 2, 4, 6, 19, 5, 5, 8, 19, 18, 1, 2, 15, 6, 0, 17, 8, 14, 13]
-)
+_COARSE_OF = """
+    4 1 14 8 0 6 7 7 18 3 3 14 9 18 7 11 3 9 7 11 6 11 5 10 7
+    6 13 15 3 15 0 11 1 10 12 14 16 9 11 5 5 19 8 8 15 13 14 17 18 10
+    16 4 17 4 2 0 17 4 18 17 10 3 2 12 12 16 12 1 9 19 2 10 0 1 16
+    12 9 13 15 13 16 19 2 4 6 19 5 5 8 19 18 1 2 15 6 0 17 8 14 13
+"""
 # Records to train on, colours, classes: what the rules need before anything is loaded.
 FACTS = {
     "cifar10": (50_000, 3, 10),
@@ -49,7 +48,7 @@ def pictures(name: str) -> tuple[Pairs, Pairs]:
     if not path.exists():
         raise FileNotFoundError(f"{path}: {COARSE} needs this file; choose --settings without it.")
     arrays = np.load(path)
-    coarse = np.array(_COARSE_OF)
+    coarse = np.array(_COARSE_OF.split(), dtype=np.int64)
     parts = [
         data.Split(arrays[f"x_{part}"], coarse[arrays[f"y_{part}"]]).tensors()
         for part in ("train", "test")

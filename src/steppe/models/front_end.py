@@ -10,7 +10,6 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-
 _AT_ONCE = 64  # records; few, so that what is computed on the way stays in the cache of a core
 
 
