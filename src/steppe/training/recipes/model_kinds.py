@@ -64,7 +64,7 @@ PATCHES = replace(
     share=0.5,
     largest=32_768,
     steps=50,
-    reach=1.2,
+    reach=1.8,
     of_logits=True,
     publishes="last",
 )
@@ -72,7 +72,7 @@ HEADS = {
     "features": HEAD,
     "patches": PATCHES,
     "grey patches": replace(PATCHES, reach=2.4),
-    "patches and scattering": replace(PATCHES, reach=1.0),
+    "patches and scattering": replace(PATCHES, reach=1.6),
 }
 NETWORK = ModelKind(
     name="a model that learns from the inputs themselves",
