@@ -78,7 +78,7 @@ def constants(
     """Everything that decides a run but its seed; what is not changed is the recipe's."""
     front = Scattering()
     chosen = recipes.choose(
-        population=60_000, epsilon=epsilon, weights=10 * front.features, fixed_features=True
+        population=60_000, epsilon=epsilon, weights=10 * front.features, front_end="features"
     )
     return {
         "data": data,

@@ -137,7 +137,8 @@ def pictures() -> tuple[Tensor, Tensor, Tensor, Tensor]:
         (line.view(1, -1, 1) + down) % _SIDE,
         (line.view(1, 1, -1) + right) % _SIDE,
     ]
-    noisy = (moved + 1.5 * torch.randn(moved.shape, generator=generator))[:, None]
+    noise = 1.5 * torch.randn(moved.shape, generator=generator)
+    noisy = (0.5 + 0.1 * (moved + noise)).clamp(0, 1)[:, None]
     return noisy[:_RECORDS], labels[:_RECORDS], noisy[_RECORDS:], labels[_RECORDS:]
 
 

@@ -35,7 +35,7 @@ def settings() -> dict[str, Any]:
 
 
 def test_every_recipe_is_there_for_every_budget(settings: dict[str, Any]) -> None:
-    assert len(settings) == 3 * 3 * 2
+    assert len(settings) == 3 * 3 * 2 + 4 + 3 * 3
     baseline = settings["mnist, ε = 1, Opacus example"]
     assert (baseline["batch"], baseline["clip"], baseline["rate"]) == (64, 1.0, 0.1)
     assert baseline["model"] == settings["mnist, ε = 1, same network"]["model"]
@@ -73,7 +73,7 @@ def test_table_and_picture_of_stored_runs(tmp_path: Path) -> None:
     ]
     text = defaults.table(runs)
     assert "98.50 ± 0.71 (2 of 5 seeds)" in text
-    assert text.count("–") == 17
+    assert text.count("–") == 4 * 13 - 1
     defaults.draw(runs, tmp_path / "defaults.svg")
     assert "<svg" in (tmp_path / "defaults.svg").read_text()
 

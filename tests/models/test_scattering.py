@@ -145,7 +145,7 @@ def test_batches_do_not_matter_and_only_the_head_learns() -> None:
     torch.manual_seed(0)
     model = ScatteringLinear()
     pictures = strokes(7)
-    features = model.features(pictures, at_once=3)
+    features = model.features(pictures)
     torch.testing.assert_close(features, model.front(pictures), rtol=0, atol=1e-6)
     torch.testing.assert_close(model.head(features), model(pictures), rtol=0, atol=1e-6)
     assert list(model.state_dict()) == ["head.weight"]

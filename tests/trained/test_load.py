@@ -162,15 +162,31 @@ def constants_run(folder: Path) -> Path:
     return folder / "run"
 
 
-def test_a_run_is_not_resumed_on_other_features(tmp_path: Path) -> None:
+def stopped(folder: Path) -> Path:
     def stop(moment: StepInfo) -> None:
         if moment.step == 3:
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        constants(tmp_path).trainer(tmp_path / "run", callbacks=[stop]).fit()
+        constants(folder).trainer(folder / "run", callbacks=[stop]).fit()
+    return folder / "run"
+
+
+def test_a_run_is_resumed_with_the_constants_that_it_began_with(tmp_path: Path) -> None:
+    run = stopped(tmp_path)  # the constructor would draw others
+    resume(run)
+    begun = load_file(run / "front-end.safetensors")["filters"]
+    assert torch.equal(steppe.load(run).module.get_buffer("front.filters"), begun)
+
+
+def test_a_run_is_not_resumed_on_other_features(tmp_path: Path) -> None:
+    path = stopped(tmp_path) / "front-end.safetensors"
+    save_file({"filters": torch.zeros(6, 4)}, path)
     with pytest.raises(ConfigurationError, match=r"^front_end=.* the run began with"):
-        resume(tmp_path / "run")
+        resume(path.parent)
+    path.write_bytes(b"?")
+    with pytest.raises(DataError, match=r"cannot be read as safetensors; it is damaged"):
+        resume(path.parent)
 
 
 def test_constants_of_a_front_end_travel_with_the_model(tmp_path: Path) -> None:

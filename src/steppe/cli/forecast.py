@@ -11,8 +11,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
+from torch.nn import functional as F
 
 from steppe.errors import PrivacyWarning
+from steppe.models import FixedFrontEnd
 from steppe.plan import Plan
 from steppe.private import make_private
 from steppe.probing import synthetic
@@ -72,7 +74,9 @@ def forecast(assembly: BuiltConfig, plan: Plan) -> Forecast:
     form = as_records(assembly.loaded.train).example()
     generator = torch.Generator().manual_seed(_SEED)
     records = as_columns(synthetic(form, size, generator))
-    records = features(assembly.model, records, progress=False)
+    if isinstance(assembly.model, FixedFrontEnd):
+        made_up = torch.randn(size, assembly.model.front.features, generator=generator)
+        records = F.normalize(made_up), records[1]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # the records are synthetic
         trial = replace(
@@ -95,7 +99,7 @@ def forecast(assembly: BuiltConfig, plan: Plan) -> Forecast:
         loss=loss_of(assembly.resolved["train"]),
         isolation=assembly.isolation,
         physical_batch=assembly.resolved["train"].get("physical_batch"),
-        public=features(assembly.model, assembly.loaded.public, progress=False),
+        public=features(assembly.model, assembly.loaded.public, progress=False, as_batch=True),
     )
     seconds = []
     for batch in private:
@@ -107,17 +111,18 @@ def forecast(assembly: BuiltConfig, plan: Plan) -> Forecast:
     return Forecast(
         seconds_a_step=a_step,
         seconds=a_step * plan.total_steps,
-        peak_bytes=_features_to_come(assembly, records, size)
+        peak_bytes=_features_to_come(assembly)
         + (peak if sys.platform == "darwin" else peak * 1024),  # bytes there, KB elsewhere
         threads=torch.get_num_threads(),
         isolation=private.report().isolation,
     )
 
 
-def _features_to_come(assembly: BuiltConfig, records: Any, size: int) -> int:
+def _features_to_come(assembly: BuiltConfig) -> int:
     """Bytes of the fixed features of all records, which are not computed here."""
-    if assembly.trained is assembly.model:
+    if not isinstance(assembly.model, FixedFrontEnd):
         return 0
+    front = assembly.model.front
     parts = (assembly.loaded.train, assembly.loaded.evaluate, assembly.loaded.public)
-    inputs = records[0]
-    return inputs.nbytes // size * sum(len(part) for part in parts if part is not None)
+    records = sum(len(part) for part in parts if part is not None)
+    return records * front.features * front.precision.itemsize

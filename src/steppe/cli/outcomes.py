@@ -29,6 +29,7 @@ def chosen(tables: Mapping[str, Any], reasons: Mapping[str, str]) -> dict[str, d
         **tables.get("plan", {}),
         "lr": tables.get("optimizer", {}).get("lr"),
         "model": tables.get("model", {}).get("name"),
+        "mirror": tables.get("model", {}).get("mirror"),
         "bounds": _extent(tables.get("data", {}).get("bounds", ())),
         "averages": list(tables.get("averages", {})),
         "publish": tables.get("train", {}).get("publish"),

@@ -51,6 +51,12 @@ def add(commands: Any) -> None:
         "--delta", type=parsing.real_number, metavar="δ", help="chosen by rule by default"
     )
     new.add_argument("--model", help="a name, or module:factory; chosen by rule by default")
+    new.add_argument(
+        "--mirror",
+        action=argparse.BooleanOptionalAction,
+        help="whether the mirror image of a picture shows the same, as for photographs (default: "
+        "as declared for a public data set, otherwise for pictures in colour)",
+    )
     parsing.add_run_folder(new)
     new.add_argument(
         "--ledger",
@@ -153,7 +159,7 @@ def _config(arguments: argparse.Namespace) -> Config:
 
     given = {
         name: getattr(arguments, name)
-        for name in ("data", "epsilon", "delta", "model", *_OF_DATA)
+        for name in ("data", "epsilon", "delta", "model", "mirror", *_OF_DATA)
         if getattr(arguments, name) is not None
     }
     if arguments.config is not None:
@@ -178,6 +184,8 @@ def _config(arguments: argparse.Namespace) -> Config:
     if "model" in given:
         key = "factory" if ":" in given["model"] else "name"
         tables["model"] = {key: given["model"]}
+    if "mirror" in given:
+        tables["model"] = {**tables.get("model", {}), "mirror": given["mirror"]}
     return Config(tables)
 
 

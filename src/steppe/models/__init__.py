@@ -13,6 +13,7 @@ from steppe.models.dpnas import dpnas_mnist as dpnas_mnist
 from steppe.models.front_end import FixedFrontEnd as FixedFrontEnd
 from steppe.models.front_end import FrontEnd as FrontEnd
 from steppe.models.front_end import named_in as named_in
+from steppe.models.front_end import stored_constants as stored_constants
 from steppe.models.front_end import trained_part as trained_part
 from steppe.models.head import head_name as head_name
 from steppe.models.head import head_of as head_of
@@ -20,6 +21,7 @@ from steppe.models.head import set_module as set_module
 from steppe.models.patches import Patches as Patches
 from steppe.models.patches import PatchesLinear as PatchesLinear
 from steppe.models.patches import patches_linear as patches_linear
+from steppe.models.patches import takes_patches as takes_patches
 from steppe.models.plain_cnn import cnn_opacus_cifar as cnn_opacus_cifar
 from steppe.models.plain_cnn import cnn_relu_26k as cnn_relu_26k
 from steppe.models.plain_cnn import cnn_selu_cifar as cnn_selu_cifar

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
 
 import torch
 from torch import Tensor, nn
+
+_AT_ONCE = 64  # records; few, so that what is computed on the way stays in the cache of a core
 
 
 class FrontEnd(nn.Module, ABC):
@@ -25,6 +29,53 @@ class FrontEnd(nn.Module, ABC):
     @abstractmethod
     def features(self) -> int:
         """Numbers in the description of one record."""
+
+    @property
+    def precision(self) -> torch.dtype:
+        """A type that holds features as they are; float16 where they are rounded to it."""
+        return torch.float32
+
+    @property
+    def fitted(self) -> bool:
+        """Whether all constants are there; `fit` makes those that are not."""
+        return True
+
+    def fit(self, *, progress: bool = False) -> Self:
+        """Make the constants that are not there yet, of public or made-up data alone.
+
+        Args:
+            progress: show a bar where a person is watching.
+        """
+        return self
+
+    @torch.no_grad()
+    def transform(
+        self,
+        records: Tensor,
+        *,
+        dtype: torch.dtype = torch.float32,
+        cache: Path | None = None,
+        progress: bool = False,
+    ) -> Tensor:
+        """Features of many records, computed a few at a time.
+
+        Args:
+            records: as `forward` takes them.
+            dtype: of the features.
+            cache: a folder where they may be kept, by what they are computed from; None to keep
+                none. They say as much about the records as the records do.
+            progress: show a bar where a person is watching.
+
+        Returns:
+            (records, features).
+        """
+        from tqdm import tqdm
+
+        found = records.new_empty(len(records), self.features, dtype=dtype)
+        starts = range(0, len(records), _AT_ONCE)
+        for start in tqdm(starts, desc="features", disable=None if progress else True):
+            found[start : start + _AT_ONCE] = self(records[start : start + _AT_ONCE])
+        return found
 
 
 class FixedFrontEnd(nn.Module):
@@ -59,26 +110,26 @@ class FixedFrontEnd(nn.Module):
     def forward(self, records: Tensor) -> Tensor:
         return self.head(self.front(records))
 
-    @torch.no_grad()
-    def features(self, records: Tensor, *, at_once: int = 64, progress: bool = False) -> Tensor:
-        """What the head sees, computed once for each record.
+    def features(
+        self,
+        records: Tensor,
+        *,
+        dtype: torch.dtype = torch.float32,
+        cache: Path | None = None,
+        progress: bool = False,
+    ) -> Tensor:
+        """What the head sees, computed once for each record: see `FrontEnd.transform`.
 
         Args:
             records: as `forward` takes them.
-            at_once: records at a time; few, so that what is computed on the way stays in the cache
-                of a core.
+            dtype: of the features.
+            cache: a folder where they may be kept, or None.
             progress: show a bar where a person is watching.
 
         Returns:
             (records, features). Train `head` on them; it then serves records through `forward`.
         """
-        from tqdm import tqdm
-
-        found = records.new_empty(len(records), self.front.features)
-        starts = range(0, len(records), at_once)
-        for start in tqdm(starts, desc="features", disable=None if progress else True):
-            found[start : start + at_once] = self.front(records[start : start + at_once])
-        return found
+        return self.front.transform(records, dtype=dtype, cache=cache, progress=progress)
 
 
 def trained_part(model: nn.Module) -> nn.Module:
@@ -90,6 +141,16 @@ def trained_part(model: nn.Module) -> nn.Module:
         True
     """
     return model.head if isinstance(model, FixedFrontEnd) else model
+
+
+def stored_constants(model: nn.Module | None) -> dict[str, Tensor]:
+    """The tensors of a front-end that its constructor does not make again; empty without any.
+
+    Examples:
+        >>> stored_constants(nn.Linear(2, 1))
+        {}
+    """
+    return dict(model.front.state_dict()) if isinstance(model, FixedFrontEnd) else {}
 
 
 def named_in(model: nn.Module, trained: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ Imports `isolation`, `randomness`, `utils`, `errors`.
 
 from steppe.records.adapt import as_records as as_records
 from steppe.records.arrays import SubsetRecords as SubsetRecords
+from steppe.records.arrays import WidenedRecords as WidenedRecords
 from steppe.records.labels import check_labels as check_labels
 from steppe.records.labels import labels as labels
 from steppe.records.overlap import share_records as share_records

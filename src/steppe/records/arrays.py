@@ -61,6 +61,28 @@ class ColumnRecords(Records):
         )
 
 
+class WidenedRecords(ColumnRecords):
+    """Inputs that are held in half precision and read in float32, and their targets.
+
+    Args:
+        inputs: float16, one entry per record.
+        targets: one entry per record.
+
+    Examples:
+        >>> rows = WidenedRecords(torch.ones(3, 2, dtype=torch.float16), torch.arange(3))
+        >>> rows.batch(torch.tensor([2]))
+        (tensor([[1., 1.]]), tensor([2]))
+    """
+
+    def __init__(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+        super().__init__((inputs, targets))
+        self.given = (inputs, targets)
+
+    def batch(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs, targets = super().batch(rows)
+        return inputs.float(), targets
+
+
 class SubsetRecords(Records):
     """Some rows of other records, each at most once.
 

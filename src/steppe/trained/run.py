@@ -18,7 +18,16 @@ from steppe.models import FixedFrontEnd, trained_part
 from steppe.probing import fix
 from steppe.trained.inputs import Inputs
 from steppe.trained.weight_files import WeightFile, write_weights
-from steppe.training import LAST, RunFolder, for_classes, loss_of, make_model, read_toml, reading
+from steppe.training import (
+    LAST,
+    RunFolder,
+    for_classes,
+    loss_of,
+    make_model,
+    read_toml,
+    reading,
+    restore_front_end,
+)
 from steppe.utils import validation
 
 
@@ -124,8 +133,7 @@ class TrainedRun:
         """A model of the run's network, from prepared inputs to outputs, to be given weights."""
         with torch.random.fork_rng(devices=[]):  # its first weights are drawn and then overwritten
             model = self._network()
-        if isinstance(model, FixedFrontEnd) and model.front.state_dict():
-            write_weights(model, self._complete().tensors(), self._last)  # its constants are there
+        restore_front_end(model, self.folder.front_end)
         return model.eval()
 
     def _network(self) -> nn.Module:
@@ -182,13 +190,6 @@ class TrainedRun:
     @property
     def _last(self) -> WeightFile:
         return WeightFile(self.folder.model, LAST, None)
-
-    def _complete(self) -> WeightFile:
-        """A file with all tensors of the whole model."""
-        found = self.published()
-        if found is None:
-            raise self.not_ended()
-        return found
 
     def not_ended(self) -> DataError:
         """The error about a run without a published model."""

@@ -16,8 +16,9 @@ from steppe.training.config.data import as_columns as as_columns
 from steppe.training.config.data import load_data as load_data
 from steppe.training.config.data import of_numbers as of_numbers
 from steppe.training.config.data import reading as reading
+from steppe.training.config.front_end import features as features
+from steppe.training.config.front_end import restore_front_end as restore_front_end
 from steppe.training.config.keys import CALLED as CALLED
-from steppe.training.config.model import features as features
 from steppe.training.config.model import make_model as make_model
 from steppe.training.config.registry import averages as averages
 from steppe.training.config.registry import build as build

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from steppe.models import FixedFrontEnd
+from steppe.models import stored_constants
 from steppe.records import Records
 from steppe.runs import digest as digest
 from steppe.runs import dtype_name, name_of
@@ -22,7 +22,7 @@ from steppe.utils.weight_files import as_safetensors
 
 def of_front_end(model: nn.Module | None) -> str | None:
     """The digest of a front-end's stored constants, on which the features depend; None without."""
-    constants = model.front.state_dict() if isinstance(model, FixedFrontEnd) else {}
+    constants = stored_constants(model)
     if not constants:
         return None
     return hashlib.sha256(as_safetensors(constants, {}, None)).hexdigest()[:32]

@@ -55,6 +55,7 @@ class RunFolder:
         self.model = self.path / "model.safetensors"
         self.averages = self.path / "averages"
         self.published = self.path / "published.safetensors"
+        self.front_end = self.path / "front-end.safetensors"
 
     @property
     def how_to_resume(self) -> str:
@@ -109,7 +110,12 @@ class RunFolder:
             raise validation.fail("run", str(self.path), rule, remedy) from error
 
     def begin(
-        self, plan: Plan, statement: Statement, config: Mapping[str, Any], toml: str | None
+        self,
+        plan: Plan,
+        statement: Statement,
+        config: Mapping[str, Any],
+        toml: str | None,
+        constants: Mapping[str, Tensor] | None = None,
     ) -> None:
         """Write what is known before the first step.
 
@@ -118,11 +124,14 @@ class RunFolder:
             statement: the privacy statement.
             config: the configuration.
             toml: the text of the configuration file, if there is one.
+            constants: of a front-end that does not learn, by name; None without.
         """
         write_json(self.plan, {**plan.to_dict(), "digest": plan.digest()})
         self.state(statement)
         if toml is not None:
             write_atomically(self.toml, toml.encode())
+        if constants:
+            write_weights(self.front_end, constants, {"model": "front-end"}, None)
         write_json(self.config, config)  # last: if it exists, the others do
 
     def state(self, statement: Statement) -> None:

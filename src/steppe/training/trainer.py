@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from steppe.accounting import Statement
 from steppe.errors import PrivacyWarning
 from steppe.ledger import Anchor, Ledger
+from steppe.models import stored_constants
 from steppe.plan import Plan
 from steppe.private import Private
 from steppe.probing import KINDS
@@ -183,7 +184,9 @@ class Trainer:
                 # After the ledger, so that a run that it rejects leaves the folder free; before the
                 # first charge, so that every run with a charge can be resumed.
                 toml = parts.origin.toml
-                parts.folder.begin(parts.plan, open_run.statement, parts.config(run), toml)
+                constants = stored_constants(parts.whole)
+                config = parts.config(run)
+                parts.folder.begin(parts.plan, open_run.statement, config, toml, constants)
                 return self._begin(open_run)
 
     def resume(self) -> Outcome:

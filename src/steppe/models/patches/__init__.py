@@ -3,3 +3,4 @@
 from steppe.models.patches.front import Patches as Patches
 from steppe.models.patches.linear import PatchesLinear as PatchesLinear
 from steppe.models.patches.linear import patches_linear as patches_linear
+from steppe.models.patches.sizes import takes_patches as takes_patches

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from steppe import procedural
 from steppe.errors import MisuseError
+from steppe.models.front_end import FrontEnd
 from steppe.models.patches.blocks import in_blocks
 from steppe.models.patches.input_checks import require_memory, require_pictures, require_shape
 from steppe.models.patches.layer import PatchLayer
@@ -27,7 +28,7 @@ _LAYER = 3 / 7  # share of the procedural pictures that the layer is made of; fe
 _SCATTERING = 0.25  # share of the squared norm
 
 
-class Patches(nn.Module):
+class Patches(FrontEnd):
     """Pooled responses of whitened patches, whitened as features once more.
 
     1. Patches of 5 × 5 pixels are whitened, brought to norm 1 and compared with a dictionary of
@@ -81,11 +82,26 @@ class Patches(nn.Module):
             raise validation.fail("seed", seed, "must be a whole number of at least 0")
         self.seed = seed
         self.layer = PatchLayer(self.sizes, mirrored, bfloat16_is_fast())
-        self.features = self.sizes.patch_features + beside
+        self._features = self.sizes.patch_features + beside
         self.whitening = FeatureWhitening(
-            self.features, self.sizes.directions, self.sizes.reference
+            self._features, self.sizes.directions, self.sizes.reference
         )
         self._fitted = False
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The shape of one picture: (colours, side, side)."""
+        return self.sizes.colours, self.sizes.side, self.sizes.side
+
+    @property
+    def features(self) -> int:
+        """Numbers in the description of one picture."""
+        return self._features
+
+    @property
+    def precision(self) -> torch.dtype:
+        """Features are rounded to half precision, which therefore holds them as they are."""
+        return torch.float16
 
     @property
     def mirror(self) -> bool:
@@ -97,12 +113,12 @@ class Patches(nn.Module):
         """Whether the constants are there."""
         return self._fitted
 
-    def fit(self, *, pictures: int = _PICTURES, progress: bool = False) -> Self:
+    def fit(self, *, progress: bool = False, pictures: int = _PICTURES) -> Self:
         """Make the constants of procedural pictures; no data set is read.
 
         Args:
-            pictures: how many are drawn.
             progress: show bars where a person is watching.
+            pictures: how many are drawn.
 
         Returns:
             Itself.

@@ -72,7 +72,6 @@ def require_memory(records: int, features: int, dtype: torch.dtype, sizes: Sizes
         records,
         f"{features:,} features each need {needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB "
         "are free",
-        f"use dictionary={smaller}, which needs about a quarter of that and is less accurate, or "
-        "free some memory",
-        mentions=("dictionary",),
+        f"use dictionary={smaller} (in a file under [model]), which needs about a quarter of that "
+        "and is less accurate, or free some memory",
     )

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from torch import nn
 
-import torch
-from torch import Tensor, nn
-
+from steppe.models.front_end import FixedFrontEnd
 from steppe.models.patches.front import Patches
 from steppe.utils import validation
 
 
-class PatchesLinear(nn.Module):
+class PatchesLinear(FixedFrontEnd):
     """Patch features and a linear head without a bias, which starts at 0.
 
     Args:
@@ -44,35 +42,14 @@ class PatchesLinear(nn.Module):
         dictionary: int | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__()
         validation.positive_integer("classes", classes)
-        self.front = Patches(
+        front = Patches(
             side, colours, mirror=mirror, scattering=scattering, dictionary=dictionary, seed=seed
         )
         # No bias, for the reason of `ScatteringLinear`.
-        self.head = nn.Linear(self.front.features, classes, bias=False)
-        nn.init.zeros_(self.head.weight)
-
-    def forward(self, pictures: Tensor) -> Tensor:
-        return self.head(self.front(pictures))
-
-    def features(
-        self,
-        pictures: Tensor,
-        *,
-        dtype: torch.dtype = torch.float32,
-        cache: Path | None = None,
-        progress: bool = False,
-    ) -> Tensor:
-        """What the head sees, computed once for each record: see `Patches.transform`.
-
-        Args:
-            pictures: (records, colours, side, side), floats in [0, 1].
-            dtype: float32 or float16.
-            cache: a folder where features are kept, or None.
-            progress: show a bar where a person is watching.
-        """
-        return self.front.transform(pictures, dtype=dtype, cache=cache, progress=progress)
+        head = nn.Linear(front.features, classes, bias=False)
+        nn.init.zeros_(head.weight)
+        super().__init__(front, head)
 
 
 def patches_linear(

@@ -8,6 +8,7 @@ from steppe.utils import validation
 
 PATCH = 5  # pixels along one side
 _SIDES = (16, 96)
+_MOST_COLOURS = 4
 _READ = 32  # a side of twice this or more is read at about this
 # Grey pictures are told apart by where their strokes lie, colour pictures by what they show.
 _GREY = (256, 4)
@@ -69,8 +70,9 @@ def sizes_for(side: int, colours: int, dictionary: int | None, scattering: int) 
             f"must lie between {low} and {high}: a patch has {PATCH} × {PATCH} pixels",
             "resize the pictures, or name another model",
         )
-    if not 1 <= validation.positive_integer("colours", colours) <= 4:
-        raise validation.fail("colours", colours, "must lie between 1 and 4", "choose channels")
+    if validation.positive_integer("colours", colours) > _MOST_COLOURS:
+        rule = f"must lie between 1 and {_MOST_COLOURS}"
+        raise validation.fail("colours", colours, rule, "choose channels")
     entries, grid = _GREY if colours == 1 else _COLOUR
     if dictionary is not None:
         entries = validation.positive_integer("dictionary", dictionary)
@@ -78,6 +80,17 @@ def sizes_for(side: int, colours: int, dictionary: int | None, scattering: int) 
     directions = min(600 if scattering else 300, features // 4)
     reference = directions * 5 // 6 if scattering else directions * 2 // 3
     return Sizes(side, colours, read_side(side), entries, grid, directions, reference)
+
+
+def takes_patches(side: int, colours: int) -> bool:
+    """Whether a patch front-end takes pictures of this size.
+
+    Examples:
+        >>> takes_patches(32, 3), takes_patches(8, 1)
+        (True, False)
+    """
+    low, high = _SIDES
+    return low <= side <= high and colours <= _MOST_COLOURS
 
 
 def read_side(side: int) -> int:

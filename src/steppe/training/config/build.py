@@ -19,8 +19,9 @@ from steppe.records import as_records
 from steppe.training import publishing, recipes
 from steppe.training.config import registry
 from steppe.training.config.data import load_data
+from steppe.training.config.front_end import features
 from steppe.training.config.keys import CALLED, COUNTS, KEPT_KEYS, TABLES
-from steppe.training.config.model import features, make_model
+from steppe.training.config.model import make_model
 from steppe.training.config.plan import settle
 from steppe.training.groups import Saving
 from steppe.training.intervals import within_plan
@@ -76,7 +77,7 @@ class BuiltConfig:
             records=len(self.loaded.train),
             published=self.loaded.published,
             weights=sum(w.numel() for w in self.trained.parameters() if w.requires_grad),
-            fixed_features=self.trained is not self.model,
+            front_end=recipes.front_end_of(self.model),
             columns=self.loaded.columns,
             curvature=curvature(loss_of(self._train), self.trained, as_records(self.loaded.train)),
             reasons=self.reasons,
@@ -101,7 +102,7 @@ class BuiltConfig:
             "averages": self.averages,
             "publish": self._train["publish"],
             "evaluate": self._features(self.loaded.evaluate),
-            "public": self._features(self.loaded.public),
+            "public": self._features(self.loaded.public, as_batch=True),
             "groups": self.loaded.groups,
             "classes": self.loaded.classes,
             "also_read": self.loaded.also_read,
@@ -136,8 +137,9 @@ class BuiltConfig:
         """Why a run has no averages of outputs, such as a regression."""
         return why_no_outputs(loss_of(self._train), as_records(self.loaded.train))
 
-    def _features(self, pairs: Any) -> Any:
-        return features(self.model, pairs, bool(self._train.get("progress", True)))
+    def _features(self, pairs: Any, as_batch: bool = False) -> Any:
+        progress = bool(self._train.get("progress", True))
+        return features(self.model, pairs, progress, self.loaded.cache, as_batch)
 
     def _make_optimizer(self) -> Optimizer:
         name, options = registry.name_and_options("optimizer", self.resolved["optimizer"])
@@ -207,7 +209,7 @@ class BuiltConfig:
         every = self._train.setdefault("store_every", max(1, steps // _STORED))
         self.reasons["averages"] = recipes.FREE
         if "publish" not in self._train:
-            self._train["publish"] = recipes.PUBLISHED.__name__
+            self._train["publish"] = recipes.publishes(self.model)
             self.reasons["publish"] = recipes.BEFOREHAND
         chosen: list[Keepable] = [*recipes.averages(self.trained, steps)]
         stored = stored_steps(every, steps, self._keep)

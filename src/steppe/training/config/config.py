@@ -30,6 +30,7 @@ from typing import Any
 from steppe.runs import read_toml, write_toml
 from steppe.training.config.build import BuiltConfig
 from steppe.training.config.data import reading
+from steppe.training.config.front_end import restore_front_end
 from steppe.training.config.keys import CALLED, TABLES, check
 from steppe.training.config.registry import check_keys
 from steppe.training.folder import RunFolder
@@ -104,6 +105,8 @@ class Config:
         self.require_augment(options.get("augment"))
         assembly = self.assemble()
         where = run if run is not None else self.tables.get("train", {}).get("run")
+        if where is not None:  # a run that is resumed has its constants
+            restore_front_end(assembly.model, RunFolder(where).front_end)
         in_python = options if run is None else {**options, "run": run}
         keys = {name: key for name, key in CALLED.items() if name not in in_python}
         with validation.called(keys):

@@ -14,7 +14,16 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import Subset
 
-from steppe.data import FROM_RECORDS, Dataset, MappedDataset, by_parity, load, read_off
+from steppe.data import (
+    FROM_RECORDS,
+    Dataset,
+    MappedDataset,
+    by_parity,
+    cache_folder,
+    find,
+    load,
+    read_off,
+)
 from steppe.data import read as read_data
 from steppe.records import as_records, labels
 from steppe.training.config import registry
@@ -39,6 +48,8 @@ class Loaded:
         groups: the rows of each group of records, if the sampler needs groups.
         classes: the declared number of classes, or None.
         also_read: what was read from the records beforehand, for the privacy statement.
+        mirror: whether mirror images show the same, as declared for a public data set; None where
+            nothing is declared.
     """
 
     name: str
@@ -49,6 +60,12 @@ class Loaded:
     groups: Any
     classes: int | None
     also_read: tuple[str, ...] = ()
+    mirror: bool | None = None
+
+    @property
+    def cache(self) -> Path | None:
+        """A folder for features of a public data set. Those of private records are not kept."""
+        return cache_folder() / "features" if self.published else None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -120,7 +137,9 @@ def load_data(
     also_read = getattr(found, "also_read", ())
     if not also_read and "bounds_from" in table:  # read by the run that wrote this table
         also_read = read_off(table.get("bounds"))
-    return Loaded(name, published, train, evaluate, public, groups, found.classes, also_read)
+    mirror = find(table["name"]).mirror if published else None
+    parts = train, evaluate, public, groups
+    return Loaded(name, published, *parts, found.classes, also_read, mirror)
 
 
 def _split_off(given: Any, place: str, test: Any) -> tuple[Any, Any]:

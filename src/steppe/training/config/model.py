@@ -12,9 +12,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from steppe import models
-from steppe.models import FixedFrontEnd
 from steppe.probing import fix
-from steppe.records import as_records
 from steppe.training.config import registry
 from steppe.training.config.data import Loaded
 from steppe.utils import validation
@@ -48,6 +46,9 @@ def make_model(
             raise validation.fail("model.name", name, "is a file, not a function", remedy)
         with validation.called({"name": "model.name"}):
             known = models.parameters(name)
+        if data is not None and "mirror" in known and "mirror" not in options:
+            table["mirror"], reasons["mirror"] = _mirror(data)
+            options["mirror"] = table["mirror"]
         for key, value in _sizes_of(data).items():
             if key in known and key not in options:
                 table[key] = options[key] = value
@@ -77,31 +78,29 @@ def _fixed(model: nn.Module, reasons: dict[str, str]) -> nn.Module:
     return fix(model)
 
 
-def features(model: nn.Module, pairs: Any, progress: bool) -> Any:
-    """Inputs and targets as the trained part of a model gets them.
-
-    Fixed features are computed once, each record by itself, which costs no privacy.
-
-    Args:
-        model: the whole model.
-        pairs: records, or None.
-        progress: whether to show a bar.
-    """
-    if pairs is None or not isinstance(model, FixedFrontEnd):
-        return pairs
-    rows = as_records(pairs)
-    inputs, targets = getattr(pairs, "tensors", None) or rows.batch(torch.arange(len(rows)))
-    return model.features(inputs, progress=progress), targets
-
-
 def _chosen(data: Loaded) -> tuple[str, str]:
     shape = data.shape
     if data.one_number:
         return "linear", "one number per record; name a network for a non-linear model"
-    if len(shape) == 3 and shape[1] == shape[2] and shape[1] % 4 == 0:
+    square = len(shape) == 3 and shape[1] == shape[2]
+    if square and models.takes_patches(shape[1], shape[0]):
+        why = "features made of procedural pictures and a linear head: the best that was measured"
+        return "patches-linear", why
+    if square and shape[1] % 4 == 0:
         why = "fixed features and a linear head: the whole budget is spent on few weights"
         return "scattering-linear", why
     return "logistic", "few weights, so little noise; name a network for a non-linear model"
+
+
+def _mirror(data: Loaded) -> tuple[bool, str]:
+    """Whether the maps of mirror images are added, by what is public about the data."""
+    if data.mirror is not None:
+        shows = "the same" if data.mirror else "something else"
+        return data.mirror, f"declared for {data.name}: the mirror image of a picture shows {shows}"
+    if data.shape[0] > 1:
+        why = "pictures in colour are taken for photographs; --no-mirror for digits and letters"
+        return True, why
+    return False, "grey pictures may be digits or letters; --mirror for photographs and the like"
 
 
 @contextlib.contextmanager

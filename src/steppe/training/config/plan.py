@@ -29,7 +29,7 @@ def settle(
     records: int,
     published: bool,
     weights: int,
-    fixed_features: bool,
+    front_end: str | None,
     columns: bool,
     curvature: float | None,
     reasons: dict[str, str],
@@ -43,7 +43,7 @@ def settle(
         published: whether that number is public. If not, and if no population is declared, the plan
             has none, and its statement says that the length was read.
         weights: number of trained weights.
-        fixed_features: whether only a linear layer on fixed features is trained.
+        front_end: the front-end where only a linear head on it is trained, as for `choose`.
         columns: whether a record is a vector, such as a row of a table.
         curvature: the curvature of a regression loss; None for classification.
         reasons: receives the reason for each choice.
@@ -56,7 +56,7 @@ def settle(
         _require_rules(left_open, plan, optimizer, places)
         model = {
             "weights": weights,
-            "fixed_features": fixed_features,
+            "front_end": front_end,
             "columns": columns,
             "curvature": curvature,
         }

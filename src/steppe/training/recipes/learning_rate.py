@@ -9,7 +9,7 @@ from torch import nn
 
 from steppe.clipping import Flat
 from steppe.plan import Plan
-from steppe.training.recipes.model_kinds import ModelKind, has_fixed_features, kind_of
+from steppe.training.recipes.model_kinds import ModelKind, front_end_of, kind_of
 from steppe.utils import validation
 
 MOMENTUM = 0.9
@@ -44,7 +44,8 @@ def rate_of(
         momentum: of SGD.
         curvature: the curvature of a regression loss; None for classification.
     """
-    reach = kind.reach * signal_to_noise(plan, weights) ** kind.power
+    noisy = 1 if kind.of_logits else weights
+    reach = kind.reach * signal_to_noise(plan, noisy) ** kind.power
     rate = reach * (1 - momentum) / clip
     highest = math.inf if curvature is None else 2 * (1 + momentum) / curvature
     if rate <= _OF_THE_HIGHEST * highest:
@@ -83,7 +84,7 @@ def optimizer_for(
     if not weights:
         rule = "has no trainable weight"
         raise validation.fail("model", type(model).__name__, rule, "call requires_grad_() on some")
-    kind = kind_of(has_fixed_features(model), False, curvature)
+    kind = kind_of(front_end_of(model), False, curvature)
     rate, why = rate_of(kind, plan, weights, plan.clip.bound, MOMENTUM, curvature)
     return sgd(model, rate, MOMENTUM), f"SGD(lr={rate:g}, momentum={MOMENTUM:g}), {why}"
 

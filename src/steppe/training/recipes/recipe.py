@@ -15,7 +15,7 @@ from steppe.plan import Plan
 from steppe.points import Point
 from steppe.training.recipes.default_averages import averages
 from steppe.training.recipes.learning_rate import MOMENTUM, count, rate_of, sgd
-from steppe.training.recipes.model_kinds import ModelKind, has_fixed_features, kind_of
+from steppe.training.recipes.model_kinds import ModelKind, front_end_of, kind_of
 from steppe.utils import validation
 
 _GIVEN = "given"
@@ -83,7 +83,7 @@ def choose(
     population: int,
     epsilon: float,
     weights: int,
-    fixed_features: bool = False,
+    front_end: str | None = None,
     columns: bool = False,
     curvature: float | None = None,
     delta: float | None = None,
@@ -100,8 +100,9 @@ def choose(
         population: number of records.
         epsilon: the budget.
         weights: number of trainable weights.
-        fixed_features: whether only a linear layer without bias, on fixed features of norm 1, is
-            trained, as in `FixedFrontEnd`.
+        front_end: where only a linear layer without bias, on fixed features of norm 1, is trained,
+            as in `FixedFrontEnd`: "patches", "grey patches" for one colour, "patches and
+            scattering", or "features" for all others.
         columns: whether a record is a vector, such as a row of a table.
         curvature: the curvature of a regression loss, see `losses.curvature`; None for
             classification.
@@ -127,7 +128,7 @@ def choose(
     population = validation.positive_integer("population", population)
     epsilon = validation.positive("epsilon", epsilon)
     weights = validation.positive_integer("weights", weights)
-    kind = kind_of(fixed_features, columns, curvature)
+    kind = kind_of(front_end, columns, curvature)
     given: dict[str, Any] = {
         "delta": delta,
         "batch_size": batch_size,
@@ -170,7 +171,7 @@ def for_model(model: nn.Module, *, population: int, epsilon: float, **given: Any
         population=population,
         epsilon=epsilon,
         weights=count(model),
-        fixed_features=has_fixed_features(model),
+        front_end=front_end_of(model),
         **given,
     )
 
