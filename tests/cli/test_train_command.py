@@ -174,7 +174,7 @@ def test_pictures_on_another_scale_are_not_labelled(
     np.save(project / "wide.npy", x[:9].astype(np.float32))
     np.savez(project / "wide.npz", x_train=x[:9].astype(np.float32), y_train=y[:9])
     for name in ("wide.npy", "wide.npz"):
-        assert "the run's pictures were uint8, scaled to [0, 1]" in shell.refused(
+        assert "the run's pictures were bytes, scaled to [0, 1]" in shell.refused(
             f"predict pictures {name}"
         )
 

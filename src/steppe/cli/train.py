@@ -63,6 +63,12 @@ def add(commands: Any) -> None:
         metavar="FILE",
         help="the ledger that all runs on the same data share (default: one for this run alone)",
     )
+    new.add_argument(
+        "--ledger-epsilon",
+        type=parsing.real_number,
+        metavar="ε",
+        help="the budget of a new ledger, for all its runs together at the δ of this one",
+    )
     parsing.add_isolation(new)
     parsing.add_json(new)
     _add_own_data(new.add_argument_group("your own data"))
@@ -114,6 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
     as_given = name_options if arguments.config is None else _as_in_file(arguments)
     with validation.reworded(as_given):
         config = in_train(_config(arguments), "ledger", arguments.ledger)
+        config = in_train(config, "ledger_epsilon", arguments.ledger_epsilon)
         config = in_train(config, "isolation", arguments.isolation)
         folder = arguments.folder or config.tables.get("train", {}).get("run")
         if folder is not None:  # before data are loaded and features computed
@@ -124,11 +131,9 @@ def run(arguments: argparse.Namespace) -> int:
     if choices and not arguments.json:
         print(f"{chosen_text(choices)}\n", flush=True)
     with validation.reworded(as_given):
-        ledger = trainer.look_at_ledger()
-        if ledger is not None and not (
-            trainer.parts.progress or arguments.json
-        ):  # the bar says it too
-            print(ledger, flush=True)
+        if not (trainer.parts.progress or arguments.json):  # the bar says it too
+            for line in trainer.look_around():
+                print(line, flush=True)
         outcome = trainer.fit()
     print_outcome(outcome, arguments.json, choices)
     return 0
@@ -140,11 +145,12 @@ def _as_in_file(arguments: argparse.Namespace) -> Callable[[SteppeError], None]:
     given_here = {
         "run": arguments.folder,
         "ledger": arguments.ledger,
+        "ledger_epsilon": arguments.ledger_epsilon,
         "isolation": arguments.isolation,
     }
     for name, given in given_here.items():
         key = f"train.{name}"
-        names[name] = names[key] = key if given is None else f"--{name}"
+        names[name] = names[key] = key if given is None else f"--{name.replace('_', '-')}"
 
     def name_keys(error: SteppeError) -> None:
         error.rename(names)
@@ -189,7 +195,7 @@ def _config(arguments: argparse.Namespace) -> Config:
     return Config(tables)
 
 
-def in_train(config: Config, name: str, given: str | None) -> Config:
+def in_train(config: Config, name: str, given: str | float | None) -> Config:
     """The configuration with an option of the command line in its `[train]`."""
     from steppe.training import Config
 
@@ -198,7 +204,8 @@ def in_train(config: Config, name: str, given: str | None) -> Config:
     train = config.tables.get("train", {})
     if name in train:
         rule = f"the file has {name} = {train[name]!r}"
-        raise validation.fail(f"--{name}", given, rule, "leave out one of the two")
+        option = f"--{name.replace('_', '-')}"
+        raise validation.fail(option, given, rule, "leave out one of the two")
     return Config({**config.tables, "train": {**train, name: given}})
 
 

@@ -17,7 +17,7 @@ _OTHER_NAMES = {
 _SAME_NAME = {
     "plan": ("epsilon", "delta"),
     "data": ("classes", "target", "test", "columns", "bounds", "categories", "missing"),
-    "train": ("run", "ledger", "isolation"),
+    "train": ("run", "ledger", "ledger_epsilon", "isolation"),
     "model": ("mirror",),
     "": ("data", "model"),
 }
@@ -26,7 +26,7 @@ _NAMES = {
     **{name: name for names in _SAME_NAME.values() for name in names},
     **{f"{table}.{name}": name for table, names in _SAME_NAME.items() for name in names if table},
 }
-_OPTIONS = {name: f"--{option}" for name, option in _NAMES.items()}
+_OPTIONS = {name: f"--{option.replace('_', '-')}" for name, option in _NAMES.items()}
 
 
 def name_options(error: SteppeError) -> None:

@@ -9,3 +9,4 @@ from steppe.ledger.chain import Anchor as Anchor
 from steppe.ledger.chain import storage_error as storage_error
 from steppe.ledger.ledger import Ledger as Ledger
 from steppe.ledger.runs import LedgerRun as LedgerRun
+from steppe.ledger.runs import LedgerState as LedgerState

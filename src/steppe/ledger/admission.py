@@ -12,7 +12,7 @@ from steppe.ledger.runs import Cost, LedgerRun, LedgerState
 from steppe.plan import Plan
 from steppe.utils import validation
 
-_FORMAT = 1
+FORMAT = 1
 _REMEDIES = {
     "data": "give the same people's data the same name (PrivateData(name=…), or called under "
     "[data]), also from another file, and other people's data a ledger of their own"
@@ -29,11 +29,23 @@ def header(plan: Plan, data: Mapping[str, Any], budget: Mapping[str, float] | No
     """The first record of a ledger, with what all its runs must share."""
     return {
         "kind": "open",
-        "format": _FORMAT,
+        "format": FORMAT,
         "data": data.get("name"),
         "adjacency": plan.adjacency,
         "unit": plan.unit,
         "budget": budget,
+    }
+
+
+def empty_header(budget: Mapping[str, float]) -> Record:
+    """The first record of a ledger without runs; the first run completes it."""
+    return {
+        "kind": "open",
+        "format": FORMAT,
+        "data": None,
+        "adjacency": None,
+        "unit": None,
+        "budget": dict(budget),
     }
 
 
@@ -65,8 +77,8 @@ def require_addable(path: Path, state: LedgerState, plan: Plan, data: Mapping[st
         data: what is declared about its data.
     """
     shared = state.header or {}
-    if shared.get("format") != _FORMAT:
-        raise validation.fail("ledger", path, f"is not of format {_FORMAT}", "use another file")
+    if shared.get("format") != FORMAT:
+        raise validation.fail("ledger", path, f"is not of format {FORMAT}", "use another file")
     for name, own in (
         ("data", data.get("name")),
         ("adjacency", plan.adjacency),
@@ -101,12 +113,12 @@ def require_room(
     shared = state.header or {}
     budget = shared["budget"]
     if declared is not None and declared != budget:
-        raise validation.fail(
-            "epsilon",
-            declared["epsilon"],
-            f"is not the budget of the ledger, {budget}",
-            "leave it out, since the ledger keeps its own budget",
-        )
+        own, remedy = "which has none", "leave it out, or use a new ledger"
+        if budget is not None:
+            own = f"ε = {budget['epsilon']:g} at δ = {budget['delta']:g}"
+            remedy = "leave it out, since the ledger keeps its own budget"
+        rule = f"is not the budget of the ledger, {own}"
+        raise validation.fail("epsilon", declared["epsilon"], rule, remedy)
     if budget is not None:
         if not_private_reason is not None:  # a single step would use up any budget
             raise validation.fail(

@@ -13,6 +13,7 @@ from steppe.accounting import check_delta
 from steppe.errors import DataError, StorageError
 from steppe.ledger.account import Account, announcement, cost, enter, opening
 from steppe.ledger.admission import (
+    empty_header,
     header,
     require_accountable,
     require_addable,
@@ -36,10 +37,10 @@ class Ledger:
     ledger contains the length of the data, also in the sampling rate.
 
     Args:
-        path: the file; created by the first run.
+        path: the file; created by the first run, or by `create`.
         epsilon: a budget for all runs together. A run that exceeds it, or whose noise is known, is
-            rejected before its first step. The first accepted run writes the budget into the
-            ledger, where it cannot be changed.
+            rejected before its first step. `create` or the first accepted run writes the budget
+            into the ledger, where it cannot be changed.
         delta: the δ of that budget.
 
     Guarantees:
@@ -78,6 +79,37 @@ class Ledger:
             budget = validation.positive("epsilon", epsilon)
             self._budget = {"epsilon": budget, "delta": float(delta)}
 
+    def create(self) -> Anchor:
+        """Write a file with the budget and no run yet.
+
+        The first run adds what all runs must share: the name of the data, the adjacency and the
+        unit.
+
+        Returns:
+            The length and the hash of the new file.
+        """
+        if self._budget is None:
+            raise validation.missing("epsilon", "give the budget of all runs together")
+        with self._writing() as (writer, state):
+            if state.header is not None or state.runs:
+                rule = "is a ledger already, and its budget cannot be changed"
+                raise validation.fail("ledger", self.path, rule, "use it, or name a new file")
+            with _no_run_yet(self.path):
+                enter(writer, state, empty_header(self._budget))
+            anchor = writer.anchor
+            writer.close()
+        return anchor
+
+    @property
+    def budget(self) -> dict[str, float] | None:
+        """The budget that the file has, as `epsilon` and `delta`; None without one."""
+        header = self.state().header
+        return None if header is None else header["budget"]
+
+    def state(self) -> LedgerState:
+        """The runs in the file and what they share."""
+        return self._state(read(self.path))[0]
+
     def epsilon(self, delta: float) -> float:
         """The total ε of all runs at this δ, by PLD.
 
@@ -85,23 +117,42 @@ class Ledger:
             An upper bound, also during a run and after a crash. Infinite once a run with seeded
             noise has taken a step.
         """
-        if not self.path.exists():  # a misspelt name must not look as if nothing was spent
+        self.require_file()
+        return self.state().epsilon(delta)
+
+    def require_file(self) -> None:
+        """Require that the file exists. A misspelt name must not look as if nothing was spent."""
+        if not self.path.exists():
             raise DataError.about(
                 "ledger",
                 self.path,
                 "there is no such file, so the cost of earlier runs is unknown",
                 "give the file that runs wrote, or start one",
             )
-        state, _ = self._state(read(self.path))
-        return state.epsilon(delta)
 
     def runs(self) -> dict[str, LedgerRun]:
         """Every run in the ledger, by its id, in the order in which they began."""
-        return self._state(read(self.path))[0].runs
+        return self.state().runs
 
     def anchor(self) -> Anchor:
         """The current length and last hash. Stored elsewhere, they show if lines are cut later."""
         return read(self.path).anchor
+
+    def verify(self, earlier: Anchor | None = None) -> None:
+        """Check every line of the file. What is wrong is an error.
+
+        Args:
+            earlier: an anchor that was stored elsewhere and must still be in the file.
+        """
+        reading = read(self.path)
+        self._state(reading)
+        if earlier is not None and not reading.contains(earlier):
+            raise DataError.about(
+                "ledger",
+                self.path,
+                f"does not contain line {earlier.length} of this anchor: it was cut or exchanged",
+                "restore it from a copy",
+            )
 
     def begin(
         self,
@@ -126,7 +177,7 @@ class Ledger:
             The account, which holds the ledger's lock until it is closed.
         """
         with self._writing() as (writer, state):
-            first = state.header or header(plan, data, self._budget)
+            first = self._first(state, plan, data)
             whole = cost(plan, plan.total_steps)
             asked = replace(state, header=first)
             require_addable(self.path, asked, plan, data)
@@ -145,7 +196,7 @@ class Ledger:
             }
             begun = opening("run", run, about, announcement(plan, 0, block))
             with _no_run_yet(self.path):
-                if state.header is None:  # only now: a rejected run must not begin a ledger
+                if not state.is_settled:  # only now: a rejected run must not begin a ledger
                     enter(writer, state, first)
                 enter(writer, state, begun)
             return Account(writer, state, run, plan, block)
@@ -209,6 +260,14 @@ class Ledger:
             following = announcement(plan, found.charged, block)
             enter(writer, state, opening("resume", run, about, following))
             return Account(writer, state, run, plan, block)
+
+    def _first(self, state: LedgerState, plan: Plan, data: Mapping[str, Any]) -> Record:
+        """What the runs share: as the file has it, or as this run would write it."""
+        if state.header is None:
+            return header(plan, data, self._budget)
+        if state.is_settled:
+            return state.header
+        return header(plan, data, state.header["budget"])
 
     @contextmanager
     def _writing(self) -> Iterator[tuple[Writer, LedgerState]]:

@@ -61,7 +61,7 @@ class LedgerState:
         if kind not in _KINDS:
             raise ValueError(kind)
         if kind == "open":
-            self.header = record
+            self._open_with(record)
             return
         if kind == "repair" and record["run"] is None:
             return
@@ -90,6 +90,19 @@ class LedgerState:
         run.announced = record.get("next")
         self._open = run.id
 
+    def _open_with(self, record: Record) -> None:
+        """The first record; the first run completes one that was created before any run."""
+        if self.header is not None and (
+            self.runs or self.is_settled or record["budget"] != self.header["budget"]
+        ):
+            raise ValueError(record["budget"])
+        self.header = record
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a run has written what all runs must share: data, adjacency and unit."""
+        return self.header is not None and self.header["adjacency"] is not None
+
     def check(self, record: Record) -> None:
         """Check that `apply` accepts a record, before it is written."""
         runs = {name: replace(run) for name, run in self.runs.items()}
@@ -109,8 +122,9 @@ class LedgerState:
 
     @property
     def adjacency(self) -> str:
-        """The adjacency relation of the ledger."""
-        return self.header["adjacency"] if self.header is not None else "add-remove"
+        """The adjacency relation of the ledger; that of most runs where none has begun."""
+        known = self.header["adjacency"] if self.header is not None else None
+        return known or "add-remove"
 
     def epsilon(self, delta: float, further: Cost = ()) -> float:
         """ε of all charged steps, and of a further run, at this δ."""
@@ -118,6 +132,10 @@ class LedgerState:
             return math.inf  # whoever knows the seed can subtract the noise
         runs = self.worst_runs(further)
         return max(accounting.epsilon(run, delta, self.adjacency) for run in runs)
+
+    def epsilon_of(self, run: LedgerRun, delta: float) -> float:
+        """ε of the charged steps of one run, at this δ."""
+        return LedgerState(self.header, {run.id: run}).epsilon(delta)
 
     def smallest_delta(self, further: Cost) -> float:
         """The smallest δ at which ε of all charged steps and a further run can be computed."""

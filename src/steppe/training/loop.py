@@ -66,11 +66,12 @@ class Loop:
         self._checkpoints = ResumeCheckpoints(parts.folder.checkpoints)
         self._begun = time.monotonic() - seconds
 
-    def run(self, notes: Iterable[str] = ()) -> Outcome:
+    def run(self, notes: Iterable[str] = (), shown: Iterable[str] = ()) -> Outcome:
         """Train to the plan's last step, or until Ctrl-C, and write the results.
 
         Args:
             notes: lines for the log and above the bar.
+            shown: lines above the bar alone, about what is outside of the run's folder.
         """
         parts, private = self._parts, self._private
         with (
@@ -87,6 +88,8 @@ class Loop:
                 self._say(ledger_line(**named), logged)
             for text in notes:
                 self._say(text)
+            for text in shown:
+                self._bar.say(text)
             try:
                 over = self._steps(stop)
                 self.save()

@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from steppe.accounting import Statement
 from steppe.errors import PrivacyWarning
-from steppe.ledger import Anchor, Ledger
+from steppe.ledger import Anchor, Ledger, LedgerRun
 from steppe.models import stored_constants
 from steppe.plan import Plan
 from steppe.private import Private
@@ -32,6 +32,7 @@ from steppe.training.outcome import Outcome
 from steppe.training.parts import put_together
 from steppe.training.resume_checkpoints import Checkpoint
 from steppe.training.run_averages import Keepable
+from steppe.training.runs_beside import note, runs_beside
 from steppe.utils import validation
 
 
@@ -218,7 +219,8 @@ class Trainer:
         loop.save()  # before the first charge: from here on every crash can be resumed
         # Choices for a configuration file were printed and are stored in it.
         chosen = {} if parts.origin.toml is not None else parts.reasons
-        return loop.run(f"chosen: {name} = {why}" for name, why in chosen.items())
+        notes = (f"chosen: {name} = {why}" for name, why in chosen.items())
+        return loop.run(notes, shown=self._beside(parts.ledger.runs()))
 
     def _go_on(
         self, open_run: OpenRun, checkpoint: Checkpoint, complaints: tuple[str, ...]
@@ -244,11 +246,17 @@ class Trainer:
         loop = Loop(parts, open_run, private, store, checkpoint.seconds, checkpoint.lost + lost)
         return loop.run(notes)
 
-    def look_at_ledger(self) -> str | None:
-        """The named ledger and its number of runs; None if the run has its own ledger."""
-        if not self.parts.ledger_is_named:
-            return None
-        return ledger_line(**named_ledger(self.parts, self.parts.ledger.runs(), ""))
+    def look_around(self) -> list[str]:
+        """What the loop will say before the first step: the named ledger and its number of runs;
+        and runs on the same data, in folders beside this run's, that its ledger does not have."""
+        known = self.parts.ledger.runs() if self.parts.ledger_is_named else {}
+        named = named_ledger(self.parts, known, "")
+        return ([ledger_line(**named)] if named else []) + self._beside(known)
+
+    def _beside(self, known: Mapping[str, LedgerRun]) -> list[str]:
+        parts = self.parts
+        found = runs_beside(parts.folder.path, parts.fingerprint["data"], known)
+        return [f"note: {note(found)}"] if found else []
 
     def _fresh_private(self) -> Private:
         """A private object that has drawn nothing yet."""

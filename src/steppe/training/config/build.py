@@ -110,10 +110,22 @@ class BuiltConfig:
             "loss": loss_of(self._train),
             "isolation": self.isolation,
             "keep": self._keep,
-            "ledger": self._train.get("ledger"),
+            "ledger": self._ledger,
             "progress": self._train.get("progress", True),
             **{key: self._train.get(key) for key in COUNTS},
         }
+
+    @property
+    def _ledger(self) -> Ledger | None:
+        """The ledger that several runs share; a new one gets the budget, at the plan's δ."""
+        if "ledger" not in self._train:
+            return None
+        ledger = Ledger(self._train["ledger"])
+        if "ledger_epsilon" not in self._train:
+            return ledger
+        budget = ledger.budget or {"delta": self.known_plan.delta}
+        epsilon = self._train["ledger_epsilon"]
+        return Ledger(ledger.path, epsilon=epsilon, delta=budget["delta"])
 
     @property
     def isolation(self) -> str:

@@ -128,10 +128,11 @@ class Config:
         train = {name: value for name, value in assembly.resolved["train"].items() if name != "run"}
         if "ledger" in train:
             train["ledger"] = path_from_run(folder, train["ledger"])
-        refused = ("adjacency", "unit", "delta", "ledger")  # an epsilon would be the ledger's own
+        refused = ("adjacency", "unit", "delta", "ledger")
         return Origin(
             toml=write_toml({**assembly.resolved, "train": train}),
-            keys={"data": "data.called"} | {name: keys.get(name, name) for name in refused},
+            keys={"data": "data.called", "epsilon": "train.ledger_epsilon"}
+            | {name: keys.get(name, name) for name in refused},
             reasons=assembly.reasons,
             inputs=reading(assembly.resolved["data"]),
             python_only=tuple(

@@ -15,7 +15,17 @@ from steppe.utils import validation
 
 TABLES = ("data", "model", "plan", "optimizer", "scheduler", "averages", "train")
 COUNTS = ("store_every", "checkpoint_every", "evaluate_every", "block", "physical_batch")
-_OTHERS = ("run", "keep", "publish", "ledger", "loss", "isolation", "seed", "progress")
+_OTHERS = (
+    "run",
+    "keep",
+    "publish",
+    "ledger",
+    "ledger_epsilon",
+    "loss",
+    "isolation",
+    "seed",
+    "progress",
+)
 _TRAIN_KEYS = (*COUNTS, *_OTHERS)
 KEPT_KEYS = ("last", "every")
 # Arguments and the keys they come from, for errors that are found later.
@@ -83,6 +93,12 @@ def _check_train(train: Mapping[str, Any]) -> None:
     if train.get("ledger", "").startswith(RUN):
         rule = "is a path relative to a run's folder, but this file is not in one"
         raise validation.fail("train.ledger", train["ledger"], rule, "write the path of the ledger")
+    if "ledger_epsilon" in train:
+        validation.positive("train.ledger_epsilon", train["ledger_epsilon"])
+        if "ledger" not in train:
+            rule = "is the budget of a ledger, and none is named"
+            remedy = "name the file that all runs on the same data share, as ledger="
+            raise validation.fail("train.ledger_epsilon", train["ledger_epsilon"], rule, remedy)
     if train.get("loss", "cross_entropy") not in LOSSES:
         raise registry.unknown("train.loss", train["loss"], LOSSES)
     validation.one_of("train.isolation", train.get("isolation", KINDS[0]), KINDS)
