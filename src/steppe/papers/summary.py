@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from steppe.papers.experiment import Column, Experiment, ExperimentRun, number
 
-
 # With two seeds Student's t is 12.7 standard errors: such an interval says nothing but "two seeds".
 FEWEST_SEEDS = 3
 
@@ -107,8 +106,8 @@ def table(experiment: Experiment, runs: Sequence[ExperimentRun]) -> str:
 def verdicts(experiment: Experiment, runs: Sequence[ExperimentRun]) -> list[str]:
     """For each setting, which of the judged columns are above or below zero beyond their interval.
 
-    Settings with fewer than three seeds have no interval and are left out. Differences to a rival are not in the
-    table, and so come with their numbers.
+    Settings with fewer than three seeds have no interval and are left out. Differences to a rival
+    are not in the table, and so come with their numbers.
     """
     rivals, lines = experiment.rivals, []
     judged = [column for column in experiment.columns if column.name in experiment.judged]

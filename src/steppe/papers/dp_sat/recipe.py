@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from steppe.papers.experiment import Constants
-from steppe.papers.pictures import Fitted, fit, load
+from steppe.papers.pictures import Fitted, NoNoise, fit, load
 from steppe.papers.plans import plan_of
 from steppe.plan import Plan
 from steppe.points import SAM, SAT, Here, Point, SATMomentum
@@ -65,13 +65,21 @@ def plan(constants: Constants) -> Plan:
 
 
 def train(constants: Constants, seed: int, planned: Plan | None = None, **more: Any) -> Fitted:
-    """One run of the recipe, or of another plan with its constants; `more` goes to `fit`."""
+    """One run of the recipe, or of another plan with its constants; `more` goes to `fit`.
+
+    With "noise": "none" among the constants the noise is left out: a curve of training that is not
+    private, and is stored with no ε.
+    """
+    if "noise" in constants:
+        validation.one_of("noise", constants["noise"], ["none"])
+        more["source"] = NoNoise(seed)
     return fit(
         load(constants["data"]),
         constants["model"],
         plan(constants) if planned is None else planned,
         seed,
         rate=constants["rate"],
+        optimizer=constants.get("optimizer", "SGD"),
         momentum=constants["momentum"],
         **more,
     )
