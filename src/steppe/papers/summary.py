@@ -148,12 +148,15 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([lines[0], rule, *lines[1:]])
 
 
-def _cell(found: Interval | None, column: Column, sign: bool = False) -> str:
-    if found is None:
-        return "–"
+def printed(found: Interval, column: Column, sign: bool = False) -> str:
+    """A mean with its interval, or the number of every seed where there are too few for one."""
     if found.half is None:
-        return ", ".join(_signed(value, column, sign) for value in found.values)
+        return " / ".join(_signed(value, column, sign) for value in found.values)
     return f"{_signed(found.mean, column, sign)} ± {column.form.format(found.half)}"
+
+
+def _cell(found: Interval | None, column: Column, sign: bool = False) -> str:
+    return "–" if found is None else printed(found, column, sign)
 
 
 def _signed(value: float, column: Column, sign: bool) -> str:
