@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from steppe.papers import dp_swa
-from steppe.papers.dp_swa import linear, logistic, networks, theorem
+from steppe.papers.dp_swa import linear, logistic, networks, spread, theorem
 from steppe.papers.experiment import Experiment, ExperimentRun
 from steppe.papers.one_layer import Problem, cross_entropy
 from steppe.papers.pictures import Pictures
@@ -91,6 +91,19 @@ def test_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(found["last"]["SWA"]) == 4
     assert found["steps"] == 20
     assert drawn(networks.FASHION, table, found)
+
+
+def test_curves_by_seed_begin_to_differ_after_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = torch.randn(100, 1, 28, 28), torch.randint(10, (100,))
+    monkeypatch.setattr(spread, "load", lambda name: Pictures((x, y), (x, y)))
+    usual = spread.SPREAD.settings["ε = 8"]
+    table = {**usual, "population": 100, "batch": 20, "epochs": 4, "warmup": 0.6, "delta": 1e-4}
+    found = spread.measure(table, 0)
+    sgd, swa = found["curves"]["SGD"], found["curves"]["SWA"]
+    assert len(sgd) == len(swa) == 4
+    assert sgd[:2] == swa[:2]
+    assert found["gain"] == swa[-1] - sgd[-1]
+    assert drawn(spread.SPREAD, table, found)
 
 
 def test_names_are_unique() -> None:

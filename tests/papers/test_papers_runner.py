@@ -17,7 +17,16 @@ import pytest
 
 from steppe.cli import main
 from steppe.errors import ConfigurationError, DataError
-from steppe.papers import Column, Constants, Experiment, ExperimentRun, catalogue, overview, runner
+from steppe.papers import (
+    Column,
+    Constants,
+    Experiment,
+    ExperimentRun,
+    catalogue,
+    overview,
+    runner,
+    summary,
+)
 from steppe.papers.results import Results
 from steppe.papers.summary import difference, interval, mean, table
 
@@ -193,7 +202,8 @@ def test_intervals_are_students(tmp_path: Path) -> None:
     found = interval([1.0, 2.0, 3.0, 4.0])
     assert found is not None
     assert found.half == pytest.approx(3.182446 * math.sqrt(5 / 3) / 2)
-    assert interval([5.0]) == type(found)(5.0, None, 1)
+    assert interval([5.0]) == type(found)(5.0, None, (5.0,))
+    assert interval([5.0, 7.0]) == type(found)(6.0, None, (5.0, 7.0))
     assert interval([]) is None
 
 
@@ -202,15 +212,15 @@ def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
     runs += [_row("high", seed, value=10.0 * seed + 1) for seed in range(5)]
     found = difference(runs, "high", "low", "value")
     assert found is not None
-    assert (found.mean, found.half, found.count) == (1.0, 0.0, 3)
+    assert (found.mean, found.half, found.values) == (1.0, 0.0, (1.0, 1.0, 1.0))
     assert found.excludes_zero
     alone = mean(runs, "high", "value")
     assert alone is not None
-    assert alone.count == 5
+    assert len(alone.values) == 5
 
 
 def test_the_table_shows_means_intervals_and_differences() -> None:
-    runs = [_row("low", seed, value=float(seed)) for seed in range(2)]
+    runs = [_row("low", seed, value=float(seed)) for seed in range(3)]
     runs += [_row("high", 0, value=math.nan), _row("high", 1, value=4.0)]
     lines = table(make(Counting(), judged=("value",)), runs).splitlines()
     assert [cell.strip() for cell in lines[0].split("|")[1:-1]] == [
@@ -219,9 +229,29 @@ def test_the_table_shows_means_intervals_and_differences() -> None:
         "value",
         "value − low",
     ]
-    assert [cell.strip() for cell in lines[2].split("|")[1:-1]] == ["low", "2", "0.5 ± 6.4", ""]
+    assert [cell.strip() for cell in lines[2].split("|")[1:-1]] == ["low", "3", "1.0 ± 2.5", ""]
     assert [cell.strip() for cell in lines[3].split("|")[1:-1]] == ["high", "2", "4.0", "+3.0"]
     assert "−" not in table(make(Counting()), runs), "nothing is judged, nothing is subtracted"
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_fewer_than_three_seeds_have_no_interval_anywhere(seeds: int, tmp_path: Path) -> None:
+    runs = [_row("low", seed, value=float(seed)) for seed in range(seeds)]
+    runs += [_row("high", seed, value=3.5 - seed) for seed in range(seeds)]
+    experiment = make(Counting(), judged=("value",))
+    shown = table(experiment, runs)
+    assert "±" not in shown
+    assert "| 3.5 / 2.5 | +3.5 / +1.5" in shown if seeds == 2 else "| 3.5   | +3.5" in shown
+    assert summary.verdicts(experiment, runs) == []
+    pairs = make(Counting(), baseline=None, judged=("value",), rivals={"high": "low"})
+    assert summary.verdicts(pairs, runs) == []
+
+
+def test_no_stored_table_has_an_interval_from_fewer_than_three_seeds() -> None:
+    folder = Path(__file__).parents[2] / "docs" / "results"
+    for experiment in catalogue.experiments():
+        for line in table(experiment, Results(experiment, folder).current()).splitlines()[2:]:
+            assert "±" not in line or int(line.split("|")[2]) >= 3, (experiment.name, line)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from steppe.papers.experiment import ExperimentRun
 from steppe.papers.one_layer import Problem, cross_entropy
 from steppe.papers.pictures import Pictures
 from steppe.papers.plans import plan_of
-from steppe.papers.recycling import accuracy, intervals, theorems
+from steppe.papers.recycling import accuracy, count, decays, intervals, theorems
 from steppe.papers.recycling.checkpoints import (
     Comparison,
     NetworkOutputs,
@@ -192,6 +192,38 @@ def test_theorem_3_1_bias_shrinks_with_the_gap() -> None:
     )
     assert near < 0.3
     assert far == pytest.approx(1, abs=0.01)
+
+
+def test_a_slow_average_lags_behind_and_every_decay_has_its_column(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, y = torch.randn(60, 1, 28, 28), torch.randint(10, (60,))
+    monkeypatch.setattr(decays, "load", lambda name, side: Pictures((x, y), (x, y)))
+    usual = decays.DECAY_TABLE.settings["Fashion-MNIST, ε = 8"]
+    table = {**usual, "population": 60, "batch": 20, "steps": 5, "delta": 1e-3}
+    found = decays.measure(table, 0)
+    # The weight of the past is (1 + t)/(10 + t) for the first steps, below all of the three.
+    assert found["β = 0.9"] == found["β = 0.999"] == found["β = 0.9999"]
+    assert all(math.isfinite(found[column.name]) for column in decays.DECAY_TABLE.columns)
+    run = ExperimentRun("ε = 8", 0, table, found, 1.0, 1, "", "", "")
+    assert decays.DECAY_TABLE.figure is not None
+    assert decays.DECAY_TABLE.figure([run]) is not None
+
+
+def test_too_few_checkpoints_are_worse_and_too_many_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(count, "_RUNS", 4000)
+    setting = count.COUNT.settings["T = 20"]
+    found = count.measure(setting, 0)
+    assert 10 < found["enough"] < 64
+    assert found["error"] < 0.3 * found["error of two"]
+    assert found["error"] == pytest.approx(found["error of most"], rel=0.1)
+    assert found["truth"] == pytest.approx(0.3944, abs=1e-3)  # as in the table of Theorem 3.1
+    assert found["biases"][-1] < found["biases"][0] < 0.02
+    run = ExperimentRun("T = 20", 0, setting, found, 1.0, 1, "", "", "")
+    assert count.COUNT.figure is not None
+    assert count.COUNT.figure([run]) is not None
 
 
 def test_every_setting_can_be_stored() -> None:

@@ -15,7 +15,7 @@ import steppe
 from silent import Silent
 from steppe.papers import ExperimentRun
 from steppe.papers.pictures import Pictures
-from steppe.papers.weight_decay import extreme, mnist, regression
+from steppe.papers.weight_decay import cifar, extreme, mnist, regression
 from steppe.papers.weight_decay.regression import REGRESSIONS, clipped_mean, record_gradients
 
 
@@ -159,7 +159,7 @@ def test_decay_on_pictures_acts_before_or_after_the_clip() -> None:
     assert strong_after < weak_after
     assert strong_before < weak_before
     assert strong_before > strong_after  # the clip limits what the term can do
-    for experiment in (mnist.DECAY, mnist.CLIP, mnist.BASELINE):
+    for experiment in (mnist.DECAY, mnist.CLIP, mnist.BASELINE, mnist.NOISE):
         assert experiment.figure is not None
         assert experiment.figure(runs).axes
 
@@ -169,7 +169,27 @@ def test_the_sweeps_cover_the_papers_ranges() -> None:
     decays = {c["decay"] for c in mnist.DECAY.settings.values()}
     assert min(decays) == 1e-7
     assert max(decays) == 10.0
+    assert 5.0 in decays  # where the paper's own is best
+    sigmas = {c["sigma"] for c in mnist.NOISE.settings.values()}
+    assert sigmas == {1.3, 2.6, 6.5, 13.0, 65.0}
+    assert {c["sigma"] for c in cifar.NOISE.settings.values()} == {1.5, 3.0, 7.5, 15.0}
+    assert {c["clip"] for c in cifar.CLIP.settings.values()} == {0.2, 1.0, 2.0, 5.0, 10.0}
     assert {c["epochs"] for c in mnist.BASELINE.settings.values()} == {50}
+
+
+def test_decay_on_colour_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = torch.randn(60, 3, 32, 32), torch.randint(10, (60,))
+    monkeypatch.setattr(cifar, "load", lambda name: Pictures((x, y), (x[:20], y[:20])))
+    small = {"population": 60, "batch": 30, "epochs": 3, "decay": 3.0}
+    runs = []
+    for name, constants in cifar.BASELINE.settings.items():
+        table = {**constants, **small}
+        found = json.loads(json.dumps(cifar.measure(table, 0)))
+        runs.append(ExperimentRun(name, 0, table, found, 1.0, 1, "", "", ""))
+    assert runs[0].measured["length"] < runs[1].measured["length"]
+    for experiment in (cifar.BASELINE, cifar.CLIP, cifar.DECAY, cifar.NOISE):
+        assert experiment.figure is not None
+        assert experiment.figure(runs).axes
 
 
 def test_regression_figure() -> None:

@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
     own = parsing.new_group(
         commands,
         "papers",
-        purpose="Tables and figures of the papers: list, run, show.",
+        purpose="Tables and figures of the papers: list, run, show, overview.",
         examples=_EXAMPLES,
     )
     listing = parsing.new_command(
@@ -53,6 +53,15 @@ def add(commands: Any) -> None:
         purpose="Table and figure of an experiment, from stored runs.",
         examples="steppe papers show dp-sat-toy",
     )
+    covering = parsing.new_command(
+        own,
+        "overview",
+        run_overview,
+        purpose="A row for every table and figure of the papers, from stored runs.",
+        details="Written to README.md in the folder of results. `papers run` and `papers show` "
+        "keep it up to\ndate where it exists.",
+        examples="steppe papers overview",
+    )
     for command in (running, showing):
         command.add_argument("name", metavar="NAME", help="a name from `steppe papers list`")
     running.add_argument(
@@ -67,7 +76,7 @@ def add(commands: Any) -> None:
     running.add_argument(
         "--minutes", type=parsing.real_number, metavar="N", help="start no run that would end later"
     )
-    for command in (listing, running, showing):
+    for command in (listing, running, showing, covering):
         command.add_argument(
             "--results",
             type=parsing.path,
@@ -115,6 +124,19 @@ def run_run(arguments: argparse.Namespace) -> int:
 def run_show(arguments: argparse.Namespace) -> int:
     """Print what is stored."""
     _print_results(_results(arguments), arguments.json)
+    return 0
+
+
+def run_overview(arguments: argparse.Namespace) -> int:
+    """Write the page of all items, and print where it is."""
+    from steppe.papers import coverage
+
+    page = coverage.write(arguments.results)
+    counts = coverage.counts(arguments.results)
+    if arguments.json:
+        print_json({"page": page, **counts})
+    else:
+        print(f"{page}: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
     return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from steppe.papers import catalogue, pages, runner
+from steppe.papers import catalogue, coverage, pages, runner
 from steppe.papers.experiment import Experiment
 from steppe.papers.results import Results
 from steppe.papers.summary import aligned, table
@@ -21,7 +21,7 @@ def listed(folder: Path) -> str:
 
 
 def shown(results: Results) -> str:
-    """The table; draws the figure and rewrites the pages of results from what is stored."""
+    """The table; draws the figure and rewrites the pages from what is stored, the overview too."""
     experiment, runs = results.experiment, results.current()
     lines = [
         f"{experiment.paper}: {experiment.item}",
@@ -32,7 +32,8 @@ def shown(results: Results) -> str:
     if runs and experiment.figure is not None:
         experiment.figure(runs).savefig(results.picture, dpi=120)
         lines += ["", f"figure: {results.picture}"]
-    lines += [f"page: {page}" for page in pages.refresh(results)]
+    changed = [*pages.refresh(results), coverage.rewritten(results.folder)]
+    lines += [f"page: {page}" for page in changed if page is not None]
     return "\n".join(lines)
 
 

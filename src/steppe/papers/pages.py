@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 import stat
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from steppe.papers import runner
 from steppe.papers.experiment import ExperimentRun
 from steppe.papers.results import Results
-from steppe.papers.summary import table, verdicts
+from steppe.papers.summary import FEWEST_SEEDS, table, verdicts
 from steppe.utils.files import in_turn, write_atomically
 
 _BLOCK = "<!-- results of {name} -->\n{text}<!-- end of {name} -->"
@@ -79,6 +80,8 @@ def block(results: Results) -> str:
     parts = [f"{status}.", f"Expected: {experiment.expected}."]
     if runs:
         parts.append(table(experiment, runs))
+        if max(Counter(run.setting for run in runs).values()) == FEWEST_SEEDS - 1:
+            parts.append("With two seeds, the table has the numbers of both.")
     lines = verdicts(experiment, runs)
     if lines:
         base = "" if experiment.baseline is None else f" to {experiment.baseline}"

@@ -18,6 +18,7 @@ from steppe.gradients import Kernels
 from steppe.plan import Plan
 from steppe.private import Private, make_private
 from steppe.randomness import SeededSource
+from steppe.utils import validation
 from steppe.utils.module_modes import evaluating
 
 # Public constants that the papers' code uses for MNIST and for Fashion-MNIST alike.
@@ -79,6 +80,15 @@ def _normalised(x: Tensor) -> Tensor:
     return x.sub_(torch.tensor(mean).view(-1, 1, 1)).div_(torch.tensor(deviation).view(-1, 1, 1))
 
 
+class NoNoise(SeededSource):
+    """A seeded source without noise, for the papers' curves of training that is not private."""
+
+    def fill_normal_(self, tensor: Tensor, std: float) -> Tensor:
+        """Zeros."""
+        del std
+        return tensor.zero_()
+
+
 @dataclass(frozen=True, eq=False)
 class Fitted:
     """A trained network and how it got there.
@@ -89,6 +99,7 @@ class Fitted:
         epochs: when the accuracy was taken.
         accuracies: on the test pictures.
         records_per_second: through training, evaluations left out.
+        noisy: whether the noise of the plan was added; without it the run costs no finite ε.
     """
 
     model: nn.Module
@@ -96,6 +107,7 @@ class Fitted:
     epochs: tuple[float, ...]
     accuracies: tuple[float, ...]
     records_per_second: float
+    noisy: bool
 
     def measured(self) -> Mapping[str, Any]:
         """What an experiment stores."""
@@ -104,9 +116,9 @@ class Fitted:
             "accuracy": self.accuracies[-1],
             "epochs": self.epochs,
             "accuracies": self.accuracies,
-            "epsilon": self.private.plan.epsilon_spent(self.private.steps_done),
+            "epsilon": plan.epsilon_spent(self.private.steps_done) if self.noisy else None,
             "delta": plan.delta,
-            "sigma": plan.sigma,
+            "sigma": plan.sigma if self.noisy else 0.0,
             "steps": self.private.steps_done,
             "records a second": self.records_per_second,
         }
@@ -119,6 +131,7 @@ def fit(
     seed: int,
     *,
     rate: float,
+    optimizer: str = "SGD",
     momentum: float = 0.0,
     decay: float = 0.0,
     evaluations: int = 8,
@@ -127,7 +140,7 @@ def fit(
     source: SeededSource | None = None,
     groups: Sequence[Tensor] | None = None,
 ) -> Fitted:
-    """Train a network from scratch with SGD.
+    """Train a network from scratch.
 
     Args:
         pictures: what to train and test on.
@@ -135,6 +148,7 @@ def fit(
         plan: the public constants.
         seed: of the first weights, the sampling and the noise.
         rate: learning rate.
+        optimizer: "SGD", or "Adam" with torch's other constants.
         momentum: of SGD.
         decay: weight decay after the clip and the noise, in the optimizer; `plan.l2` is the one
             before the clip.
@@ -152,18 +166,20 @@ def fit(
     colours = pictures.train[0].shape[1]
     options = {"channels": colours} if "channels" in models.parameters(model) else {}
     network = models.create(model, **options)
-    optimizer = torch.optim.SGD(
-        network.parameters(), lr=rate, momentum=momentum, weight_decay=decay
-    )
+    validation.one_of("optimizer", optimizer, ["SGD", "Adam"])
+    weights = network.parameters()
+    source = SeededSource(seed) if source is None else source
     private = make_private(
         network,
-        optimizer,
+        torch.optim.Adam(weights, lr=rate, weight_decay=decay)
+        if optimizer == "Adam"
+        else torch.optim.SGD(weights, lr=rate, momentum=momentum, weight_decay=decay),
         pictures.train,
         plan,
         loss=F.cross_entropy,
         physical_batch=physical_batch,
         kernels=Kernels(pinned=_WAYS, measure=False),
-        source=SeededSource(seed) if source is None else source,
+        source=source,
         groups=groups,
     )
     total = plan.total_steps
@@ -189,6 +205,7 @@ def fit(
         tuple(epochs),
         tuple(accuracies),
         round(total * plan.batch_size / seconds, 1),
+        noisy=not isinstance(source, NoNoise),
     )
 
 

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from steppe.papers.experiment import Column, Experiment, ExperimentRun, number
 
+# With two seeds Student's t is 12.7 standard errors: such an interval says nothing but "two seeds".
+FEWEST_SEEDS = 3
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -16,13 +19,13 @@ class Interval:
 
     Attributes:
         mean: over the values.
-        half: None where there is one value only.
-        count: how many values.
+        half: None with fewer than three values.
+        values: one for each seed.
     """
 
     mean: float
     half: float | None
-    count: int
+    values: tuple[float, ...]
 
     @property
     def excludes_zero(self) -> bool:
@@ -35,17 +38,19 @@ def interval(values: Sequence[float]) -> Interval | None:
 
     Examples:
         >>> interval([1.0, 2.0, 3.0])
-        Interval(mean=2.0, half=2.48413..., count=3)
+        Interval(mean=2.0, half=2.48413..., values=(1.0, 2.0, 3.0))
+        >>> interval([1.0, 2.0]).half is None
+        True
     """
     if not values:
         return None
     count, mean = len(values), statistics.fmean(values)
-    if count == 1 or not all(map(math.isfinite, values)):
-        return Interval(mean, None, count)
+    if count < FEWEST_SEEDS or not all(map(math.isfinite, values)):
+        return Interval(mean, None, tuple(values))
     from scipy.stats import t
 
     half = float(t.ppf(0.975, count - 1)) * statistics.stdev(values) / math.sqrt(count)
-    return Interval(mean, half, count)
+    return Interval(mean, half, tuple(values))
 
 
 def values(runs: Sequence[ExperimentRun], setting: str, column: str) -> dict[int, float]:
@@ -72,7 +77,10 @@ def difference(
 
 
 def table(experiment: Experiment, runs: Sequence[ExperimentRun]) -> str:
-    """The experiment's table in Markdown; judged columns also as differences to the baseline."""
+    """The experiment's table in Markdown; judged columns also as differences to the baseline.
+
+    From three seeds on a cell is a mean with its interval; with fewer it lists every seed's number.
+    """
     judged = experiment.judged if experiment.baseline is not None else ()
     compared = [column for column in experiment.columns if column.name in judged]
     head = ["setting", "seeds"]
@@ -98,8 +106,8 @@ def table(experiment: Experiment, runs: Sequence[ExperimentRun]) -> str:
 def verdicts(experiment: Experiment, runs: Sequence[ExperimentRun]) -> list[str]:
     """For each setting, which of the judged columns are above or below zero beyond their interval.
 
-    Settings with one seed have no interval and are left out. Differences to a rival are not in the
-    table, and so come with their numbers.
+    Settings with fewer than three seeds have no interval and are left out. Differences to a rival
+    are not in the table, and so come with their numbers.
     """
     rivals, lines = experiment.rivals, []
     judged = [column for column in experiment.columns if column.name in experiment.judged]
@@ -140,10 +148,17 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([lines[0], rule, *lines[1:]])
 
 
+def printed(found: Interval, column: Column, sign: bool = False) -> str:
+    """A mean with its interval, or the number of every seed where there are too few for one."""
+    if found.half is None:
+        return " / ".join(_signed(value, column, sign) for value in found.values)
+    return f"{_signed(found.mean, column, sign)} ± {column.form.format(found.half)}"
+
+
 def _cell(found: Interval | None, column: Column, sign: bool = False) -> str:
-    if found is None:
-        return "–"
-    text = column.form.format(found.mean)
-    if sign and found.mean >= 0:
-        text = f"+{text}"
-    return text if found.half is None else f"{text} ± {column.form.format(found.half)}"
+    return "–" if found is None else printed(found, column, sign)
+
+
+def _signed(value: float, column: Column, sign: bool) -> str:
+    text = column.form.format(value)
+    return f"+{text}" if sign and value >= 0 else text
