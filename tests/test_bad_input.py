@@ -225,7 +225,7 @@ def loader(**options: Any) -> DataLoader[Any]:
         ),
         (
             lambda: (inputs()[0].numpy(), np.array(["cat"] * N)),
-            ("data[1]=array of type <U3", "numbers", "fixed beforehand"),
+            ("data[1]=array of type <U3", "numbers", "by a constant mapping"),
         ),
         (lambda: _Named(), ("data[1]=str", "must become a tensor", "encode it as numbers")),
         (
@@ -421,7 +421,7 @@ def test_row_21_operation_across_the_batch() -> None:
         IsolationError,
         "layer='model (_Centred)'",
         "must treat every record alone",
-        "steppe.fix(model)",
+        "compute along the axes of a record",
     )
 
 
