@@ -94,6 +94,25 @@ def last_step(h: Tensor) -> Tensor:
     return h.transpose(0, 1)[torch.full_like(rows, 4), rows].unsqueeze(1)
 
 
+def seeded_and_put_back(h: Tensor) -> Tensor:
+    """The same numbers for all records in every pass, and the generator goes on as it would."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        turn = torch.randn(6)
+    return h * turn * torch.rand_like(h)
+
+
+def fixed_turn(h: Tensor) -> Tensor:
+    """A turn of the features that is the same in every pass."""
+    turn = torch.randn(6, 6, generator=torch.Generator().manual_seed(3))
+    return h @ turn.to(h)
+
+
+def array_of_a_constant(h: Tensor) -> Tensor:
+    """NumPy computes with what is no record's."""
+    return h * torch.from_numpy(torch.arange(6.0).numpy() + 1).to(h)
+
+
 def _case(name: str, change: Callable[[Tensor], Tensor]) -> Honest:
     return Honest(name, "forward", using(along(change), sequences))
 
@@ -115,4 +134,7 @@ CASES = (
     _case("one step to the right", shifted),
     _case("features written", features_written),
     _case("last step by number", last_step),
+    _case("seeded and put back", seeded_and_put_back),
+    _case("fixed turn", fixed_turn),
+    _case("array of a constant", array_of_a_constant),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cases_that_mix_by_chance import CASES as BY_CHANCE
+from cases_that_mix_by_memory import CASES as BY_MEMORY
 from cases_that_mix_by_place import CASES as BY_PLACE
 from cases_that_mix_in_backward import CASES as IN_BACKWARD
 from cases_that_mix_in_constants import CASES as IN_CONSTANTS
@@ -24,6 +25,7 @@ MIXING = (
     *IN_SOME_SIZES,
     *IN_DATA,
     *BY_CHANCE,
+    *BY_MEMORY,
     *BY_PLACE,
     *IN_CONSTANTS,
 )

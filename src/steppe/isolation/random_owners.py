@@ -35,12 +35,14 @@ class Draw:
         shapes: of what it returned.
         given: the shapes of its arguments.
         free: whether some numbers belong to no record.
+        seed: the state of the generator, where that is one of the user's or was seeded in the pass.
     """
 
     operation: Any
     shapes: tuple[Shape, ...]
     given: tuple[Shape, ...]
     free: bool
+    seed: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,23 @@ def compare_draws(
             )
             for one, two in zip(few, many, strict=True)
         )
+    )
+
+
+def seeded_by_place(one: Sequence[Draw], again: Sequence[Draw], many: Sequence[Draw]) -> bool:
+    """Whether a seed in the pass decides numbers that grow, or follows the number of records.
+
+    Such numbers are the same in every pass, so they belong to places and not to records.
+
+    Args:
+        one, again: the draws of two passes of as many records.
+        many: those of a pass of more.
+    """
+    return any(
+        first.seed is not None
+        and first.seed == second.seed
+        and (first.seed != third.seed or first.shapes != third.shapes)
+        for first, second, third in zip(one, again, many, strict=False)
     )
 
 

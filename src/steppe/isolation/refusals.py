@@ -171,6 +171,15 @@ def number_decides(what: str, asked: Asked | None = None) -> NumberDecides:
     return NumberDecides(said, what, asked)
 
 
+def seeded() -> IsolationError:
+    """A generator that every pass seeds anew."""
+    return IsolationError(
+        "random numbers=seeded in every pass: must be new in every pass, or have a shape and a "
+        "seed that do not depend on the batch, because a record would get those of its place among "
+        "the others; seed once before training."
+    )
+
+
 def too_many_paths() -> IsolationError:
     """The error for random numbers that always lead to new paths."""
     return IsolationError(

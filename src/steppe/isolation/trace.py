@@ -232,7 +232,10 @@ def _require_seen(watch: Watch, func: Any, args: Any, out: Any) -> None:
 
 
 def _stop_leaving(watch: Watch, func: Any, args: Any) -> None:
-    if getattr(func, "__name__", "") in LEAVING and watch.owned(args[0]) is not None:
+    if getattr(func, "__name__", "") not in LEAVING:
+        return
+    watch.expose(args[0])  # records may be written there later
+    if watch.owned(args[0]) is not None:
         raise NotIsolated(watch.note("reads", f"{func.__name__}()", "numbers leave torch"))
 
 

@@ -11,6 +11,7 @@ Everything else (weights, constants, random numbers) is computed.
 
 from __future__ import annotations
 
+import hashlib
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -92,6 +93,9 @@ class Watch(TorchDispatchMode):
         self._rules, self._fake, self._layer = rules, fake, layer
         self._seed, self._random_owners = seed, random_owners
         self.draws: list[Draw] = []
+        # States of torch's generator that this pass has seen, with the seed of the user's in each.
+        self._states: dict[bytes, bytes | None] = {_digest(torch.default_generator): None}
+        self._exposed: dict[int, Any] = {}  # memories that other libraries look at
         self._memories: list[Constant] = []  # that the operation has written records into
         # Storages that were made in this pass, with all tensors that use each.
         self._born: dict[int, tuple[Any, list[weakref.ref[Tensor]]]] = {}
@@ -191,6 +195,11 @@ class Watch(TorchDispatchMode):
                     "no rule", func, "a tensor made out of sight, as in another thread"
                 )
                 self.own(tensor, everywhere(tensor.ndim, MIXED), finding)
+            elif self._was_exchanged(tensor):
+                finding = self.note(
+                    "no rule", func, "a tensor whose numbers were exchanged by `.data`"
+                )
+                self.own(tensor, everywhere(tensor.ndim, MIXED), finding)
             elif made_in_another(tensor, self.marks) and not hasattr(tensor, OWNED):
                 self.note("carries", func, "a tensor of an earlier pass")
         if func.overloadpacket in LIKE:
@@ -200,6 +209,8 @@ class Watch(TorchDispatchMode):
         if torch.Tag.data_dependent_output in func.tags:
             self._read(func)
         rule = self._rules(func)
+        draws = torch.Tag.nondeterministic_seeded in func.tags
+        seed = self._seed_of_user(given) if draws else None
         try:
             outputs = self._run(func, args, kwargs)
         except NotIsolated:
@@ -215,8 +226,8 @@ class Watch(TorchDispatchMode):
             self._assign(call, _like(outputs, None), self.note("no rule", func))
         else:
             owners = rule(call)
-            if torch.Tag.nondeterministic_seeded in func.tags:
-                owners = self._drawn(func, tensors, outputs, owners)
+            if draws:
+                owners = self._drawn(func, tensors, outputs, owners, seed)
             self._assign(call, owners, None)
         constants, self._memories = (*constants, *self._memories), []
         self.operations.append(self._note_of(func, given, outputs, constants))
@@ -241,6 +252,7 @@ class Watch(TorchDispatchMode):
         """Run an operation without records, which is computed."""
         draws = torch.Tag.nondeterministic_seeded in func.tags
         shaken = any(hasattr(tensor, RANDOM) for tensor in tensors)
+        seed = self._seed_of_user(given) if draws else None
         if draws and self._fake is not None:
             # By the index of the draw, so that the batch size does not change random numbers.
             torch.manual_seed(1_000_003 * self._seed + len(self.draws) + 1)
@@ -256,6 +268,8 @@ class Watch(TorchDispatchMode):
                 self._require_own(func, given[name], "")
         constants = constants_of(self, func, given) if random else ()
         outputs = tensors[0] if large else func(*args, **kwargs)
+        if draws:
+            self._note_state(seed)
         if func.overloadpacket in EMPTY and self._fake is not None:
             outputs.zero_()  # uninitialised values are not compared
         made = list(tensors_among((outputs,)))
@@ -265,7 +279,8 @@ class Watch(TorchDispatchMode):
                 for other in self._looking_at(tensor) if written else ():
                     setattr(other, RANDOM, True)
                 setattr(tensor, RANDOM, True)
-        whose = self._drawn(func, tensors, outputs, [None] * len(made)) if draws else ()
+        none = [None] * len(made)
+        whose = self._drawn(func, tensors, outputs, none, seed) if draws else ()
         for tensor, owners in zip(made, whose, strict=False):
             if owners is not None:
                 origin = self.note("mixes", func) if bool((owners == MIXED).any()) else None
@@ -274,8 +289,26 @@ class Watch(TorchDispatchMode):
             self.operations.append(self._note_of(func, given, outputs, constants))
         return outputs
 
+    def _seed_of_user(self, given: dict[str, Any]) -> bytes | None:
+        """The state of a generator that user code has made or seeded; None for that of the pass."""
+        if self._fake is None:
+            return None
+        if given.get("generator") is not None:
+            return _digest(given["generator"])
+        # Only a seed makes a state that is neither the first nor one that a draw has left.
+        now = _digest(torch.default_generator)
+        return self._states.setdefault(now, now)
+
+    def _note_state(self, seed: bytes | None) -> None:
+        self._states[_digest(torch.default_generator)] = seed
+
     def _drawn(
-        self, func: Any, tensors: Sequence[Tensor], outputs: Any, owners: Any
+        self,
+        func: Any,
+        tensors: Sequence[Tensor],
+        outputs: Any,
+        owners: Any,
+        seed: bytes | None,
     ) -> list[Tensor | None]:
         """Record a draw, and set the owners of its free numbers."""
         made, whose = list(tensors_among((outputs,))), list(_owners_in(owners))
@@ -287,6 +320,7 @@ class Watch(TorchDispatchMode):
                 tuple(tuple(tensor.shape) for tensor in made),
                 tuple(tuple(tensor.shape) for tensor in tensors),
                 free,
+                seed,
             )
         )
         if self._random_owners is None:
@@ -372,6 +406,7 @@ class Watch(TorchDispatchMode):
                 self.own(target, whose, self._origin(call, whose, origin))
                 continue
             self._require_own(call.func, target, "records")
+            self._require_unseen(call.func, target)
             if self._has_place(call, whose):
                 whose = everywhere(target.ndim, MIXED)
                 origin = origin or self.by_place(call.func)
@@ -410,6 +445,24 @@ class Watch(TorchDispatchMode):
             self.note("writes", func, detail)
             if not isinstance(tensor, FakeTensor):
                 self._before.append((tensor.detach(), tensor.detach().clone()))
+
+    def expose(self, tensor: Tensor) -> None:
+        """Remember a memory that code has come to see by other ways than torch."""
+        if tensor.layout == torch.strided:
+            storage = storage_of(tensor)
+            self._exposed[storage._cdata] = storage
+
+    def _require_unseen(self, func: Any, tensor: Tensor) -> None:
+        """Note records that are written where NumPy, or another tensor of NumPy's, would see them.
+
+        Guarantees:
+            Only what torch has allocated itself has a size that it may change.
+        """
+        if isinstance(tensor, FakeTensor) or not tensor.numel():
+            return
+        storage = storage_of(tensor)
+        if storage._cdata in self._exposed or not storage.resizable():
+            self.note("reads", func, "numbers leave torch")
 
     def _write(
         self, tensor: Tensor, owners: Tensor, origin: Finding | None, func: Any = None
@@ -470,6 +523,13 @@ class Watch(TorchDispatchMode):
                 memory.as_strided(*_place(other)).copy_(self.owners(other).expand(other.shape))
         return memory
 
+    def _was_exchanged(self, tensor: Tensor) -> bool:
+        """Whether a constant looks at memory of this pass that it was not made to look at."""
+        if hasattr(tensor, OWNED) or tensor.layout != torch.strided:
+            return False
+        born = storage_of(tensor)._cdata in self._born
+        return born and not any(other is tensor for other in self._looking_at(tensor))
+
     def _looking_at(self, tensor: Tensor) -> list[Tensor]:
         entry = self._born.get(storage_of(tensor)._cdata)
         alive = [] if entry is None else [ref() for ref in entry[1]]
@@ -502,6 +562,10 @@ class Watch(TorchDispatchMode):
 
 def _place(tensor: Tensor) -> tuple[Any, Any, int]:
     return tensor.shape, tensor.stride(), int(tensor.storage_offset())
+
+
+def _digest(generator: torch.Generator) -> bytes:
+    return hashlib.sha256(generator.get_state().numpy().tobytes()).digest()
 
 
 def _memory(tensor: Tensor) -> int | None:
