@@ -37,11 +37,11 @@ class FrontEnd(nn.Module, ABC):
 
     @property
     def fitted(self) -> bool:
-        """Whether all constants are there; `fit` makes those that are not."""
+        """Whether all constants are computed; `fit` computes those that are missing."""
         return True
 
     def fit(self, *, progress: bool = False) -> Self:
-        """Make the constants that are not there yet, of public or made-up data alone.
+        """Compute the missing constants, from public or procedural data alone.
 
         Args:
             progress: show a bar where a person is watching.
