@@ -42,7 +42,7 @@ class Statement:
         fixed_shapes: whether every batch is padded to the largest one.
         isolation: how it is known that a record's gradient depends on that record alone: "proven",
             "isolated" or "probed"; None for a plan without a model.
-        collated: how it is known that a batch has each record in a row of its own: "proven", or
+        collated: how it is known that each row of a batch is made from one record: "proven", or
             "compared" in every batch.
     """
 

@@ -35,12 +35,12 @@ from steppe.isolation.trace import Signal, Trace, trace
 from steppe.randomness import global_generators_kept, seed_global_generators
 from steppe.utils.batches import each
 
-_RECORDS = 3  # whose owners are looked at
-_MORE = 5  # at least: what does not say whose it is shows its record axis by growing
-_OPERATIONS = 400  # in all passes of other sizes
-_TRIED = 8  # of them at least, where code names so many
-_TOSSES = 48  # other random numbers at the most, where Python draws some
-_IDLE = 16  # of them in a row that lead to no new path, and it is enough
+_RECORDS = 3  # records whose owners are compared
+_MORE = 5  # at least; the record axis of values without owner is the axis that grows
+_OPERATIONS = 400  # in all passes of other batch sizes
+_TRIED = 8  # of them at least, if code contains so many constants
+_TOSSES = 48  # passes with other random numbers at most, if Python draws some
+_IDLE = 16  # passes without a new path after which the search ends
 
 
 @dataclass(frozen=True)

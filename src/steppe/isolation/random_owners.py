@@ -34,7 +34,7 @@ class Draw:
         operation: without its overload.
         shapes: of what it returned.
         given: the shapes of its arguments.
-        free: whether some numbers were drawn for no record.
+        free: whether some numbers belong to no record.
     """
 
     operation: Any
