@@ -30,10 +30,12 @@ QUICK := \
 	tests/ledger tests/models/test_plain_cnn.py \
 	tests/noise/test_gaussian_noise.py tests/papers/test_pages.py \
 	tests/plan/test_plan.py tests/points/test_point.py \
+	tests/pretraining/test_methods.py tests/procedural \
 	tests/private/test_private.py tests/private/test_private_step.py \
 	tests/probing/test_inspect.py tests/randomness/test_source.py \
-	tests/records/test_map_style.py tests/report/test_words.py \
-	tests/sampling/test_poisson_sampling.py tests/training/test_folder.py \
+	tests/records/test_map_style.py tests/report/test_words.py tests/runs \
+	tests/sampling/test_poisson_sampling.py tests/starts \
+	tests/trained/test_inputs.py tests/training/test_folder.py \
 	tests/updates/test_dp_adam.py tests/utils
 
 quick: $(VENV)/dev.stamp lint

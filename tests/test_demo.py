@@ -58,8 +58,8 @@ def test_without_mnist_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(demo, "load", unreachable)
     task = demo.digits()
     assert task.synthetic
-    assert task.about.startswith("MNIST could not be had: name='mnist': could be had from none")
-    assert "SYNTHETIC DATA instead: 20,000 synthetic 16×16 pictures" in task.about
+    assert task.about.startswith("MNIST is not available: name='mnist': could be had from none")
+    assert "SYNTHETIC DATA instead: 20,000 generated 16×16 pictures" in task.about
 
 
 def test_a_folder_that_is_there_already_is_left_alone(result: demo.DemoResult) -> None:

@@ -153,7 +153,7 @@ def test_the_map_of_rooms_is_the_contract() -> None:
     section = design.partition("## Rooms and layers\n")[2].partition("\n## ")[0]
     figure, _, table = section.partition("```text\n")[2].partition("```")
     assert [line.split() for line in figure.splitlines()] == layers
-    named = set(re.findall(r"`((?:\w+/)+|\w+\.py)`", table)) - {"pretraining/", "federated/"}
+    named = set(re.findall(r"`((?:\w+/)+|\w+\.py)`", table)) - {"federated/"}
     named -= {"tests/", "benchmarks/"}
     missing = [name for name in named if not (ROOT / "src" / "steppe" / name).exists()]
     assert not missing

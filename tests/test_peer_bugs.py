@@ -510,7 +510,7 @@ def test_b15_accountant_at_its_edges() -> None:
     quiet = plan(noise_multiplier=500.0, population=10**6, batch_size=1, delta=1e-7)
     assert 0.0 <= quiet.epsilon_spent() < 1e-3
     assert accounting.epsilon([Segment(0.1, 0.01, 10)], 1e-5) > 100
-    with pytest.raises(ConfigurationError, match="shows beyond the largest noise"):
+    with pytest.raises(ConfigurationError, match="beyond the largest noise reveals a record"):
         plan(noise_multiplier=0.01)
 
 

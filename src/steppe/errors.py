@@ -113,7 +113,7 @@ class MisuseError(SteppeError, RuntimeError):
 
 
 class StorageError(SteppeError, RuntimeError):
-    """A file of the run cannot be written; what was written before is whole."""
+    """A file of the run cannot be written; earlier entries are intact."""
 
 
 class PrivacyWarning(UserWarning):

@@ -206,7 +206,7 @@ def test_a_ledger_that_is_shorter_than_the_checkpoint_remembers(ledger: Ledger) 
     anchor = ledger.anchor()
     whole = ledger.path.read_bytes().splitlines(keepends=True)
     ledger.path.write_bytes(b"".join(whole[:-1]))
-    with pytest.raises(DataError, match="must contain record 4 as the checkpoint remembers it"):
+    with pytest.raises(DataError, match="must contain record 4 with the hash in the checkpoint"):
         ledger.resume(run, plan(), DATA, block=8, anchor=anchor)
 
 

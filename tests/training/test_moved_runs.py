@@ -82,7 +82,7 @@ def test_another_ledger_by_the_same_name_is_refused(home: Path, tmp_path: Path) 
     trainer(tmp_path / "other" / "run", ledger=other).fit()
     own = home / "run" / "run.toml"
     own.write_text(own.read_text().replace("{run}/../people.jsonl", str(other)))
-    with pytest.raises(DataError, match="it was cut or exchanged"):
+    with pytest.raises(DataError, match="lines were cut or replaced"):
         resume(home / "run")
 
 

@@ -24,7 +24,7 @@ def test_a_cut_ledger_is_refused(tmp_path: Path) -> None:
     interrupted(tmp_path / "run", 12)
     path = tmp_path / "run" / "ledger.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:3]))
-    with pytest.raises(DataError, match="it was cut or exchanged"):
+    with pytest.raises(DataError, match="lines were cut or replaced"):
         trainer(tmp_path / "run").resume()
     path.unlink()
     with pytest.raises(DataError, match="there is no such file, and this run began in one"):

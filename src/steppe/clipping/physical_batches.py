@@ -1,7 +1,7 @@
-"""Physical batches: their size, and how a batch is split and filled up to them.
+"""Physical batches: their size, and how a batch is split and padded.
 
-The number of records that a step draws is secret. With rows of zeros behind the records every pass
-has as many rows as every other, whichever records were drawn.
+The number of records that a step draws is secret. Padding rows of zeros give every pass the same
+number of rows, whichever records were drawn.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ def storage_error(path: Path, error: OSError) -> StorageError:
         path,
         f"could not be written ({error.strerror})",
         (
-            "everything written before is whole: make room, or make the folder writable, "
+            "all earlier entries are intact: make room, or make the folder writable, "
             "and resume the run"
         ),
     )

@@ -238,8 +238,8 @@ class Ledger:
                     "ledger",
                     self.path,
                     (
-                        f"must contain record {anchor.length} as the checkpoint remembers it, and "
-                        "does not: it was cut or exchanged"
+                        f"must contain record {anchor.length} with the hash in the checkpoint, and "
+                        "does not: lines were cut or replaced"
                     ),
                     "restore it from a copy",
                 )

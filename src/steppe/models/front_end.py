@@ -1,4 +1,4 @@
-"""Networks of which the head alone learns: what is trained, and on which features."""
+"""Networks with a fixed front-end and a trained head."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ _AT_ONCE = 64  # records; few, so that what is computed on the way stays in the 
 
 
 class FrontEnd(nn.Module, ABC):
-    """Features that do not learn, computed from each record by itself.
+    """A fixed feature extractor, which processes every record independently.
 
-    Tensors that the constructor does not make again from its arguments are buffers of the state
-    dict (`persistent=True`), so that they travel with a stored model.
+    Tensors that the constructor does not compute from its arguments must be buffers of the state
+    dict (`persistent=True`), so that they are stored with a model.
     """
 
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """The shape of one record, as `forward` takes it."""
+        """The shape of one record, as `forward` expects it."""
 
     @property
     @abstractmethod
     def features(self) -> int:
-        """Numbers in the description of one record."""
+        """The number of features of one record."""
 
     @property
     def precision(self) -> torch.dtype:
-        """A type that holds features as they are; float16 where they are rounded to it."""
+        """A type that holds features without loss; float16 if they are rounded to it."""
         return torch.float32
 
     @property
     def fitted(self) -> bool:
-        """Whether all constants are there; `fit` makes those that are not."""
+        """Whether all constants are computed; `fit` computes those that are missing."""
         return True
 
     def fit(self, *, progress: bool = False) -> Self:
-        """Make the constants that are not there yet, of public or made-up data alone.
+        """Compute the missing constants, from public or procedural data alone.
 
         Args:
-            progress: show a bar where a person is watching.
+            progress: whether to show a progress bar in a terminal.
         """
         return self
 
@@ -57,14 +57,14 @@ class FrontEnd(nn.Module, ABC):
         cache: Path | None = None,
         progress: bool = False,
     ) -> Tensor:
-        """Features of many records, computed a few at a time.
+        """The features of many records, computed a few at a time.
 
         Args:
             records: as `forward` takes them.
             dtype: of the features.
             cache: a folder where they may be kept, by what they are computed from; None to keep
                 none. They say as much about the records as the records do.
-            progress: show a bar where a person is watching.
+            progress: whether to show a progress bar in a terminal.
 
         Returns:
             (records, features).
@@ -79,11 +79,11 @@ class FrontEnd(nn.Module, ABC):
 
 
 class FixedFrontEnd(nn.Module):
-    """A front-end that does not learn and a head that does.
+    """A fixed front-end and a trained head.
 
     Args:
         front: maps records to features (records, features).
-        head: maps features to outputs; the steps of a run train it alone.
+        head: maps features to outputs; only the head is trained.
 
     Guarantees:
         Only `head` learns. The front-end maps each record by itself with constants, so `features`
@@ -118,13 +118,13 @@ class FixedFrontEnd(nn.Module):
         cache: Path | None = None,
         progress: bool = False,
     ) -> Tensor:
-        """What the head sees, computed once for each record: see `FrontEnd.transform`.
+        """The inputs of the head, computed once for each record: see `FrontEnd.transform`.
 
         Args:
             records: as `forward` takes them.
             dtype: of the features.
             cache: a folder where they may be kept, or None.
-            progress: show a bar where a person is watching.
+            progress: whether to show a progress bar in a terminal.
 
         Returns:
             (records, features). Train `head` on them; it then serves records through `forward`.

@@ -202,13 +202,13 @@ def check_noise_tail(
     if seen < _CUT_SHARE * delta:
         return
     rule = (
-        f"a record shows beyond the largest noise with probability {min(seen, 1.0):.1e}, which "
-        f"must be below delta/1000={_CUT_SHARE * delta:.1e}"
+        f"a value beyond the largest noise reveals a record with probability {min(seen, 1.0):.1e}, "
+        f"which must be below delta/1000={_CUT_SHARE * delta:.1e}"
     )
     if epsilon is None:
         remedy = "use more noise, a larger delta or fewer steps"
         raise validation.fail("noise_multiplier", noise_multiplier, rule, remedy)
-    found = f"is met by noise_multiplier={noise_multiplier:.3g}, with which {rule}"
+    found = f"allows noise_multiplier={noise_multiplier:.3g}, with which {rule}"
     raise validation.fail("epsilon", epsilon, found, "ask for a smaller epsilon")
 
 

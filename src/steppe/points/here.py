@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe.points.point import Forgetful, MovableWeights
+from steppe.points.point import MovableWeights, StatelessPointRun
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Here:
         return HereRun()
 
 
-class HereRun(Forgetful):
+class HereRun(StatelessPointRun):
     """The weights are not moved."""
 
     def offset(self, answers: Sequence[Tensor]) -> None:

@@ -124,8 +124,8 @@ class PointRun(Protocol):
         """Load what `state` returned."""
 
 
-class Forgetful:
-    """A point's run without state."""
+class StatelessPointRun:
+    """A point at work that has no state between steps."""
 
     def state(self) -> dict[str, Tensor]:
         """There is no state."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from steppe.points.point import Forgetful, MovableWeights, climb_radius
+from steppe.points.point import MovableWeights, StatelessPointRun, climb_radius
 
 _REMEDY = "a common range is 0.005 to 0.1; use Here() for plain DP-SGD"
 
@@ -49,7 +49,7 @@ class SAM:
         return SAMRun(weights, self.radius)
 
 
-class SAMRun(Forgetful):
+class SAMRun(StatelessPointRun):
     """Climbs along the first answer of every step."""
 
     def __init__(self, weights: MovableWeights, radius: float) -> None:

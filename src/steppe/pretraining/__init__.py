@@ -15,10 +15,10 @@ from steppe.pretraining.data import drawn_pictures as drawn_pictures
 from steppe.pretraining.dp_adapter import DPAdapter as DPAdapter
 from steppe.pretraining.kept_perturbation import KeptPerturbation as KeptPerturbation
 from steppe.pretraining.mean_perturbation import MeanPerturbation as MeanPerturbation
-from steppe.pretraining.method import Forgetful as Forgetful
 from steppe.pretraining.method import Gradients as Gradients
 from steppe.pretraining.method import Method as Method
 from steppe.pretraining.method import MethodRun as MethodRun
+from steppe.pretraining.method import StatelessRun as StatelessRun
 from steppe.pretraining.objectives import Contrastive as Contrastive
 from steppe.pretraining.objectives import Labels as Labels
 from steppe.pretraining.objectives import PublicObjective as PublicObjective

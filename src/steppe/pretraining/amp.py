@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from steppe.pretraining.method import Forgetful, Gradients, Tensors
+from steppe.pretraining.method import Gradients, StatelessRun, Tensors
 from steppe.pretraining.perturbation import Ascent
 
 
@@ -37,7 +37,7 @@ class AMP:
         return AMPRun(Ascent(self.rate, self.cap, "tensor"))
 
 
-class AMPRun(Forgetful):
+class AMPRun(StatelessRun):
     """Perturbs in every step."""
 
     def __init__(self, ascent: Ascent) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from steppe.pretraining.method import Forgetful, Gradients, Tensors
+from steppe.pretraining.method import Gradients, StatelessRun, Tensors
 from steppe.pretraining.perturbation import to_length
 from steppe.utils import validation
 
@@ -39,7 +39,7 @@ class ASAM:
         return ASAMRun(weights, self)
 
 
-class ASAMRun(Forgetful):
+class ASAMRun(StatelessRun):
     """Climbs in every step."""
 
     def __init__(self, weights: Tensors, method: ASAM) -> None:

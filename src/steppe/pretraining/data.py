@@ -100,7 +100,7 @@ def drawn_pictures(
         size: pixels along one side.
         channels: 1 for grey, 3 for colours.
         seed: of the pictures.
-        progress: show a bar where a person is watching.
+        progress: whether to show a progress bar in a terminal.
     """
     count = validation.positive_integer("count", count)
     if channels not in _CHANNELS:
@@ -126,7 +126,7 @@ def from_table(table: Mapping[str, Any], progress: bool) -> PublicData:
         table: `name` of an included data set; or `name = "procedural"` with `count`, `size`,
             `channels` and `seed`; or `place` of your own files with the options of `steppe train`,
             and `called`.
-        progress: show a bar where a person is watching.
+        progress: whether to show a progress bar in a terminal.
     """
     options = {key: value for key, value in table.items() if key not in ("name", "place")}
     if table.get("name") == "procedural":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from steppe.pretraining.method import Forgetful, Gradients, Tensors
+from steppe.pretraining.method import Gradients, StatelessRun, Tensors
 from steppe.pretraining.perturbation import Ascent
 from steppe.utils import validation
 
@@ -43,7 +43,7 @@ class DPAdapter:
         return DPAdapterRun(self)
 
 
-class DPAdapterRun(Forgetful):
+class DPAdapterRun(StatelessRun):
     """Perturbs in every step after the warm-up."""
 
     def __init__(self, method: DPAdapter) -> None:

@@ -28,7 +28,7 @@ Callback = Callable[[int, nn.Module], Any]
 
 
 @dataclass(frozen=True)
-class Parts:
+class PretrainingParts:
     """What a run of pre-training is made of.
 
     Args:
@@ -63,10 +63,10 @@ class Parts:
     progress: bool
 
 
-class Loop:
+class PretrainingLoop:
     """One uninterrupted part of a run."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: PretrainingParts) -> None:
         self._parts = parts
         self._done, self._saved = 0, -1
         self._begun = time.monotonic()

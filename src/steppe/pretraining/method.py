@@ -57,7 +57,7 @@ class MethodRun(Protocol):
         """Continue from a state."""
 
 
-class Forgetful:
+class StatelessRun:
     """A run without state; the base of most methods."""
 
     def observe(self, gradient: Tensors) -> None:

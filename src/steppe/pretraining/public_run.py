@@ -25,7 +25,7 @@ from steppe.pretraining.checks import (
     scheduler_for,
 )
 from steppe.pretraining.data import PublicData, public_data
-from steppe.pretraining.loop import Callback, Loop, Parts
+from steppe.pretraining.loop import Callback, PretrainingLoop, PretrainingParts
 from steppe.pretraining.method import Method
 from steppe.pretraining.objectives import Labels, PublicObjective
 from steppe.pretraining.outcome import PretrainingFolder, PretrainingOutcome
@@ -145,7 +145,7 @@ def pretrain(
             **constants,
         }
         step = PublicStep(model, chosen, found, batches, objective, changed, batch_size)
-        parts = Parts(
+        parts = PretrainingParts(
             model=model,
             optimizer=chosen,
             scheduler=schedule,
@@ -165,14 +165,14 @@ def pretrain(
 
 
 def _run(
-    parts: Parts,
+    parts: PretrainingParts,
     settings: Mapping[str, Any],
     constants: Mapping[str, Any],
     resume: bool,
     toml: str | None,
 ) -> PretrainingOutcome:
     """Train, and write the start and the result."""
-    folder, loop = parts.folder, Loop(parts)
+    folder, loop = parts.folder, PretrainingLoop(parts)
     with writing("run", folder.path):
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
     with single_writer(folder.path):

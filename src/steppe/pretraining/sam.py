@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from steppe.pretraining.method import Forgetful, Gradients, Tensors
+from steppe.pretraining.method import Gradients, StatelessRun, Tensors
 from steppe.pretraining.perturbation import to_length
 from steppe.utils import validation
 
@@ -30,12 +30,12 @@ class SAM:
         """It draws no batch of its own."""
         return 0
 
-    def begin(self, weights: Tensors) -> SAMRun:
+    def begin(self, weights: Tensors) -> PublicSAMRun:
         """Start a run over these weights."""
-        return SAMRun(self.radius)
+        return PublicSAMRun(self.radius)
 
 
-class SAMRun(Forgetful):
+class PublicSAMRun(StatelessRun):
     """Climbs in every step."""
 
     def __init__(self, radius: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from steppe.pretraining.method import Forgetful, Gradients, Tensors
+from steppe.pretraining.method import Gradients, StatelessRun, Tensors
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Standard:
         return StandardRun()
 
 
-class StandardRun(Forgetful):
+class StandardRun(StatelessRun):
     """Never moves the weights."""
 
     def offset(self, step: int, gradients: Gradients) -> Tensors | None:

@@ -146,9 +146,9 @@ class Locator:
             )
         if place.ambiguous:
             raise UnsupportedModelError(
-                f"{where}: must react to synthetic records, or it cannot be told which rows belong "
-                "to which record, and it did not; check that the initial weights let inputs from "
-                "N(0, 1) through."
+                f"{where}: must change with synthetic records, or its rows cannot be assigned to "
+                "records, and did not; check that inputs from N(0, 1) have an effect with the "
+                "initial weights."
             )
         return place.possible[0]
 

@@ -1,4 +1,4 @@
-"""Brightness that all channels share, and a little colour."""
+"""A brightness common to all channels, with small deviations of each channel."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def cover(draws: BlockGenerator, pictures: Tensor, palettes: Tensor, pile: Pile)
 
 
 def _turns(draws: BlockGenerator, *shape: int) -> Tensor:
-    """Angles of leaves; half of them stand upright or lie, give or take a little."""
+    """Angles of leaves; about half of them are nearly horizontal or vertical."""
     free = draws.uniform(*shape, high=2 * math.pi)
     upright = draws.choice(*shape, weights=(1.0,) * 4) * (math.pi / 2) + 0.08 * draws.normal(*shape)
     return torch.where(draws.chance(*shape, of=0.5) > 0, upright, free)

@@ -19,7 +19,7 @@ from steppe.utils import validation
 PROCESSES = (*(f"leaves: {shape}" for shape in SHAPES), "leaves: mixed", "shapes", "strokes")
 _SHAPES_ON_BLACK, _STROKES = PROCESSES.index("shapes"), PROCESSES.index("strokes")
 _NATURAL = (0.13, 0.13, 0.13, 0.13, 0.48)
-# Half of grey pictures are bright on black; colour pictures are photographs' kin.
+# Half of the grey pictures are bright on black; colour pictures resemble photographs.
 _WEIGHTS = {True: (*_NATURAL, 0.5, 0.5), False: (*_NATURAL, 0.0, 0.0)}
 _BLOCK = 256
 _SIZES = (8, 256)
@@ -27,11 +27,11 @@ _SIZES = (8, 256)
 
 @dataclass(frozen=True)
 class Procedural:
-    """Pictures and where they come from.
+    """Pictures with their labels.
 
     Attributes:
         pictures: (count, channels, size, size), float32 in [0, 1].
-        process: (count,), which of `PROCESSES` drew a picture.
+        process: (count,), the index in `PROCESSES` of the process that drew a picture.
     """
 
     pictures: Tensor
@@ -48,7 +48,7 @@ def pictures(
         size: pixels along one side, 8 to 256.
         channels: 1 to 4. Half of the pictures of one channel are bright shapes or strokes on black.
         seed: the first pictures of a seed are the same for every count.
-        progress: show a bar where a person is watching.
+        progress: whether to show a progress bar in a terminal.
 
     Returns:
         (count, channels, size, size), float32 in [0, 1].
@@ -73,7 +73,7 @@ def pictures_with_labels(
         size: pixels along one side, 8 to 256.
         channels: 1 to 4.
         seed: whole number.
-        progress: show a bar where a person is watching.
+        progress: whether to show a progress bar in a terminal.
 
     Examples:
         >>> drawn = pictures_with_labels(3, size=16)
@@ -100,7 +100,7 @@ def pictures_with_labels(
 
 
 def _block(draws: BlockGenerator, size: int, channels: int) -> Procedural:
-    """A whole block, so that a picture does not depend on how many were asked for."""
+    """A whole block, so that a picture does not depend on the number of pictures."""
     process = draws.choice(_BLOCK, weights=_WEIGHTS[channels == 1])
     found = torch.empty(_BLOCK, channels, size, size)
 
@@ -116,7 +116,7 @@ def _block(draws: BlockGenerator, size: int, channels: int) -> Procedural:
 
 
 def _natural(draws: BlockGenerator, palettes: Tensor, size: int, channels: int) -> Tensor:
-    """Leaves before clouds, in a light of their own."""
+    """Leaves in front of clouds, with random brightness and contrast."""
     count = len(palettes)
     level = draws.uniform(count, 1, 1, 1, low=0.25, high=0.75)
     spread = draws.uniform(count, 1, 1, 1, low=0.03, high=0.17)

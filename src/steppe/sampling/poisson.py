@@ -211,7 +211,7 @@ def _check_draw(population: int, threshold: int, source: Words) -> None:
         raise fail(
             "source",
             source,
-            "must be a source of cryptographic words: generators behind a seed repeat their coins "
-            "and make them predictable",
+            "must be a cryptographic source, because seeded generators repeat their draws and make "
+            "them predictable",
             "use SecureSource()",
         )

@@ -1,4 +1,4 @@
-"""Features in blocks of one size, so that a record's bits do not depend on its neighbours."""
+"""Features in blocks of one size, so that they do not depend on other records, to the last bit."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def in_blocks(
     label: str,
     progress: bool,
 ) -> Tensor:
-    """Fill `out` with what is computed of pictures, 8 at a time; the last block is padded.
+    """Fill `out` with results computed from pictures, 8 at a time; the last block is padded.
 
-    Products of matrices may round differently for other numbers of rows, so there is one number.
+    Matrix products may round differently for other numbers of rows, so the number is constant.
 
     Args:
         compute: maps pictures to rows.
         pictures: any number of them.
         out: a row for each.
         label: of the bar.
-        progress: show a bar where a person is watching.
+        progress: whether to show a progress bar in a terminal.
     """
     from tqdm import tqdm
 

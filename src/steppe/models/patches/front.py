@@ -1,4 +1,4 @@
-"""The patch front-end: a fixed description of small pictures, made of procedural pictures alone."""
+"""The patch front-end: fixed features of pictures, computed from procedural pictures alone."""
 
 from __future__ import annotations
 
@@ -95,29 +95,29 @@ class Patches(FrontEnd):
 
     @property
     def features(self) -> int:
-        """Numbers in the description of one picture."""
+        """The number of features of one picture."""
         return self._features
 
     @property
     def precision(self) -> torch.dtype:
-        """Features are rounded to half precision, which therefore holds them as they are."""
+        """float16, because features are rounded to half precision."""
         return torch.float16
 
     @property
     def mirror(self) -> bool:
-        """Whether maps of the mirror image are added."""
+        """Whether features of the mirror image are added."""
         return self.layer.mirror
 
     @property
     def fitted(self) -> bool:
-        """Whether the constants are there."""
+        """Whether the constants are computed."""
         return self._fitted
 
     def fit(self, *, progress: bool = False, pictures: int = _PICTURES) -> Self:
-        """Make the constants of procedural pictures; no data set is read.
+        """Compute the constants from procedural pictures; no data set is read.
 
         Args:
-            progress: show bars where a person is watching.
+            progress: whether to show progress bars in a terminal.
             pictures: how many are drawn.
 
         Returns:
@@ -164,7 +164,7 @@ class Patches(FrontEnd):
             dtype: float32, or float16, which holds the same numbers in half the memory.
             cache: a folder where features are kept, by what they are computed from; None to keep
                 none. What is kept says as much about the records as their pictures.
-            progress: show a bar where a person is watching.
+            progress: whether to show a progress bar in a terminal.
 
         Returns:
             (records, features).
@@ -198,7 +198,7 @@ class Patches(FrontEnd):
         return found.hexdigest()
 
     def _raw(self, pictures: Tensor) -> Tensor:
-        """Features before they are whitened, of norm 1."""
+        """Features of norm 1, before whitening."""
         rooted = self.layer(pictures).sqrt()
         found = F.normalize(F.layer_norm(rooted, rooted.shape[1:]))
         if self.scattering is None:
@@ -210,7 +210,7 @@ class Patches(FrontEnd):
         return torch.cat([(1 - share) ** 0.5 * found, share**0.5 * beside], dim=1)
 
     def _load_from_state_dict(self, *given: Any) -> None:
-        """Torch loads children later, so what the front-end is made of is looked at first."""
+        """Check the constants first, because torch loads children later."""
         super()._load_from_state_dict(*given)
         state, prefix = given[:2]
         dictionary = state.get(f"{prefix}layer.dictionary")

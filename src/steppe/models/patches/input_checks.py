@@ -1,4 +1,4 @@
-"""What pictures a patch front-end takes, and how much memory it needs, said before any work."""
+"""Checks of the pictures for a patch front-end, and of the memory, before any computation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHUNK = 4096  # pictures at a time
 
 
 def require_shape(pictures: Tensor, sizes: Sizes) -> None:
-    """Pictures must have the shape that the front-end was made for."""
+    """Require the shape of pictures that the front-end was made for."""
     wanted = (sizes.colours, sizes.side, sizes.side)
     if tuple(pictures.shape[1:]) != wanted:
         raise validation.fail(
@@ -28,7 +28,7 @@ def require_shape(pictures: Tensor, sizes: Sizes) -> None:
 
 
 def require_pictures(pictures: Tensor, sizes: Sizes) -> None:
-    """Pictures must be floats from 0 to 1, and must show something."""
+    """Require pictures as floats from 0 to 1, at least one of which is not constant."""
     require_shape(pictures, sizes)
     if not pictures.is_floating_point():
         raise validation.fail(
@@ -59,7 +59,7 @@ def require_pictures(pictures: Tensor, sizes: Sizes) -> None:
 
 
 def require_memory(records: int, features: int, dtype: torch.dtype, sizes: Sizes) -> None:
-    """There must be room for all features; where there is none, name the smaller front-end."""
+    """Require memory for all features; the error names a smaller front-end."""
     free = free_memory()
     # Half precision is what is computed; another type is a copy of it.
     size = 2 if dtype == torch.float16 else 2 + dtype.itemsize

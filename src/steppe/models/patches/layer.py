@@ -81,7 +81,7 @@ class PatchLayer(nn.Module):
         Args:
             count: how many.
             seed: of pictures and dictionary.
-            progress: show a bar where a person is watching.
+            progress: whether to show a progress bar in a terminal.
         """
         generator = torch.Generator().manual_seed(seed)
         drawn = pictures(count, self.sizes.read, self.sizes.colours, seed, progress=progress)

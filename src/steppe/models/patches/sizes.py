@@ -17,7 +17,7 @@ _COLOUR = (512, 3)
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the parts of a front-end are.
+    """The sizes of the parts of a front-end.
 
     Attributes:
         side: pixels along one side of a picture.

@@ -1,4 +1,4 @@
-"""Features on disk, named by what they are computed from, and checked when they are read."""
+"""Features on disk, named by a hash of their inputs, and checked when they are read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CHUNK = 2**24  # bytes
 
 
 def key_of(pictures: Tensor, constants: str, in_bfloat16: bool) -> str:
-    """What decides features: the bytes and the shape of pictures, the constants, the precision.
+    """A hash of all inputs of features: pictures, constants and precision.
 
     Args:
         pictures: all of them.
@@ -32,17 +32,17 @@ def key_of(pictures: Tensor, constants: str, in_bfloat16: bool) -> str:
 
 
 def stored(folder: Path, key: str, shape: tuple[int, int], compute: Callable[[], Tensor]) -> Tensor:
-    """Features from the folder, or computed and kept there.
+    """Features from the folder, or computed and stored there.
 
     Args:
-        folder: is made where it does not exist.
+        folder: created if it does not exist.
         key: names the file.
         shape: of the features.
         compute: makes them, in half precision.
 
     Returns:
-        (records, features), float16. A file that is damaged, or was made of something
-        else, is replaced, and said so.
+        (records, features), float16. A file that is damaged or has another content is replaced,
+        with a warning.
     """
     path = folder / f"{key}.features"
     if path.exists():
@@ -66,7 +66,7 @@ def stored(folder: Path, key: str, shape: tuple[int, int], compute: Callable[[],
 
 
 def _read(path: Path, key: str, shape: tuple[int, int]) -> Tensor | None:
-    """The features of a file, or None where it is not what was written."""
+    """The features of a file, or None if the file was changed."""
     records, features = shape
     head = len(_MAGIC) + hashlib.sha256().digest_size
     if path.stat().st_size != head + 2 * records * features:

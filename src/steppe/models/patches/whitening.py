@@ -1,7 +1,7 @@
-"""Whitening of features: what all pictures vary in is shrunk, so that the rest counts.
+"""Whitening of features: directions of large variance are shrunk, so that the others count more.
 
 Along a principal direction of variance λ, features are multiplied by (r / (λ + r))^½. The noise of
-a private head is the same in all directions; so is what it learns from then.
+a private head is the same in all directions; after whitening, so is the variance of the features.
 """
 
 from __future__ import annotations
