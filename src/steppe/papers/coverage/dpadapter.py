@@ -6,7 +6,7 @@ from steppe.papers.coverage.item import Item
 
 TITLE = "Wang et al.: noise-tolerant pre-training (DPAdapter)"
 _PRETRAINING = (
-    "1000 epochs of pre-training for each row, 5·10⁹ gradients in all: weeks of two cores; the "
+    "1000 epochs of pre-training, 5·10⁹ gradients a model: weeks of two cores; the "
     "methods are in `steppe.pretraining`"
 )
 
