@@ -73,7 +73,7 @@ ITEMS = (
         says="around DP-SAM and DP-SAT the loss rises less than around DP-SGD",
         experiment="dp-sat-landscape",
         link=_FLAT,
-        shortened=_FASHION_FOR_CIFAR,
+        shortened="Fashion-MNIST and a CNN of 26k weights",
         claims=(("DP-SGD − DP-SAM", "rise"), ("DP-SGD − DP-SAT", "rise")),
         came="rise {DP-SGD|rise} around DP-SGD, {DP-SAM|rise} around DP-SAM, {DP-SAT|rise} around "
         "DP-SAT",
@@ -128,7 +128,7 @@ ITEMS = (
         says="DP-SAT above DP-SGD from ε = 1 to ∞; DP-SAM nearer for large ε",
         experiment="dp-sat-budgets",
         link="dp-sat.md#budgets-figures-7-and-16",
-        shortened=_FASHION_FOR_CIFAR,
+        shortened=f"Fashion-MNIST alone, {_SMALL}",
         claims=tuple((f"DP-SAT, ε = {e} − DP-SGD, ε = {e}", "accuracy") for e in "12358∞"),
         came="DP-SAT − DP-SGD {DP-SAT, ε = 1 − DP-SGD, ε = 1|accuracy} at ε = 1, "
         "{DP-SAT, ε = 8 − DP-SGD, ε = 8|accuracy} at 8, {DP-SAT, ε = ∞ − DP-SGD, ε = ∞|accuracy} "
