@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cli_calls import Shell
 
-from steppe.papers import Column, Experiment, catalogue
+from steppe.papers import Column, Experiment, catalogue, coverage
 
 COIN = Experiment(
     name="coin",
@@ -54,6 +54,25 @@ def test_list_run_show(shell: Shell, tmp_path: Path) -> None:
         ("bent", 1),
     ]
     assert stored[0]["command"] == "steppe papers run coin --seeds 0 --settings fair"
+
+
+def test_the_overview_is_written(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flip = coverage.Item(name="Table 0", says="half", experiment="coin", came="{fair|mean} heads")
+    drawn = coverage.Item(name="Figure 0", says="a coin", why_not="a drawing", result=False)
+    monkeypatch.setattr(coverage.page, "PAPERS", {"Nobody": (flip, drawn)})
+    there = f"--results {tmp_path}"
+    page = tmp_path / "README.md"
+    assert shell.ok(f"papers overview {there}").startswith(
+        f"{page}: 0 done, 0 shortened, 1 not run"
+    )
+    assert "| Table 0 | not run yet: about 2.4 s of one core | – | half | – |" in page.read_text()
+    assert shell(f"papers run coin {there} --settings fair")[0] == 0  # keeps it up to date
+    row = "| Table 0 | done; 2 of 4 runs are left | – | half | 0.5 / 1.5 heads (2 seeds) |"
+    assert row in page.read_text()
+    found = shell.json(f"papers overview {there}")
+    assert (found["page"], found["done"], found["not run"]) == (str(page), 1, 0)
 
 
 def test_time_that_is_used_up_leaves_work(shell: Shell, tmp_path: Path) -> None:

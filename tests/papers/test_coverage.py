@@ -103,6 +103,29 @@ def test_numbers_come_from_stored_runs_with_their_seeds() -> None:
     assert item.filled(one, experiment, []) is None
 
 
+@pytest.mark.parametrize(
+    ("bent", "verdict"),
+    [
+        ((0.9, 0.8, 0.9), "yes"),
+        ((0.1, 0.2, 0.1), "no"),
+        ((0.5, 0.5, 0.6), "undecided"),
+        ((0.9, 0.8), "undecided"),  # two seeds decide nothing, however far they lie
+        ((), "undecided"),
+    ],
+)
+def test_agreement_is_read_off_the_intervals(bent: tuple[float, ...], verdict: str) -> None:
+    claims = (("bent − fair", "heads"),)
+    one = coverage.Item(name="Table 0", says="bent is higher", experiment="coin", claims=claims)
+    fair = [("fair", seed, value) for seed, value in enumerate((0.5, 0.4, 0.55))]
+    _, runs = made_up(*fair, *(("bent", seed, value) for seed, value in enumerate(bent)))
+    assert item.agrees(one, runs) == verdict
+    assert item.agrees(coverage.Item(name="Table 0", says="", experiment="coin"), runs) == ""
+    within = coverage.Item(
+        name="", says="", experiment="coin", claims=(("fair", "heads − curve > 0"),)
+    )
+    assert item.agrees(within, runs) == "yes"
+
+
 def test_the_page_is_rewritten_where_it_is(tmp_path: Path) -> None:
     assert coverage.rewritten(tmp_path) is None
     assert list(tmp_path.iterdir()) == []

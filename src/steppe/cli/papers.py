@@ -134,7 +134,7 @@ def run_overview(arguments: argparse.Namespace) -> int:
     page = coverage.write(arguments.results)
     counts = coverage.counts(arguments.results)
     if arguments.json:
-        print_json({"page": page, **counts})
+        print_json({"page": str(page), **counts})
     else:
         print(f"{page}: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
     return 0

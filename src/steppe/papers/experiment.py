@@ -12,13 +12,14 @@ How to write one:
 3. `Experiment(name=…, paper=…, item=…, settings={"DP-SGD": {...}, "DP-SAT": {...}}, seeds=(0, 1),
    measure=measure, columns=(Column("accuracy", "{:.2%}"),), baseline="DP-SGD", expected="…",
    judged=("accuracy",), minutes=3.0)`. Columns are the numbers that the table shows, as mean and
-   95 % interval over seeds; with a baseline, judged columns also as difference to it, paired by
-   seed. What the interval of a judged column says by itself, the page says, so that no sentence
-   waits for the last seed.
+   95 % interval from three seeds on, else as the number of each seed; with a baseline, judged
+   columns also as difference to it, paired by seed. What the interval of a judged column says by
+   itself, the page says, so that no sentence waits for the last seed.
 4. `figure=` is a function of the stored runs that returns a matplotlib figure. It is drawn from the
    stored numbers alone, so it can be changed without running anything again.
 5. `python -m steppe.papers run NAME` stores each (setting, seed) in `docs/results/NAME.json` as it
    finishes, resumes, and never repeats. Changing the constants of a stored setting is refused.
+6. Name it in the row of its table or figure in `coverage/`, and run `steppe papers overview`.
 """
 
 from __future__ import annotations

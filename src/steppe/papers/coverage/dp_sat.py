@@ -10,6 +10,8 @@ _FASHION_FOR_CIFAR = "Fashion-MNIST and a CNN of 26k weights instead of CIFAR-10
 _SCALE = "days of two cores"
 _TRANSFORMERS = "needs vision transformers pre-trained on ImageNet, which are not available"
 _RESNET = f"GNResNet-10 of 4.9 million weights: {_SCALE}"
+_GAIN = ("DP-SAT − DP-SGD", "accuracy")
+_LOSS = ("DP-SGD − DP-SAM, the paper's steps", "accuracy")
 _FASHION, _MNIST = "dp-sat.md#fashion-mnist", "dp-sat.md#mnist"
 _FLAT = "dp-sat.md#flat-and-sharp-minima"
 _CURVES = "dp-sat.md#convergence-figures-2-14-and-15"
@@ -23,6 +25,7 @@ def _accuracies(data: str, title: str, link: str, epsilon: int, says: str) -> It
         experiment=f"dp-sat-{data}-{epsilon}",
         link=link,
         shortened=_SMALL,
+        claims=(_GAIN, _LOSS),
         came="DP-SGD {DP-SGD|accuracy}; DP-SAM with the paper's steps "
         "{DP-SAM, the paper's steps|accuracy}; DP-SAT {DP-SAT|accuracy}; DP-SAT-Momentum "
         "{DP-SAT-Momentum|accuracy}; DP-SAT − DP-SGD {DP-SAT − DP-SGD|accuracy}",
@@ -61,6 +64,7 @@ ITEMS = (
         says="gradients change more by noise in the sharp minimum",
         experiment="dp-sat-toy",
         link=_FLAT,
+        claims=(("sharp − flat", "gradient change"),),
         came="change {flat|gradient change} in the flat one, {sharp|gradient change} in the sharp "
         "one (formula corrected)",
     ),
@@ -69,7 +73,8 @@ ITEMS = (
         says="around DP-SAM and DP-SAT the loss rises less than around DP-SGD",
         experiment="dp-sat-landscape",
         link=_FLAT,
-        shortened=_FASHION_FOR_CIFAR,
+        shortened="Fashion-MNIST and a CNN of 26k weights",
+        claims=(("DP-SGD − DP-SAM", "rise"), ("DP-SGD − DP-SAT", "rise")),
         came="rise {DP-SGD|rise} around DP-SGD, {DP-SAM|rise} around DP-SAM, {DP-SAT|rise} around "
         "DP-SAT",
     ),
@@ -95,6 +100,7 @@ ITEMS = (
         experiment="dp-sat-dpnas",
         link=_MNIST,
         shortened="3 of the 40 epochs",
+        claims=(_GAIN,),
         came="DP-SGD {DP-SGD|accuracy}; DP-SAT {DP-SAT|accuracy}",
     ),
     Item(name="Table 2, GNResNet-10", says="DP-SAT gains 0.5 to 1.8 points", why_not=_RESNET),
@@ -104,6 +110,7 @@ ITEMS = (
         experiment="dp-sat-cifar",
         link=_COLOUR,
         shortened="ε = 3, without DP-SAM",
+        claims=(_GAIN,),
         came="DP-SGD {DP-SGD|accuracy}; DP-SAT {DP-SAT|accuracy}",
     ),
     Item(
@@ -121,7 +128,8 @@ ITEMS = (
         says="DP-SAT above DP-SGD from ε = 1 to ∞; DP-SAM nearer for large ε",
         experiment="dp-sat-budgets",
         link="dp-sat.md#budgets-figures-7-and-16",
-        shortened=_FASHION_FOR_CIFAR,
+        shortened=f"Fashion-MNIST alone, {_SMALL}",
+        claims=tuple((f"DP-SAT, ε = {e} − DP-SGD, ε = {e}", "accuracy") for e in "12358∞"),
         came="DP-SAT − DP-SGD {DP-SAT, ε = 1 − DP-SGD, ε = 1|accuracy} at ε = 1, "
         "{DP-SAT, ε = 8 − DP-SGD, ε = 8|accuracy} at 8, {DP-SAT, ε = ∞ − DP-SGD, ε = ∞|accuracy} "
         "at ∞",
@@ -132,6 +140,7 @@ ITEMS = (
         experiment="dp-sat-flatness",
         link=_FLAT,
         shortened=_FASHION_FOR_CIFAR,
+        claims=((_PAIR, "DP-SGD, sharpness − DP-SAT, sharpness"),),
         came=f"{{{_PAIR}|DP-SGD, sharpness}} after DP-SGD, {{{_PAIR}|DP-SAT, sharpness}} after "
         "DP-SAT",
     ),
@@ -141,6 +150,7 @@ ITEMS = (
         experiment="dp-sat-flatness",
         link=_FLAT,
         shortened=_FASHION_FOR_CIFAR,
+        claims=((_PAIR, "path > losses > test > 5 − path > losses > test > 15"),),
         came=f"test loss {{{_PAIR}|path > losses > test > 5}} at DP-SGD, "
         f"{{{_PAIR}|path > losses > test > 15}} at DP-SAT",
     ),
@@ -164,6 +174,10 @@ ITEMS = (
         experiment="dp-sat-cosines",
         link=_FLAT,
         shortened=f"3 epochs, {_FASHION_FOR_CIFAR}",
+        claims=(
+            ("C = 0.1, batch 2000 − C = 10, batch 2000", "clean"),
+            ("C = 0.1, batch 2000 − C = 0.1, batch 500", "clean"),
+        ),
         came="{C = 0.1, batch 2000|clean} at C = 0.1, {C = 10, batch 2000|clean} at C = 10, "
         "{C = 0.1, batch 500|clean} with batch 500",
     ),
@@ -182,6 +196,11 @@ ITEMS = (
         experiment="dp-sat-optimizers",
         link="dp-sat.md#other-optimizers-table-11",
         shortened=_SMALL,
+        claims=(
+            _GAIN,
+            ("DP-SGD − DP-SGD, no momentum", "accuracy"),
+            ("DP-SAT, Adam − DP-Adam", "accuracy"),
+        ),
         came="{DP-SGD, no momentum|accuracy}, {DP-SGD|accuracy}, {DP-Adam|accuracy}, "
         "{DP-SAT|accuracy}, {DP-SAT, Adam|accuracy}",
     ),
@@ -191,6 +210,7 @@ ITEMS = (
         experiment="dp-sat-fashion-3",
         link=_FASHION,
         shortened=_FASHION_FOR_CIFAR,
+        claims=(_LOSS,),
         came="{DP-SAM, the paper's steps − DP-SGD|accuracy} with 0.24 of the steps, "
         "{DP-SAM, tight account − DP-SGD|accuracy} with √2 times the noise",
     ),
@@ -217,6 +237,7 @@ ITEMS = (
         experiment="dp-sat-convergence",
         link=_CURVES,
         shortened=_FASHION_FOR_CIFAR,
+        claims=(("DP-SGD, ε = 3 − DP-SAT, ε = 3", "loss"),),
         came="training loss at ε = 3 {DP-SGD, ε = 3|loss} with DP-SGD, {DP-SAT, ε = 3|loss} with "
         "DP-SAT",
     ),
@@ -226,6 +247,7 @@ ITEMS = (
         experiment="dp-sat-convergence-mnist",
         link=_CURVES,
         shortened=_SMALL,
+        claims=(("DP-SGD, ε = 3 − DP-SAT, ε = 3", "loss"),),
         came="training loss at ε = 3 {DP-SGD, ε = 3|loss} with DP-SGD, {DP-SAT, ε = 3|loss} with "
         "DP-SAT",
     ),

@@ -16,6 +16,7 @@ ITEMS = (
         says="squared distance 22 and 7.4 with DP-SWA at ε = 1, 2.6 and 0.52 at ε = 8",
         experiment="dp-swa-linear",
         link=_LINEAR,
+        claims=(("ε = 1", "SGD − SWA"), ("ε = 8", "SGD − SWA")),
         came="{ε = 1|SGD} and {ε = 1|SWA}; {ε = 8|SGD} and {ε = 8|SWA}, at a learning rate of "
         "1.5·10⁻³; with the printed 10⁻⁴ {ε = 8, rate as printed|SGD} and "
         "{ε = 8, rate as printed|SWA} at ε = 8",
@@ -25,6 +26,10 @@ ITEMS = (
         says="the squared distance of the average is below a bound that falls like c/T",
         experiment="dp-swa-theorem",
         link="dp-swa.md#theorem-1",
+        claims=(
+            ("cycle 1", "corrected bound − measured"),
+            ("cycle 64", "corrected bound − measured"),
+        ),
         came="bound over measured, with four corrections of the bound: "
         "{cycle 1|bound over measured} at c = 1, {cycle 64|bound over measured} at c = 64",
     ),
@@ -41,6 +46,7 @@ ITEMS = (
         says="faster than 1/T; long cycles lose",
         experiment="dp-swa-linear",
         link=_LINEAR,
+        claims=(("ε = 8", "by cycle > 16384 − by cycle > 1"),),
         came="at ε = 8 {ε = 8|by cycle > 1} with c = 1, {ε = 8|by cycle > 4096} with an epoch, "
         "{ε = 8|by cycle > 16384} with four epochs",
     ),
@@ -56,6 +62,7 @@ ITEMS = (
         says="68.4 and 74.7 % with DP-SWA at ε = 1, 75.3 and 78.9 % at ε = 8",
         experiment="dp-swa-logistic",
         link=_LOGISTIC,
+        claims=(("ε = 1", "gain"), ("ε = 8", "gain")),
         came="{ε = 1|SGD} and {ε = 1|SWA} %; {ε = 8|SGD} and {ε = 8|SWA} %; gains {ε = 1|gain} "
         "and {ε = 8|gain}",
     ),
@@ -64,6 +71,7 @@ ITEMS = (
         says="DP-SWA is more accurate and varies less over the last epochs",
         experiment="dp-swa-logistic",
         link=_LOGISTIC,
+        claims=(("ε = 1", "variance SGD − variance SWA"), ("ε = 8", "variance SGD − variance SWA")),
         came="variance at ε = 1 {ε = 1|variance SGD} of DP-SGD, {ε = 1|variance SWA} of DP-SWA",
     ),
     Item(
@@ -71,6 +79,7 @@ ITEMS = (
         says="long cycles lose accuracy at ε = 1",
         experiment="dp-swa-logistic",
         link=_LOGISTIC,
+        claims=(("ε = 1", "by cycle > 1 − by cycle > 7500"),),
         came="{ε = 1|by cycle > 1} % with c = 1, {ε = 1|by cycle > 7500} % with an epoch",
     ),
     Item(
@@ -79,6 +88,12 @@ ITEMS = (
         experiment="dp-swa-fashion",
         link=_NETWORKS,
         shortened=_SMALL,
+        claims=(
+            ("ε = 1", "gain"),
+            ("ε = 8", "gain"),
+            ("ε = 1", "wider by %"),
+            ("ε = 8", "wider by %"),
+        ),
         came="{ε = 1|SGD} and {ε = 1|SWA} %; {ε = 8|SGD} and {ε = 8|SWA} %; wider by "
         "{ε = 1|wider by %} and {ε = 8|wider by %} %",
     ),
@@ -88,6 +103,7 @@ ITEMS = (
         experiment="dp-swa-cifar",
         link=_NETWORKS,
         shortened="a CNN of 28k weights, 20 epochs of batch 1024 instead of 100 and 300 of 4096",
+        claims=(("ε = 1", "gain"), ("ε = 8", "gain")),
         came="{ε = 1|SGD} and {ε = 1|SWA} %; {ε = 8|SGD} and {ε = 8|SWA} %",
     ),
     Item(
@@ -96,6 +112,7 @@ ITEMS = (
         experiment="dp-swa-fashion",
         link=_NETWORKS,
         shortened=_SMALL,
+        claims=(("ε = 8", "line > loss > 2 − line > loss > 6"),),
         came="test loss at ε = 8 {ε = 8|line > loss > 2} at DP-SGD, {ε = 8|line > loss > 6} at "
         "DP-SWA",
     ),
@@ -105,6 +122,7 @@ ITEMS = (
         experiment="dp-swa-fashion",
         link=_NETWORKS,
         shortened=_SMALL,
+        claims=(("ε = 1", "wider by %"), ("ε = 8", "wider by %")),
         came="wider by {ε = 1|wider by %} % at ε = 1 and {ε = 8|wider by %} % at ε = 8",
     ),
     Item(
@@ -113,6 +131,7 @@ ITEMS = (
         experiment="dp-swa-spread",
         link=_NETWORKS,
         shortened=_SMALL,
+        claims=(("ε = 8", "gain"),),
         came="DP-SGD {ε = 8|SGD} %, DP-SWA {ε = 8|SWA} % at ε = 8",
     ),
     Item(

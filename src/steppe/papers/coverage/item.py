@@ -12,6 +12,7 @@ from steppe.papers.summary import Interval, interval, printed
 
 _PLACE = re.compile(r"\{([^{}|]+)\|([^{}|]+)\}")
 _PLAIN = "{:.3g}"
+_LESS = " − "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,9 @@ class Item:
         link: the page of results, with its section.
         shortened: how the experiment is smaller than the paper's; nothing where it is not.
         came: what came out, with `{setting|column}` for numbers of stored runs. `{a − b|column}` is
-            a difference paired by seed, and `column > key` looks into a stored list or table.
+            a difference paired by seed, `{setting|a − b}` one of two columns of the same runs, and
+            `column > key` looks into a stored list or table.
+        claims: what the paper says lies above zero, as (setting, column) in the words of `came`.
         why_not: why nothing was run, where there is no experiment.
         result: False for drawings and lists of constants, where there is nothing to run.
     """
@@ -36,6 +39,7 @@ class Item:
     link: str = ""
     shortened: str = ""
     came: str = ""
+    claims: Sequence[tuple[str, str]] = ()
     why_not: str = ""
     result: bool = True
 
@@ -46,17 +50,12 @@ def filled(item: Item, experiment: Experiment, runs: Sequence[ExperimentRun]) ->
     seeds: set[int] = set()
 
     def number(match: re.Match[str]) -> str:
-        setting, name = match[1], match[2]
-        first, _, second = setting.partition(" − ")
-        ours, theirs = _values(runs, first, name), _values(runs, second, name)
-        if second:
-            ours = {seed: ours[seed] - theirs[seed] for seed in {*ours} & {*theirs}}
-        found: Interval | None = interval([ours[seed] for seed in sorted(ours)])
+        found = _found(runs, match[1], match[2])
         if found is None:
             return "–"
         seeds.add(len(found.values))
-        column = columns.get(name, Column(name, _PLAIN))
-        return printed(found, column, sign=bool(second))
+        column = columns.get(match[2], Column(match[2], _PLAIN))
+        return printed(found, column, sign=_LESS in match[1])
 
     text = _PLACE.sub(number, item.came)
     if not seeds:
@@ -66,11 +65,35 @@ def filled(item: Item, experiment: Experiment, runs: Sequence[ExperimentRun]) ->
     return f"{text} ({many if fewest == most else f'{fewest} to {most} seeds'})"
 
 
+def agrees(item: Item, runs: Sequence[ExperimentRun]) -> str:
+    """Whether intervals lie on the paper's side of zero; nothing where it has no such claim."""
+    found = [_found(runs, setting, name) for setting, name in item.claims]
+    decided = [one for one in found if one is not None and one.excludes_zero]
+    if any(one.mean < 0 for one in decided):
+        return "no"
+    return "" if not found else "yes" if len(decided) == len(found) else "undecided"
+
+
 def places(item: Item) -> list[tuple[str, str]]:
-    """The settings and columns that are asked for; both settings of a difference."""
+    """The settings and columns that are asked for; both sides of a difference."""
     return [
-        (setting, name) for both, name in _PLACE.findall(item.came) for setting in both.split(" − ")
+        (setting, name)
+        for settings, names in (*_PLACE.findall(item.came), *item.claims)
+        for setting in settings.split(_LESS)
+        for name in names.split(_LESS)
     ]
+
+
+def _found(runs: Sequence[ExperimentRun], settings: str, names: str) -> Interval | None:
+    """The number of a setting and a column, or a difference of two of either, over the seeds."""
+    terms = [
+        _values(runs, setting, name)
+        for setting in settings.split(_LESS)
+        for name in names.split(_LESS)
+    ]
+    seeds = sorted(set.intersection(*(set(term) for term in terms)))
+    first, *rest = terms
+    return interval([first[seed] - sum(term[seed] for term in rest) for seed in seeds])
 
 
 def _values(runs: Sequence[ExperimentRun], setting: str, name: str) -> dict[int, float]:

@@ -19,6 +19,11 @@ def _gains(setting: str) -> str:
 
 
 _BOTH = f"points at ε = 1: {_gains('ε = 1')}; at ε = 8: {_gains('ε = 8')}"
+_GAINS = tuple(
+    (setting, f"{name} gain")
+    for setting in ("ε = 1", "ε = 8")
+    for name in ("EMA", "UPA", "OPA", "OMV")
+)
 ITEMS = (
     Item(
         name="Table 1, CIFAR-10",
@@ -26,6 +31,7 @@ ITEMS = (
         experiment="recycling-cifar",
         link=_PLAIN,
         shortened=_CIFAR,
+        claims=_GAINS,
         came=_BOTH,
     ),
     Item(
@@ -34,6 +40,7 @@ ITEMS = (
         experiment="recycling-fashion",
         link=_PLAIN,
         shortened=_FASHION,
+        claims=_GAINS,
         came=_BOTH,
     ),
     Item(
@@ -42,6 +49,7 @@ ITEMS = (
         experiment="recycling-fashion",
         link=_PLAIN,
         shortened=_FASHION,
+        claims=(("ε = 1", "baseline sd − UPA sd"), ("ε = 8", "baseline sd − UPA sd")),
         came="standard deviation over steps at ε = 1 {ε = 1|baseline sd} of the last weights, "
         "{ε = 1|UPA sd} of UPA",
     ),
@@ -57,6 +65,7 @@ ITEMS = (
         experiment="recycling-cifar-periodic",
         link=_PERIODIC,
         shortened=_CIFAR,
+        claims=_GAINS,
         came=_BOTH,
     ),
     Item(
@@ -65,6 +74,7 @@ ITEMS = (
         experiment="recycling-periodic",
         link=_PERIODIC,
         shortened=_FASHION,
+        claims=_GAINS,
         came=_BOTH,
     ),
     Item(
@@ -73,6 +83,7 @@ ITEMS = (
         experiment="recycling-periodic",
         link=_PERIODIC,
         shortened=_FASHION,
+        claims=(("ε = 1", "baseline sd − UPA sd"), ("ε = 8", "baseline sd − UPA sd")),
         came="standard deviation over steps at ε = 8 {ε = 8|baseline sd} of the last weights, "
         "{ε = 8|UPA sd} of UPA",
     ),
@@ -82,6 +93,7 @@ ITEMS = (
         experiment="recycling-fashion",
         link=_PLAIN,
         shortened=_FASHION.replace("CIFAR-10 and WRN-16-4", "StackOverflow and an LSTM"),
+        claims=(("ε = 1", "best UPA − UPA"), ("ε = 8", "best UPA − UPA")),
         came="at ε = 1 UPA {ε = 1|UPA gain} of the last, {ε = 1|best UPA gain} of the best; at "
         "ε = 8 {ε = 8|UPA gain} and {ε = 8|best UPA gain}",
     ),
@@ -107,6 +119,7 @@ ITEMS = (
         experiment="recycling-decays",
         link=_PLAIN,
         shortened=_FASHION,
+        claims=(("Fashion-MNIST, ε = 1", "β = 0.95 − β = 0.999"),),
         came="ε = 1: {Fashion-MNIST, ε = 1|β = 0.9} with 0.9, {Fashion-MNIST, ε = 1|β = 0.95} with "
         "0.95, {Fashion-MNIST, ε = 1|β = 0.99} with 0.99, {Fashion-MNIST, ε = 1|β = 0.999} with "
         "0.999, {Fashion-MNIST, ε = 1|last} without",
@@ -117,6 +130,7 @@ ITEMS = (
         experiment="recycling-intervals",
         link="recycling.md#intervals-figure-4",
         shortened="logistic regression on Fashion-MNIST, 20 independent runs",
+        claims=(("ε = 1", "independent − last"), ("ε = 8", "independent − last")),
         came="checkpoints over independent runs: {ε = 1|last over independent} at ε = 1, "
         "{ε = 8|last over independent} at ε = 8",
     ),
@@ -125,6 +139,10 @@ ITEMS = (
         says="averages have the risk √p/(n√ρ), the last iterate log n times as much",
         experiment="recycling-theorem-2-1",
         link="recycling.md#theorem-21",
+        claims=(
+            ("n = 50, slopes −0.25 and 1", "last − UPA"),
+            ("n = 400, slopes −0.25 and 1", "last − UPA"),
+        ),
         came="last over UPA {n = 50, slopes −0.25 and 1|last over UPA} at n = 50, "
         "{n = 400, slopes −0.25 and 1|last over UPA} at n = 400",
     ),

@@ -19,9 +19,14 @@ def _regression(name: str, experiment: str, case: str, says: str) -> Item:
         says=says,
         experiment=experiment,
         link=_RECORDS,
+        claims=((f"{case}, {_AFTER} − {case}, {_BEFORE}", "mse"),),
         came=f"held-out error {{{case}, {_AFTER}|mse}} after the clip, "
         f"{{{case}, {_BEFORE}|mse}} before it, {{{case}, no decay|mse}} without decay",
     )
+
+
+def _before_after(setting: str) -> tuple[str, str]:
+    return f"{setting}, {_BEFORE} − {setting}, {_AFTER}", "accuracy"
 
 
 def _pair(setting: str) -> str:
@@ -51,6 +56,10 @@ ITEMS = (
             says="as above",
             experiment=f"weight-decay-{kind}-listing",
             link="weight-decay.md#the-same-with-the-reports-listing",
+            claims=tuple(
+                (f"{case}, {_AFTER} − {case}, {_BEFORE}", "mse")
+                for case in ("baseline", "R = 0.01", "λ = 0.1")
+            ),
             came=f"{first}: {{baseline, {_AFTER}|mse}} after the clip, before it with the penalty "
             f"{{baseline, {_BEFORE}|penalised}}; {last}: {{λ = 0.1, {_AFTER}|mse}} and "
             f"{{λ = 0.1, {_BEFORE}|penalised}}",
@@ -70,6 +79,7 @@ ITEMS = (
         experiment="weight-decay-mnist-clip",
         link=_MNIST,
         shortened=_EPOCHS,
+        claims=(_before_after("R = 0.03"), _before_after("R = 0.15")),
         came=f"R = 3: {_pair('R = 3')}; R = 0.03: {_pair('R = 0.03')}",
     ),
     Item(
@@ -78,6 +88,7 @@ ITEMS = (
         experiment="weight-decay-mnist-decay",
         link=_MNIST,
         shortened=_EPOCHS,
+        claims=(_before_after("λ = 0.1"), _before_after("λ = 1")),
         came=f"λ = 0.01: {_pair('λ = 0.01')}; λ = 0.1: {_pair('λ = 0.1')}; λ = 1: {_pair('λ = 1')}",
     ),
     Item(
@@ -86,6 +97,7 @@ ITEMS = (
         experiment="weight-decay-mnist-decay",
         link=_MNIST,
         shortened=_EPOCHS,
+        claims=((f"λ = 5, {_BEFORE} − λ = 0.01, {_BEFORE}", "accuracy"),),
         came=f"λ = 5: {_pair('λ = 5')}; λ = 0.01: {_pair('λ = 0.01')}",
     ),
     Item(
@@ -108,6 +120,7 @@ ITEMS = (
         experiment="weight-decay-cifar-clip",
         link=_CIFAR,
         shortened=_COLOUR_EPOCHS,
+        claims=(_before_after("R = 0.2"),),
         came=f"R = 10: {_pair('R = 10')}; R = 0.2: {_pair('R = 0.2')}",
     ),
     Item(
@@ -116,6 +129,7 @@ ITEMS = (
         experiment="weight-decay-cifar-decay",
         link=_CIFAR,
         shortened=_COLOUR_EPOCHS,
+        claims=(_before_after("λ = 0.01"), _before_after("λ = 0.1")),
         came=f"λ = 1e-4: {_pair('λ = 0.0001')}; λ = 0.01: {_pair('λ = 0.01')}",
     ),
     Item(

@@ -82,7 +82,7 @@ NETWORK = ModelKind(
     steps=600,
     reach=13.0,
     power=0.7,
-    point=(SAT(0.03), "sharpness-aware at no privacy cost; improves networks, not linear models"),
+    point=(SAT(0.03), "sharpness-aware at no privacy cost; a small gain for networks alone"),
 )
 # With a small clipping norm, a record that is nearly right has as much influence as one that is
 # wrong, which drives all probabilities towards 0 and 1. On Adult at ε = 2, C = 1 has the accuracy
