@@ -50,8 +50,8 @@ BASELINE = "Opacus example"
 PATCHES = "patches"
 DRAWN = (PATCHES, "scattering")
 RECIPES = (PATCHES, "scattering", "same network", BASELINE)
-# The scattering head is two small products a record: large parts are fastest.
-_HEAD_AT_ONCE = 2048
+# A head is two small products a record: parts that stay near the processor are fastest.
+_HEAD_AT_ONCE = 512
 
 
 def experiment() -> Experiment:

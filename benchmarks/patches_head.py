@@ -38,7 +38,7 @@ def experiment() -> Experiment:
             "epsilons": budgets,
             "factors": _FACTORS,
             "steps": 50,
-            "share": 0.5,
+            "share": 0.3,
             "clip": CLIP,
             "momentum": MOMENTUM,
             "held out": HELD_OUT,

@@ -61,7 +61,7 @@ HEAD = ModelKind(
 PATCHES = replace(
     HEAD,
     name="a linear head on patch features",
-    share=0.5,
+    share=0.3,
     largest=32_768,
     steps=50,
     reach=1.8,
