@@ -11,7 +11,6 @@ import torch
 
 from steppe.records.records import Records, bad_data, require_real
 
-
 _AT_ONCE = 64  # records
 
 
