@@ -164,7 +164,7 @@ def _panel(
             for f in published
         ]
         layers.append(Dots(_PUBLISHED, 0, rings, hollow=True))
-    drawn = [*runs, *published]
+    drawn: list[AccuracyDot | PublishedFigure] = [*runs, *published]
     x = Axis.around("ε", [one.epsilon for one in drawn])
     y = share_axis("test accuracy", [one.accuracy for one in drawn])
     return Chart(key, "Accuracy against ε", "", x, y, layers, "ε")
