@@ -129,7 +129,7 @@ def test_a_head_on_patches_moves_by_the_noise_of_one_logit(colours: int, front_e
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"front_end": "patch"}, "front_end='patch': must be one of features, patches"),
+        ({"front_end": "patch"}, "front_end='patch': must be one of 'features', 'patches'"),
         ({"epsilon": 0.0}, "epsilon=0.0: must be finite and above 0"),
         ({"epsilon": math.nan}, "epsilon=nan: must not be NaN"),
         ({"population": 0}, "population=0: must be a whole number"),
