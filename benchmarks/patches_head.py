@@ -26,8 +26,8 @@ from steppe.training import recipes
 HELD_OUT = 5_000
 CLIP, MOMENTUM = 0.1, 0.9
 _AT_ONCE = 4096
-_BUDGETS = {"cifar10": (1.0, 2.0, 3.0, 8.0), "fashion-mnist": (1.0, 2.0, 3.0), "mnist": (1.0, 3.0)}
-_FACTORS = (0.8, 1.2, 1.8, 2.4, 3.2)
+_BUDGETS = {"cifar10": (1.0, 3.0, 8.0), "fashion-mnist": (1.0, 3.0), "mnist": (1.0, 3.0)}
+_FACTORS = (1.2, 1.8, 2.4, 3.2)
 
 
 def experiment() -> Experiment:
@@ -38,7 +38,7 @@ def experiment() -> Experiment:
             "epsilons": budgets,
             "factors": _FACTORS,
             "steps": 50,
-            "share": 0.5,
+            "share": 0.3,
             "clip": CLIP,
             "momentum": MOMENTUM,
             "held out": HELD_OUT,

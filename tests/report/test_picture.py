@@ -12,7 +12,7 @@ from report_runs import HOSTILE
 
 from steppe.errors import DataError
 from steppe.report import picture
-from steppe.report.picture import AccuracyDot, draw
+from steppe.report.picture import AccuracyDot, PublishedFigure, draw
 
 
 def runs(recipes: tuple[str, ...] = ("baseline", "ours")) -> list[AccuracyDot]:
@@ -43,6 +43,22 @@ def test_every_seed_and_every_mean_is_drawn() -> None:
     assert svg.count("<circle") == 2 * 2 * (3 * 5 + 3)
     assert svg.replace("\u202f", " ").count("mean 82.20 %\nbaseline\nε 1") == 2
     assert svg.count('class="series t0') == svg.count('class="series t1') == 4
+
+
+def test_published_figures_are_rings_in_their_panel() -> None:
+    figures = [PublishedFigure("MNIST", 2.0, 0.5, "Somebody, on a GPU")]
+    svg = draw(runs(), "baseline", figures)
+    plain = draw(runs(), "baseline")
+    assert svg.count("<circle") == plain.count("<circle") + 2  # and the legend
+    words = "50.00 %\npublished, no public data\nε 2, Somebody"
+    assert svg.replace("\u202f", " ").count(words) == 1
+    ElementTree.fromstring(svg)  # noqa: S314 - our own picture
+
+
+def test_a_third_panel_is_in_a_second_row() -> None:
+    more = [AccuracyDot(name, "ours", 1.0, 0, 0.5) for name in ("a", "b", "c")]
+    heights = [float(re.search(r'height="([\d.]+)"', draw(more[:k])).group(1)) for k in (2, 3)]  # type: ignore[union-attr]
+    assert heights[1] > 1.5 * heights[0]
 
 
 def test_it_is_one_well_formed_picture_without_addresses(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ from steppe.report.page import text_of
 from steppe.report.run import number
 from steppe.utils.files import write_atomically
 
-_WIDTH, _HEIGHT, _HEAD, _GAP = 430, 310, 74, 24
+_WIDTH, _HEIGHT, _HEAD, _GAP, _TITLE = 430, 310, 74, 24, 30
+_COLUMNS = 2
+_PUBLISHED = "published, no public data"
 _STYLE = """
 .card { fill: var(--card); }
 .title { font-size: 15px; font-weight: 600; fill: var(--ink); }
@@ -45,6 +48,23 @@ class AccuracyDot:
     epsilon: float
     seed: int
     accuracy: float
+
+
+@dataclass(frozen=True)
+class PublishedFigure:
+    """An accuracy that others have published.
+
+    Args:
+        data: the data set.
+        epsilon: what was spent.
+        accuracy: on the test set.
+        source: who, and how, in a few words.
+    """
+
+    data: str
+    epsilon: float
+    accuracy: float
+    source: str
 
 
 def picture(results: Path, out: Path, baseline: str | None = None) -> Path:
@@ -73,32 +93,42 @@ def picture(results: Path, out: Path, baseline: str | None = None) -> Path:
     return Path(out)
 
 
-def draw(runs: Sequence[AccuracyDot], baseline: str | None = None) -> str:
-    """The picture as text.
+def draw(
+    runs: Sequence[AccuracyDot],
+    baseline: str | None = None,
+    published: Sequence[PublishedFigure] = (),
+) -> str:
+    """The picture as text, with two panels in a row.
 
     Args:
         runs: at least one.
         baseline: the recipe that is drawn in grey.
+        published: drawn as rings in the panel of their data set.
     """
     recipes = list(dict.fromkeys(run.recipe for run in runs))
     ours = [recipe for recipe in recipes if recipe != baseline]
     tones = {recipe: ours.index(recipe) + 1 if recipe in ours else 0 for recipe in recipes}
     data = list(dict.fromkeys(run.data for run in runs))
-    width, height = len(data) * (_WIDTH + _GAP) + _GAP, _HEIGHT + _HEAD + _GAP
+    columns = min(len(data), _COLUMNS)
+    rows = math.ceil(len(data) / columns)
+    width = columns * (_WIDTH + _GAP) + _GAP
+    height = rows * (_HEIGHT + _GAP + _TITLE) + _HEAD - _TITLE
     panels = []
     for place, name in enumerate(data):
-        chart = _panel(f"panel-{place}", [run for run in runs if run.data == name], tones)
+        others = [figure for figure in published if figure.data == name]
+        chart = _panel(f"panel-{place}", [run for run in runs if run.data == name], tones, others)
         heading = tag("text", name, class_="title", x=2.0, y=-6.0)
-        left = _GAP + place * (_WIDTH + _GAP)
+        row, column = divmod(place, columns)
+        left, top = _GAP + column * (_WIDTH + _GAP), _HEAD + row * (_HEIGHT + _GAP + _TITLE)
         drawn = (heading, chart.svg(_WIDTH, _HEIGHT, 4))
-        panels.append(tag("g", drawn, transform=f"translate({left} {_HEAD})"))
+        panels.append(tag("g", drawn, transform=f"translate({left} {top})"))
     title = "Test accuracy against ε; every dot is a seed, lines join the means"
     return tag(
         "svg",
         tag("title", title),
         tag("style", Markup(text_of("figure.css") + _STYLE)),
         tag("rect", class_="card", width=width, height=height, rx=12.0),
-        _legend(tones),
+        _legend(tones, bool(published)),
         panels,
         xmlns="http://www.w3.org/2000/svg",
         view_box=f"0 0 {width} {height}",
@@ -109,7 +139,12 @@ def draw(runs: Sequence[AccuracyDot], baseline: str | None = None) -> str:
     )
 
 
-def _panel(key: str, runs: Sequence[AccuracyDot], tones: dict[str, int]) -> Chart:
+def _panel(
+    key: str,
+    runs: Sequence[AccuracyDot],
+    tones: dict[str, int],
+    published: Sequence[PublishedFigure],
+) -> Chart:
     layers: list[Layer] = []
     for recipe, tone in tones.items():
         own = [run for run in runs if run.recipe == recipe]
@@ -123,18 +158,29 @@ def _panel(key: str, runs: Sequence[AccuracyDot], tones: dict[str, int]) -> Char
             means.append(Mark(epsilon, mean, f"ε {short(epsilon)}", f"mean {_words(mean)}"))
         if own:
             layers += [Line(recipe, tone, means), Dots(recipe, tone, dots)]
-    x = Axis.around("ε", [run.epsilon for run in runs])
-    y = share_axis("test accuracy", [run.accuracy for run in runs])
+    if published:
+        rings = [
+            Mark(f.epsilon, f.accuracy, f"ε {short(f.epsilon)}, {f.source}", _words(f.accuracy))
+            for f in published
+        ]
+        layers.append(Dots(_PUBLISHED, 0, rings, hollow=True))
+    drawn: list[AccuracyDot | PublishedFigure] = [*runs, *published]
+    x = Axis.around("ε", [one.epsilon for one in drawn])
+    y = share_axis("test accuracy", [one.accuracy for one in drawn])
     return Chart(key, "Accuracy against ε", "", x, y, layers, "ε")
 
 
-def _legend(tones: dict[str, int]) -> Markup:
+def _legend(tones: dict[str, int], with_published: bool) -> Markup:
     entries, left = [], float(_GAP)
     for recipe, tone in tones.items():
         swatch = tag("line", class_="line", x1=left, x2=left + 20, y1=26.0, y2=26.0)
         entries.append(tag("g", swatch, class_=tone_class(tone)))
         entries.append(tag("text", recipe, class_="note", x=left + 28, y=30.0))
         left += 52 + 7.0 * len(recipe)
+    if with_published:
+        ring = tag("circle", cx=left + 10, cy=26.0, r=5.0)
+        entries.append(tag("g", ring, class_=f"series {tone_class(0)} hollow"))
+        entries.append(tag("text", _PUBLISHED, class_="note", x=left + 28, y=30.0))
     return tag("g", entries)
 
 

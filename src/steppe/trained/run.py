@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from steppe.averaging import CheckpointStore
-from steppe.data import find
+from steppe.data import cache_folder, find
 from steppe.errors import DataError
 from steppe.models import FixedFrontEnd, trained_part
 from steppe.probing import fix
@@ -169,9 +169,14 @@ class TrainedRun:
 
     @torch.no_grad()
     def features(self, inputs: Tensor) -> Tensor:
-        """Inputs of the trained part from inputs of the whole model."""
+        """Inputs of the trained part from inputs of the whole model.
+
+        Those of a run on a public data set are kept in the cache folder, where training keeps them.
+        """
         whole = self.whole
-        return whole.features(inputs) if isinstance(whole, FixedFrontEnd) else inputs
+        if not isinstance(whole, FixedFrontEnd):
+            return inputs
+        return whole.features(inputs, cache=cache_folder() / "features" if self.is_public else None)
 
     def weight_files(self) -> list[WeightFile]:
         """The last weights and every average of weights, by its file."""

@@ -25,7 +25,7 @@ class Chosen:
     Args:
         optimizer: given, or SGD with a learning rate by rule.
         averages: given, or those of `recipes.averages` if the optimizer is chosen too.
-        publish: given, or the EMA if the averages are chosen.
+        publish: given, or that of the recipe if the averages are chosen.
         reasons: the reason for each choice, by name.
     """
 
@@ -65,6 +65,6 @@ def choose(
         averages = recipes.averages(model, known.total_steps)
         reasons["averages"] = f"EMA, SWA, UPA, PDA, {recipes.FREE}"
         if publish is None:
-            publish = recipes.PUBLISHED.__name__
+            publish = recipes.publishes(model)
             reasons["publish"] = f"{publish}, {recipes.BEFOREHAND}"
     return Chosen(made, averages, publish, reasons)

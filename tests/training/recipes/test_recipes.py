@@ -107,9 +107,30 @@ def test_a_head_takes_few_steps_of_large_batches() -> None:
         assert head.rate * head.clip == pytest.approx(best, rel=0.1)
 
 
+@pytest.mark.parametrize(("colours", "front_end"), [(3, "patches"), (1, "grey patches")])
+def test_a_head_on_patches_moves_by_the_noise_of_one_logit(colours: int, front_end: str) -> None:
+    """Features have norm 1: their number adds no noise to a logit, so it does not count."""
+    small, large = (
+        models.PatchesLinear(16, colours=colours, dictionary=dictionary) for dictionary in (4, 64)
+    )
+    assert recipes.front_end_of(small) == front_end
+    rates = []
+    for epsilon in (1.0, 3.0, 8.0):
+        one = recipes.for_model(small, population=50_000, epsilon=epsilon)
+        other = recipes.for_model(large, population=50_000, epsilon=epsilon)
+        assert one.rate == other.rate
+        batch = 25_000 if epsilon > 4 else 15_000
+        assert (one.batch_size, one.steps, one.point) == (batch, 50, steppe.Here())
+        reach = one.rate * one.clip / (1 - one.momentum)
+        rates.append(reach / recipes.signal_to_noise(one.plan(), 1))
+    assert rates == pytest.approx([rates[0]] * 3, rel=0.01)
+    assert recipes.publishes(small) == "last"
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"front_end": "patch"}, "front_end='patch': must be one of 'features', 'patches'"),
         ({"epsilon": 0.0}, "epsilon=0.0: must be finite and above 0"),
         ({"epsilon": math.nan}, "epsilon=nan: must not be NaN"),
         ({"population": 0}, "population=0: must be a whole number"),
@@ -117,7 +138,7 @@ def test_a_head_takes_few_steps_of_large_batches() -> None:
         ({"rate": -1.0}, "rate=-1.0: must be finite and above 0"),
     ],
 )
-def test_bad_constants_are_refused(changes: dict[str, float], message: str) -> None:
+def test_bad_constants_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         network(**changes)
 

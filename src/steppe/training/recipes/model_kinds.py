@@ -26,6 +26,7 @@ class ModelKind:
         point: at which weights gradients are taken, and the reason.
         of_logits: whether the noise in that ratio is the noise of one logit instead of all weights.
         publishes: the name of the published model.
+        share_above: an ε above which the batch has another share of the population, and that share.
     """
 
     name: str
@@ -38,6 +39,13 @@ class ModelKind:
     point: tuple[Point, str]
     of_logits: bool = False
     publishes: str = "EMA"
+    share_above: tuple[float, float] | None = None
+
+    def share_at(self, epsilon: float) -> float:
+        """Expected batch as a share of the population."""
+        if self.share_above is None or epsilon <= self.share_above[0]:
+            return self.share
+        return self.share_above[1]
 
 
 _SMALL_CLIP = (0.1, "small, so that almost all gradients are clipped to the same norm")
@@ -61,12 +69,13 @@ HEAD = ModelKind(
 PATCHES = replace(
     HEAD,
     name="a linear head on patch features",
-    share=0.5,
+    share=0.3,
     largest=32_768,
     steps=50,
     reach=1.8,
     of_logits=True,
     publishes="last",
+    share_above=(4.0, 0.5),  # at ε = 8 batches of 0.3 have 10 % more noise, at ε = 3 only 4 %
 )
 HEADS = {
     "features": HEAD,

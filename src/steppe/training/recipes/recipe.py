@@ -139,7 +139,7 @@ def choose(
     }
     if momentum is not None:
         _check_momentum(momentum)
-    rules = _rules(kind, population)
+    rules = _rules(kind, population, epsilon)
     values = {name: rules[name][0] if value is None else value for name, value in given.items()}
     reasons = {name: rules[name][1] if value is None else _GIVEN for name, value in given.items()}
     reasons["rate"] = _GIVEN
@@ -182,9 +182,10 @@ def _check_momentum(momentum: Any) -> None:
         raise validation.fail("momentum", momentum, rule, "use a value like 0.9")
 
 
-def _rules(kind: ModelKind, population: int) -> dict[str, tuple[Any, str]]:
-    share = f"{kind.share:.0%} of the records"
-    batch = min(round(kind.share * population), kind.largest)
+def _rules(kind: ModelKind, population: int, epsilon: float) -> dict[str, tuple[Any, str]]:
+    part = kind.share_at(epsilon)
+    share = f"{part:.0%} of the records"
+    batch = min(round(part * population), kind.largest)
     return {
         "delta": (
             10.0 ** -(math.floor(math.log10(population)) + 1),
