@@ -127,7 +127,13 @@ def test_the_first_steps_are_the_noise_of_a_shorter_run(noise: Correlated) -> No
     gram = encoder.T @ encoder
     steps = np.arange(0, 20, 10)
     assert first.squared_sensitivity(EPOCHS) >= np.abs(gram[np.ix_(steps, steps)]).sum() - 1e-9
-    assert noise.sensitivity(STEPS, EPOCHS, 20) <= noise.sensitivity(STEPS, EPOCHS) * (1 + 1e-12)
+    growth = noise.growth(STEPS, EPOCHS)
+    assert growth[-1] == pytest.approx(factor.squared_sensitivity(EPOCHS), rel=1e-12)
+    assert list(growth) == sorted(growth)
+    assert growth[19] >= first.squared_sensitivity(EPOCHS) * (1 - 1e-12)
+    assert growth[0] < 0.5 * growth[-1]
+    sizes = np.sqrt(np.square(factor.decoder()).sum(1))
+    np.testing.assert_allclose(noise.sizes(STEPS, EPOCHS), sizes, rtol=1e-12)
 
 
 @every_noise

@@ -1,7 +1,7 @@
 """Place 5, correlated noise: a buffered linear Toeplitz C (BLT).
 
-McMahan et al., A Hassle-free Algorithm for Strong Differential Privacy in Federated Learning
-Systems, 2024 (arXiv 2408.08868); Dvijotham et al., Efficient and Near-Optimal Noise Generation for
+McMahan, Xu and Zhang, A Hassle-free Algorithm for Private Learning in Practice: Don't Use Tree
+Aggregation, Use BLTs, 2024; Dvijotham et al., Efficient and Near-Optimal Noise Generation for
 Streaming Differential Privacy, 2024.
 """
 

@@ -65,13 +65,17 @@ class Correlated(ABC):
         """The matrices, kept by the parameters that they depend on."""
         return _factor(self, steps, participation.within(steps))
 
-    def sensitivity(
-        self, steps: int, participation: Participation, done: int | None = None
-    ) -> float:
-        """The sensitivity s of C for unit clips, of all steps or of the first `done`."""
-        return _sensitivity(
-            self, steps, participation.within(steps), steps if done is None else done
-        )
+    def sensitivity(self, steps: int, participation: Participation) -> float:
+        """The sensitivity s of C for unit clips."""
+        return math.sqrt(self.growth(steps, participation)[-1])
+
+    def growth(self, steps: int, participation: Participation) -> tuple[float, ...]:
+        """The squared sensitivity of the first 1, 2, … steps, or a bound; see `Factor.growth`."""
+        return _growth(self, steps, participation.within(steps))
+
+    def sizes(self, steps: int, participation: Participation) -> tuple[float, ...]:
+        """The standard deviation of every step's noise, for fresh noise of unit size."""
+        return _sizes(self, steps, participation.within(steps))
 
     def relative(self, steps: int) -> tuple[tuple[int, float], ...]:
         """The schedule: fresh noise of one size in every step."""
@@ -193,9 +197,11 @@ def _factor(noise: Correlated, steps: int, participation: Participation) -> Fact
     return noise.make(steps, participation)
 
 
-@lru_cache(maxsize=4096)
-def _sensitivity(noise: Correlated, steps: int, participation: Participation, done: int) -> float:
-    factor = noise.factor(steps, participation)
-    if done < steps:
-        factor = factor.first(done)
-    return math.sqrt(factor.squared_sensitivity(participation))
+@lru_cache(maxsize=64)
+def _growth(noise: Correlated, steps: int, participation: Participation) -> tuple[float, ...]:
+    return tuple(noise.factor(steps, participation).growth(participation).tolist())
+
+
+@lru_cache(maxsize=64)
+def _sizes(noise: Correlated, steps: int, participation: Participation) -> tuple[float, ...]:
+    return tuple(noise.factor(steps, participation).sizes().tolist())

@@ -114,6 +114,20 @@ class DenseFactor(Factor):
         """M."""
         return self._decoder
 
+    def growth(self, participation: Participation) -> Vector:
+        """See `Factor.growth`; |C| bounds the beginnings, which is exact where C ≥ 0."""
+        whole, turns = self.squared_sensitivity(participation), participation.within(self.steps)
+        if turns.times > 1 and not turns.exact:
+            return np.full(self.steps, whole)
+        columns = np.abs(self._encoder)
+        together = columns.copy()
+        for turn in range(1, turns.times):
+            shift = turn * turns.separation
+            together[:, : self.steps - shift] += columns[:, shift:]
+        found = np.cumsum(np.square(together), 0).max(1)
+        found[-1] = whole
+        return np.minimum(found, whole)
+
     def first(self, steps: int) -> DenseFactor:
         """The upper left corners, which are inverse to each other too."""
         return DenseFactor(self._encoder[:steps, :steps], self._decoder[:steps, :steps])

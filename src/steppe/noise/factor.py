@@ -19,6 +19,9 @@ from steppe.noise import sensitivity
 from steppe.noise.streams import Stream
 from steppe.noise.workload import Matrix, Vector, toeplitz
 
+# How many beginnings of a run have a sensitivity of their own; between them the next one counts.
+_MARKS = 128
+
 StreamMaker: TypeAlias = Callable[["ToeplitzFactor"], Stream]
 
 
@@ -53,6 +56,24 @@ class Factor(ABC):
         """The squared sensitivity of C for unit clips; see `steppe.noise.sensitivity`."""
         encoder = self.encoder()
         return sensitivity.squared_sensitivity(encoder.T @ encoder, participation)
+
+    def growth(self, participation: Participation) -> Vector:
+        """The squared sensitivity of the first 1, 2, … steps.
+
+        Returns:
+            A bound for each number of steps, which never falls; the last is
+            `squared_sensitivity`.
+        """
+        whole = self.squared_sensitivity(participation)
+        marks = sorted({-(-self.steps * number // _MARKS) for number in range(1, _MARKS)})
+        found = np.full(self.steps, whole)
+        for mark in reversed(marks):
+            found[:mark] = min(whole, self.first(mark).squared_sensitivity(participation))
+        return np.maximum.accumulate(found)
+
+    def sizes(self) -> Vector:
+        """The standard deviation of every step's noise, for fresh noise of unit size."""
+        return np.asarray(np.sqrt(np.square(self.decoder()).sum(1)))
 
     def variances(self, workload: Vector | Matrix) -> Vector:
         """The variance of every output of a workload, for noise of unit size.
@@ -111,11 +132,19 @@ class ToeplitzFactor(Factor):
         Exact if the column is non-negative and, for turns at least b apart, does not increase:
         then no other turns move more. Otherwise that of a column that bounds it from above.
         """
+        return float(self.growth(participation)[-1])
+
+    def growth(self, participation: Participation) -> Vector:
+        """See `Factor.growth`; exact where `squared_sensitivity` is."""
         turns = participation.within(self.steps)
         column = np.abs(self.column)
         if not turns.exact and turns.times > 1:
             column = np.maximum.accumulate(column[::-1])[::-1]
-        return float(np.square(repeated(column, turns)).sum())
+        return np.asarray(np.cumsum(np.square(repeated(column, turns))))
+
+    def sizes(self) -> Vector:
+        """The standard deviation of every step's noise, for fresh noise of unit size."""
+        return np.asarray(np.sqrt(np.cumsum(np.square(self.inverse))))
 
     def variances(self, workload: Vector | Matrix) -> Vector:
         """The variance of every output of a workload, for noise of unit size."""
