@@ -27,13 +27,20 @@ if TYPE_CHECKING:
     from steppe.clipping import Quantile as Quantile
     from steppe.gradients import Kernels as Kernels
     from steppe.ledger import Ledger as Ledger
+    from steppe.noise import BISR as BISR
+    from steppe.noise import BLT as BLT
+    from steppe.noise import BandedToeplitz as BandedToeplitz
+    from steppe.noise import BandInvMF as BandInvMF
+    from steppe.noise import Dense as Dense
     from steppe.noise import ExponentialSchedule as ExponentialSchedule
     from steppe.noise import Gaussian as Gaussian
     from steppe.noise import PolynomialSchedule as PolynomialSchedule
     from steppe.noise import SecureSource as SecureSource
     from steppe.noise import SeededSource as SeededSource
+    from steppe.noise import SqrtToeplitz as SqrtToeplitz
     from steppe.noise import StepSchedule as StepSchedule
     from steppe.noise import TimeSchedule as TimeSchedule
+    from steppe.noise import Tree as Tree
     from steppe.plan import Plan as Plan
     from steppe.points import SAM as SAM
     from steppe.points import SAT as SAT
@@ -45,6 +52,8 @@ if TYPE_CHECKING:
     from steppe.probing import fix as fix
     from steppe.probing import inspect as inspect
     from steppe.sampling import CappedPoisson as CappedPoisson
+    from steppe.sampling import CyclicPoisson as CyclicPoisson
+    from steppe.sampling import FixedOrder as FixedOrder
     from steppe.sampling import Periodic as Periodic
     from steppe.sampling import Poisson as Poisson
     from steppe.trained import load as load
@@ -72,13 +81,20 @@ _HOMES = {
     "fix": "steppe.probing",
     "inspect": "steppe.probing",
     "Ledger": "steppe.ledger",
+    "BISR": "steppe.noise",
+    "BLT": "steppe.noise",
+    "BandedToeplitz": "steppe.noise",
+    "BandInvMF": "steppe.noise",
+    "Dense": "steppe.noise",
     "ExponentialSchedule": "steppe.noise",
     "Gaussian": "steppe.noise",
     "PolynomialSchedule": "steppe.noise",
     "SecureSource": "steppe.noise",
     "SeededSource": "steppe.noise",
+    "SqrtToeplitz": "steppe.noise",
     "StepSchedule": "steppe.noise",
     "TimeSchedule": "steppe.noise",
+    "Tree": "steppe.noise",
     "Plan": "steppe.plan",
     "SAM": "steppe.points",
     "SAT": "steppe.points",
@@ -88,6 +104,8 @@ _HOMES = {
     "Private": "steppe.private",
     "make_private": "steppe.private",
     "CappedPoisson": "steppe.sampling",
+    "CyclicPoisson": "steppe.sampling",
+    "FixedOrder": "steppe.sampling",
     "Periodic": "steppe.sampling",
     "Poisson": "steppe.sampling",
     "DecoupledDecay": "steppe.updates",

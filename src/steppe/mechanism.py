@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from steppe.clipping import ClippedSum
 from steppe.gradients import PlainSequential, WeightSlots
-from steppe.noise import Noise
+from steppe.noise import NoiseRun
 from steppe.randomness import Source
 
 
@@ -44,7 +44,7 @@ class Mechanism:
     def __init__(
         self,
         engine: ClippedSum,
-        noise: Noise,
+        noise: NoiseRun,
         *,
         sensitivity: float,
         divisor: float,
@@ -59,13 +59,16 @@ class Mechanism:
         self.divisor = torch.tensor(divisor, dtype=self.dtype, device="cpu")
         self._padding = dict(padding or {})
 
-    def query(self, noise_std: float) -> Query:
+    def query(self, noise_std: float, step: int = 0, number: int = 0) -> Query:
         """Begin one query of a drawn batch at the current weights.
 
         Args:
-            noise_std: standard deviation of the noise on the sum.
+            noise_std: standard deviation of the fresh noise on the sum.
+            step: of the run, counted from 0, for noise that is correlated over the steps.
+            number: of the query in its step, counted from 0.
         """
         self.engine.prepare()
+        self.noise.at(step, number)
         return Query(self, noise_std)
 
     @contextmanager

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -25,7 +26,7 @@ from steppe.mechanism import Mechanism
 from steppe.plan import Plan
 from steppe.points import MovableWeights
 from steppe.randomness import SecretGenerators, Source, require_noise_std
-from steppe.step_state import require_state
+from steppe.step_state import require_memory, require_state
 from steppe.updates import update_of
 from steppe.utils import validation
 
@@ -70,7 +71,7 @@ class PrivateStep:
         self.engine, self.optimizer = engine, optimizer
         self.mechanism = Mechanism(
             engine,
-            plan.noise,
+            plan.begin_noise(),
             sensitivity=plan.sensitivity,
             divisor=plan.divisor,
             source=source,
@@ -81,10 +82,10 @@ class PrivateStep:
         self._generators = SecretGenerators(source, "steps")
         self._weights = MovableWeights(list(engine.parameters.values()))
         self._point = plan.point.begin(self._weights)
-        start = 0
-        for steps, _ in plan.noise.relative(plan.total_steps):  # calibrates, and checks all levels
-            require_noise_std(plan.noise_std_at(start), self.mechanism.dtype)
-            start += steps
+        for _, std in plan.noise_levels:  # calibrates, and checks all levels
+            require_noise_std(std, self.mechanism.dtype)
+        require_noise_std(plan.noise_std, self.mechanism.dtype)
+        require_memory(plan.noise_memory, engine.width, self.mechanism.dtype)
 
     def take(self, parts: Sequence[Any]) -> None:
         """Take one step on a drawn batch.
@@ -95,9 +96,9 @@ class PrivateStep:
         noise_std = self._charge()  # 1 sample: who takes part is in `parts`
         answers: list[Tensor] = []
         with self.mechanism.undone_on_error():
-            for _ in range(self._plan.point.queries):
+            for number in range(self._plan.point.queries):
                 with self._weights.moved(self._point.offset(answers)):  # 2 point
-                    query = self.mechanism.query(noise_std)
+                    query = self.mechanism.query(noise_std, self.steps_done - 1, number)
                     sequential = self.engine.sequential()
                     with self._hidden_generators(sequential):
                         for part in parts:
@@ -130,7 +131,10 @@ class PrivateStep:
         """What the next step depends on besides model and optimizer: numbers, text and tensors.
 
         Guarantees:
-            All of it is public, computed from what earlier steps released.
+            All of it is public, computed from what earlier steps released, except `noise`. Of
+            independent noise that is empty. Of correlated noise it is SECRET until the run is over:
+            later steps contain that noise again, and whoever knows it can subtract it. Write it
+            where the run is resumed from, and publish it nowhere.
         """
         self.settled_plan()
         return {
@@ -138,6 +142,7 @@ class PrivateStep:
             "steps_done": self.steps_done,
             "clip": self.engine.clipper.state(),
             "point": self._point.state(),
+            "noise": self.mechanism.noise.state(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -145,9 +150,12 @@ class PrivateStep:
 
         Guarantees:
             Steps that were charged stay charged: an older state is rejected, and so is the state of
-            another plan.
+            another plan. Correlated noise continues only from the state after the last step that
+            was charged: no noise is repeated, and none that was released is dropped.
         """
         require_state(state, self._plan, self.steps_done, self.engine.numel)
+        like = torch.empty(self.engine.width, dtype=self.mechanism.dtype, device=self.engine.device)
+        self.mechanism.noise.load(state["noise"], state["steps_done"], like)
         self.engine.clipper.load(dict(state["clip"]))
         self._point.load(dict(state["point"]))
         self.steps_done = state["steps_done"]
@@ -156,19 +164,19 @@ class PrivateStep:
         """Count the step before it is taken.
 
         Returns:
-            The standard deviation of its noise.
+            The standard deviation of its fresh noise.
         """
         if self.steps_done >= self._plan.total_steps:
             raise BudgetExhausted(
                 f"steps={self.steps_done + 1}: the plan has {self._plan.total_steps} steps; "
                 "publish the model, or make a new plan with more steps before training."
             )
-        noise_std = self._plan.noise_std_at(self.steps_done)
-        self._update.at_step(self.steps_done, noise_std / self._plan.divisor)
+        plan, step = self._plan, self.steps_done
+        self._update.at_step(step, plan.noise_std_at(step) / plan.divisor)
         self.steps_done += 1
         # Clear all gradients, so that none is left if this step fails.
         self.mechanism.hand_over(self.optimizer, None)
-        return noise_std
+        return plan.fresh_noise_std_at(step)
 
     def _hidden_generators(
         self, sequential: PlainSequential | None

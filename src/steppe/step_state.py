@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from steppe.plan import Plan
 from steppe.utils import validation
+from steppe.utils.memory import free_memory
 
 
 def require_state(state: Any, plan: Plan, steps_done: int, weights: int) -> None:
@@ -47,8 +49,33 @@ def require_state(state: Any, plan: Plan, steps_done: int, weights: int) -> None
             )
 
 
+def require_memory(vectors: int, width: int, dtype: torch.dtype) -> None:
+    """Refuse a noise that keeps more vectors between steps than there is memory for.
+
+    Args:
+        vectors: how many.
+        width: their length.
+        dtype: their type.
+    """
+    needed, free = vectors * width * dtype.itemsize, free_memory()
+    if free is not None and needed > free:
+        raise validation.fail(
+            "noise",
+            f"{vectors} vectors",
+            f"of {width} numbers are kept between steps, which takes {needed / 1e9:.1f} GB, and "
+            f"{free / 1e9:.1f} GB are free",
+            "use BLT(), which keeps one for each buffer",
+        )
+
+
 def _require_form(state: Any) -> None:
-    parts: dict[str, type] = {"plan": str, "steps_done": int, "clip": Mapping, "point": Mapping}
+    parts: dict[str, type] = {
+        "plan": str,
+        "steps_done": int,
+        "clip": Mapping,
+        "point": Mapping,
+        "noise": Mapping,
+    }
     if not isinstance(state, Mapping):
         shown = type(state).__name__
     else:

@@ -5,6 +5,7 @@ Imports `utils`, `errors`.
 
 from steppe.accounting.calibration import calibrate as calibrate
 from steppe.accounting.calibration import calibrate_worst as calibrate_worst
+from steppe.accounting.participation import Participation as Participation
 from steppe.accounting.pld import check_delta as check_delta
 from steppe.accounting.pld import check_steps as check_steps
 from steppe.accounting.pld import checked as checked

@@ -21,6 +21,7 @@ from steppe.accounting.segment import (
     Segment,
     Segments,
     check_cap,
+    gathered,
     merged,
     relation,
     with_few_levels,
@@ -183,6 +184,7 @@ def checked(segments: Iterable[Segment], adjacency: str) -> Segments:
     run = within_range(run)
     if full_batch.is_full_batch(run):
         return run
+    run = gathered(run)
     run = with_few_levels(run, _MOST_LEVELS, min)
     levels = len({part.noise_multiplier for part in run})
     return with_few_rates(run, max(_FEWEST_RATES, _MOST_LEVELS // levels), max)

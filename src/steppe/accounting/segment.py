@@ -86,6 +86,23 @@ def merged(segments: Iterable[Segment]) -> Segments:
     return tuple(sorted(found, key=lambda part: (part.rate, part.noise_multiplier, part.cap or 0)))
 
 
+def gathered(run: Segments) -> Segments:
+    """The run with Gaussian answers about all records put together into the one that they are.
+
+    Answers at σᵢ reveal as much as one at σ with 1/σ² = Σ 1/σᵢ², which is rounded down by a hair.
+
+    Examples:
+        >>> [part.steps for part in gathered((Segment(1.0, 3.0, 4), Segment(1.0, 2.0, 1)))]
+        [1]
+    """
+    whole = [part for part in run if part.rate == 1.0 and part.cap is None]
+    if len(whole) < 2 or not all(part.noise_multiplier for part in whole):
+        return run
+    information = sum(part.steps / part.noise_multiplier**2 for part in whole)
+    one = Segment(1.0, (1 - 1e-12) / math.sqrt(information), 1)
+    return merged((one, *(part for part in run if part not in whole)))
+
+
 def with_few_levels(
     run: Segments, count: int, level: Callable[[Sequence[float]], float]
 ) -> Segments:
@@ -193,7 +210,9 @@ def event(segments: Iterable[Segment]) -> Any:
 
     parts = []
     for part in merged(segments):
-        if part.cap is None:
+        if part.cap is None and part.rate == 1.0:
+            step = dpa.GaussianDpEvent(part.noise_multiplier)
+        elif part.cap is None:
             step = dpa.PoissonSampledDpEvent(part.rate, dpa.GaussianDpEvent(part.noise_multiplier))
         else:
             step = dpa.TruncatedSubsampledGaussianDpEvent(

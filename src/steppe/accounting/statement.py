@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
 
 from steppe.accounting import statement_text
+from steppe.accounting.participation import Participation
 from steppe.accounting.pld import epsilon_curve, smallest_delta
 from steppe.accounting.rdp import rdp_epsilon
 from steppe.accounting.segment import Segment, Segments
@@ -42,6 +43,9 @@ class Statement:
         fixed_shapes: whether every batch is padded to the largest one.
         isolation: how it is known that a record's gradient depends on that record alone: "proven",
             "isolated" or "probed"; None for a plan without a model.
+        total_steps: the number of steps covered, where that is not the number of mechanisms.
+        turns: in which steps one unit can take part; None where it is any of them, by chance.
+        correlated: the noise, if it is correlated over the steps.
         collated: how it is known that each row of a batch is made from one record: "proven", or
             "compared" in every batch.
     """
@@ -67,6 +71,9 @@ class Statement:
     public_records: int = 0
     fixed_shapes: bool = False
     isolation: str | None = None
+    total_steps: int | None = None
+    turns: Participation | None = None
+    correlated: str | None = None
     collated: str = "proven"
 
     @classmethod
@@ -116,6 +123,8 @@ class Statement:
     @property
     def steps(self) -> int:
         """The number of steps covered."""
+        if self.total_steps is not None:
+            return self.total_steps
         return sum(segment.steps for segment in self.run)
 
     @property
@@ -158,6 +167,8 @@ class Statement:
             "accounted": [_numbers(segment) for segment in self.run],
             "groups": [[_numbers(segment) for segment in run] for run in self.groups],
             "rounded_noise": self.rounded_noise,
+            "turns": None if self.turns is None else asdict(self.turns),
+            "correlated_noise": self.correlated,
             "digest": self.digest,
             "items": self.items,
         }

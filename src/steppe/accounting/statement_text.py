@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from steppe.accounting.full_batch import is_full_batch
+from steppe.accounting.participation import Participation
 from steppe.utils.formatting import rounded_up
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def items(statement: Statement) -> dict[str, str]:
         "release": (
             "The weights after every step, so all checkpoints, the optimizer's state, and "
             "whatever is computed from them alone, averages included. Not covered: losses, "
-            "accuracies or batch sizes measured on the private data."
+            f"accuracies or batch sizes measured on the private data{_noise_state(statement)}."
         ),
         "unit": (
             f"One {statement.unit}; its part in a step's sum is at most {statement.sensitivity!r}."
@@ -56,6 +57,15 @@ def items(statement: Statement) -> dict[str, str]:
             "and the code that adds the noise is open."
         ),
     }
+
+
+def _noise_state(statement: Statement) -> str:
+    if statement.correlated is None:
+        return ""
+    return (
+        "; the state of the noise between steps, which checkpoints to resume from contain and "
+        "which must stay secret"
+    )
 
 
 def _first_batch(statement: Statement) -> str:
@@ -141,9 +151,11 @@ def caution(isolation: object, unit: str) -> str | None:
 
 def _assumptions(statement: Statement) -> str:
     coin = (
-        f"each {statement.unit} is sampled independently in each step, with probability "
-        f"{statement.rate!r}"
+        f"Poisson sampling: each {statement.unit} is sampled independently in each step, with "
+        f"probability {statement.rate!r}"
     )
+    if statement.turns is not None:
+        coin = _order(statement, statement.turns)
     if statement.groups:
         coin += (
             f" at most, which changes with the step and differs between groups of {statement.unit}s"
@@ -167,7 +179,33 @@ def _assumptions(statement: Statement) -> str:
             f" It is not proven that each row of a batch is made from one {statement.unit} alone: "
             f"in every batch one row is compared with that of its {statement.unit} collated alone."
         )
-    return f"Poisson sampling: {coin}{capped}. {held} {isolated} Floating-point defence {defence}."
+    noise = _correlated(statement)
+    return f"{coin}{capped}. {held}{noise} {isolated} Floating-point defence {defence}."
+
+
+def _order(statement: Statement, turns: Participation) -> str:
+    """Who takes part when, where that is not left to chance alone."""
+    unit = statement.unit
+    if turns.exact:
+        apart = f", consecutive ones {turns.separation} steps apart" if turns.times > 1 else ""
+        return (
+            f"Fixed order: each {unit} takes part at most {turns.times} times{apart}; the order is "
+            "public, and no privacy is claimed from it"
+        )
+    return (
+        f"Cyclic Poisson sampling: {unit}s are divided into {turns.separation} parts in a public "
+        f"way, parts take turns, and each {unit} is sampled independently in each step of its "
+        f"part, with probability {statement.rate!r}"
+    )
+
+
+def _correlated(statement: Statement) -> str:
+    if statement.correlated is None:
+        return ""
+    return (
+        f" The noise is correlated over the steps ({statement.correlated}): fresh noise is larger "
+        "by the sensitivity of its matrix to these turns, and its state between steps is secret."
+    )
 
 
 _ISOLATION = {
@@ -199,6 +237,14 @@ def _guarantee(statement: Statement) -> str:
 def _mechanism(statement: Statement) -> str:
     """The accountant's input, every number in full."""
     varied = bool(statement.groups)
+    several = (
+        f", which is {statement.queries} queries a step at √{statement.queries} times as much each"
+        if statement.queries > 1
+        else ""
+    )
+    if statement.correlated is not None and is_full_batch(statement.run):
+        (part,) = statement.run
+        return f"One Gaussian answer about the whole run at σ = {part.noise_multiplier!r}{several}"
     parts = [
         f"{part.noise_multiplier!r} for {part.steps} steps"
         + (f" at rate {part.rate!r}" if varied else "")
@@ -209,11 +255,6 @@ def _mechanism(statement: Statement) -> str:
     rate = "in the group with the largest ε" if varied else f"rate {statement.rate!r}"
     if statement.cap is not None:
         rate += f", at most {statement.cap} of {statement.population}"
-    several = (
-        f", which is {statement.queries} queries a step at √{statement.queries} times as much each"
-        if statement.queries > 1
-        else ""
-    )
     return f"σ = {', '.join(parts)}{several}, {rate}"
 
 

@@ -4,6 +4,8 @@ Imports `private` and lower layers.
 """
 
 from steppe.audit.battery import battery as battery
+from steppe.audit.correlated_law import correlated_noise as correlated_noise
+from steppe.audit.correlated_law import several_turns as several_turns
 from steppe.audit.neighbouring_runs import control_flow as control_flow
 from steppe.audit.neighbouring_runs import release as release
 from steppe.audit.noise_law import noise_independence as noise_independence

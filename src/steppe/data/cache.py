@@ -15,6 +15,7 @@ from steppe.data.catalogue import DatasetEntry, find
 from steppe.data.dataset import Dataset, Split, SplitArrays, digest
 from steppe.data.sources import SourceFailed
 from steppe.errors import DataError
+from steppe.utils.cache_folder import cache_folder as user_cache
 from steppe.utils.files import write_atomically
 
 
@@ -24,9 +25,7 @@ def cache_folder(root: str | Path | None = None) -> Path:
         return Path(root).expanduser()
     if chosen := os.environ.get("STEPPE_DATA"):
         return Path(chosen).expanduser()
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "steppe"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "steppe"
+    return user_cache()
 
 
 def load(name: str, *, root: str | Path | None = None, progress: bool | None = None) -> Dataset:

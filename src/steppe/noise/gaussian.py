@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
+from steppe.accounting import Participation
 from steppe.randomness import Source, require_noise_dtype
 from steppe.utils.validation import fail, positive
 
@@ -63,6 +66,21 @@ class Gaussian:
     def relative(self, steps: int) -> tuple[tuple[int, float], ...]:
         """The schedule as (number of steps, factor on the plan's noise multiplier)."""
         return ((steps, 1.0),)
+
+    def begin(self, steps: int, participation: Participation, queries: int = 1) -> Gaussian:
+        """The noise of one run: this one, which remembers nothing."""
+        del steps, participation, queries
+        return self
+
+    def at(self, step: int, query: int) -> None:
+        """Noise is independent, so it does not matter which query it is for."""
+
+    def state(self) -> dict[str, Any]:
+        """Nothing: later noise is fresh."""
+        return {}
+
+    def load(self, state: Mapping[str, Any], step: int, like: torch.Tensor) -> None:
+        """Nothing to load."""
 
     def start_(self, buffer: torch.Tensor, std: float, source: Source) -> torch.Tensor:
         """Overwrite the accumulator with the state that clipped gradients are added to.

@@ -95,7 +95,10 @@ def descend(
         rows, ends = coins % records, np.searchsorted(coins, records * np.arange(1, count + 1))
         buffer = torch.empty(count * weights.size)
         path = (
-            plan.noise.start_(buffer, plan.noise_std, source).numpy().reshape(count, *start.shape)
+            plan.begin_noise()
+            .start_(buffer, plan.noise_std, source)
+            .numpy()
+            .reshape(count, *start.shape)
         )
         begin = 0
         for step, end in enumerate(ends):

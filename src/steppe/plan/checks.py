@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from steppe.accounting import ADJACENCIES, LARGEST_NOISE, SMALLEST_NOISE, check_delta, check_steps
 from steppe.errors import PrivacyWarning
 from steppe.gradients import strength
+from steppe.plan.combinations import check_noise_and_sampling
 from steppe.plan.places import PLACES, check_place
 from steppe.sampling import CappedPoisson
 from steppe.utils import validation
@@ -33,14 +34,15 @@ def settle(plan: Plan) -> None:
     _store(plan, "delta", float(plan.delta))
     _store(plan, "batch_size", validation.positive("batch_size", plan.batch_size))
     _settle_noise(plan)
-    _settle_length(plan)
     for name, kind, example in PLACES:
         check_place(name, getattr(plan, name), kind, example)
+    _settle_length(plan)
     validation.positive("clip.sensitivity", plan.clip.sensitivity)
     validation.positive_integer("point.queries", plan.point.queries)
     _store(plan, "l2", _settled_l2(plan.l2))
     _store(plan, "views", validation.positive_integer("views", plan.views))
     _check_adjacency(plan)
+    check_noise_and_sampling(plan)
     # A line of its own could pass for another item of the statement.
     if not isinstance(plan.unit, str) or not plan.unit.strip() or not plan.unit.isprintable():
         raise validation.fail("unit", plan.unit, "must be a word", "use 'record' or 'user'")
@@ -125,6 +127,11 @@ def _settle_noise(plan: Plan) -> None:
 
 
 def _settle_length(plan: Plan) -> None:
+    if plan.sampling.decides_length and plan.epochs is not None:
+        rule = f"cannot be given together with {plan.sampling}, which has its own"
+        raise validation.fail("epochs", plan.epochs, rule, "leave them out of the plan")
+    if plan.sampling.decides_length and plan.steps is None:
+        return
     validation.exactly_one(
         "epochs are turned into floor(epochs * population / batch_size) steps",
         steps=plan.steps,
@@ -143,6 +150,14 @@ def _check_adjacency(plan: Plan) -> None:
             "adjacency",
             plan.adjacency,
             "cannot be used with capped batches, which need a public population",
+            "set adjacency='zero-out', or use Poisson()",
+        )
+    if plan.sampling.public_population and plan.adjacency == "add-remove":
+        raise validation.fail(
+            "adjacency",
+            plan.adjacency,
+            f"cannot be used with {type(plan.sampling).__name__}: one record more would move the "
+            "others to other batches",
             "set adjacency='zero-out', or use Poisson()",
         )
     if plan.sampling.groups > 1 and plan.adjacency == "replace-one":
@@ -164,6 +179,8 @@ def _settle_population(plan: Plan, population: int) -> None:
             f"must not exceed the population of {population}",
             "use a smaller batch",
         )
+    plan.sampling.turns(population, plan.batch_size, plan.total_steps)
+    check_noise_and_sampling(plan)
     for run in plan.segments_at(1.0):
         check_steps(run)
         check_delta(plan.delta, run)

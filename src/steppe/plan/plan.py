@@ -13,16 +13,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, cast
 
 from steppe import accounting
-from steppe.accounting import Segments, Statement
+from steppe.accounting import Participation, Segments, Statement
 from steppe.clipping import Clip, Flat
-from steppe.noise import Gaussian, Noise
+from steppe.noise import Correlated, Factor, Gaussian, Noise, NoiseRun
 from steppe.plan import checks
 from steppe.plan.places import PLACES, described
 from steppe.plan.segments import counted, schedule_of, segments_of
+from steppe.plan.turns import hidden_turns, is_one_answer, whole_run
 from steppe.points import Here, Point
 from steppe.sampling import CappedPoisson, Poisson, Sampler
 from steppe.utils import validation
@@ -114,6 +116,11 @@ class Plan:
         return max(max(of_groups) for _, of_groups in rates)
 
     @property
+    def turns(self) -> Participation | None:
+        """In which steps one record can take part; None where it can be in any of them."""
+        return self.sampling.turns(self._known_population, self.batch_size, self.total_steps)
+
+    @property
     def cap(self) -> int | None:
         """The largest number of records in a step, or None."""
         if isinstance(self.sampling, CappedPoisson):
@@ -132,9 +139,10 @@ class Plan:
         """The number of steps of the plan."""
         if self.steps is not None:
             return self.steps
-        epochs = cast(float, self.epochs)  # the plan has one of the two
+        if self.epochs is None:  # then the sampler decides
+            return cast(int, self.sampling.length(self._known_population, self.batch_size))
         # The small factor keeps products that are whole numbers on paper from falling below them.
-        rounds = epochs * self._known_population / self.batch_size * (1 + 1e-12)
+        rounds = self.epochs * self._known_population / self.batch_size * (1 + 1e-12)
         if rounds < 1:
             return 1
         return checks.count("steps", math.floor(min(rounds, 2.0**63)))
@@ -156,19 +164,57 @@ class Plan:
 
     @property
     def noise_std(self) -> float:
-        """Standard deviation of the noise on the sum, before the schedule's factor."""
-        return self.sigma * self.sensitivity
+        """Standard deviation of fresh noise on the sum, before the schedule's factor.
+
+        Correlated noise is made from fresh noise, which is larger by the sensitivity of its C.
+        """
+        return self.sigma * self.sensitivity * self.noise_sensitivity
+
+    @property
+    def noise_sensitivity(self) -> float:
+        """How far a record moves what correlated noise hides, for unit clips; 1 for `Gaussian`."""
+        if not isinstance(self.noise, Correlated):
+            return 1.0
+        return self.noise.sensitivity(self.total_steps, hidden_turns(self))
+
+    def begin_noise(self) -> NoiseRun:
+        """The noise of one run of this plan."""
+        return self.noise.begin(self.total_steps, hidden_turns(self), self.queries)
 
     def noise_std_at(self, step: int) -> float:
         """Standard deviation of the noise on the sum of each query in one step, counted from 0."""
         left = step
-        for count, factor in self.schedule:
+        for count, std in self.noise_levels:
             if 0 <= left < count:
-                return self.noise_std * factor
+                return std
             left -= count
         raise validation.fail(
             "step", step, f"lies outside the {self.total_steps} steps of the plan", "count from 0"
         )
+
+    @property
+    def noise_factor(self) -> Factor:
+        """The matrices of correlated noise; an error for independent noise."""
+        if not isinstance(self.noise, Correlated):
+            raise validation.fail("noise", self.noise, "is independent", "use BLT(), for example")
+        return self.noise.factor(self.total_steps, hidden_turns(self))
+
+    @property
+    def noise_memory(self) -> int:
+        """How many vectors of the size of a released one the noise keeps between steps."""
+        return self.queries * self.noise_factor.memory if isinstance(self.noise, Correlated) else 0
+
+    @cached_property
+    def noise_levels(self) -> tuple[tuple[int, float], ...]:
+        """The noise on the sum over the run: (number of steps, standard deviation) in order."""
+        if not isinstance(self.noise, Correlated):
+            return tuple((count, self.noise_std * factor) for count, factor in self.schedule)
+        sizes = self.noise.sizes(self.total_steps, hidden_turns(self))
+        return tuple((len(list(same)), self.noise_std * size) for size, same in groupby(sizes))
+
+    def fresh_noise_std_at(self, step: int) -> float:
+        """Standard deviation of the fresh noise that the noise of one step is made from."""
+        return self.noise_std if isinstance(self.noise, Correlated) else self.noise_std_at(step)
 
     @property
     def divisor(self) -> float:
@@ -181,11 +227,14 @@ class Plan:
         Where groups of records have rates of their own, every step counts at the largest of them:
         a bound for all records, also in composition with other runs. `segments_by_group` is tight.
         """
+        if steps_done is None and is_one_answer(self):
+            return whole_run(self, self.sigma)
         return segments_of(self, self.sigma, counted(self, steps_done), max)
 
     def segments_by_group(self, steps_done: int | None = None) -> tuple[Segments, ...]:
         """The run for each group of records; most samplers have one group."""
-        return self.segments_at(self.sigma, counted(self, steps_done))
+        done = None if steps_done is None else counted(self, steps_done)
+        return self.segments_at(self.sigma, done)
 
     def event(self) -> Any:
         """The run as a dp-accounting `DpEvent`, of `segments()`."""
@@ -272,12 +321,17 @@ class Plan:
             queries=self.queries,
             rounded_noise=bool(self.noise.grid),
             fixed_shapes=self.padded_to is not None,
+            total_steps=self.total_steps,
+            turns=self.turns,
+            correlated=type(self.noise).__name__ if isinstance(self.noise, Correlated) else None,
             digest=self.digest(),
             not_private_reason=not_private_reason,
         )
 
     def segments_at(self, sigma: float, steps: int | None = None) -> tuple[Segments, ...]:
         """`segments_by_group` at another noise multiplier, of all steps or the first ones."""
+        if steps is None and is_one_answer(self):
+            return (whole_run(self, sigma),)
         steps = self.total_steps if steps is None else steps
         return tuple(
             segments_of(self, sigma, steps, itemgetter(group))

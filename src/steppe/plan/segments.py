@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from steppe.accounting import Segment, Segments
 from steppe.plan.checks import known_population
+from steppe.plan.turns import first_steps, is_one_answer
 from steppe.utils import validation
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def segments_of(
         steps: how many.
         rate_of: chooses a rate from those of the groups of records.
     """
+    if is_one_answer(plan):
+        return first_steps(plan, sigma, steps)
     # k Gaussian answers at σ about one batch reveal as much as one answer at σ/√k.
     accounted = sigma / math.sqrt(plan.queries)
     cap, population, start = plan.cap, known_population(plan.population), 0

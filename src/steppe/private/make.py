@@ -117,6 +117,14 @@ def make_private(
             "must be the length of the data if batches are capped, because the cap depends on it",
             "declare the true number, or use Poisson()",
         )
+    if plan.sampling.public_population and len(records) != plan.population:
+        raise validation.fail(
+            "population",
+            plan.population,
+            f"must be the length of the data, {len(records)}, because "
+            f"{type(plan.sampling).__name__} divides the records into batches or parts",
+            "declare the true number, or use Poisson()",
+        )
     draw_of(plan, len(records), groups)  # checks the groups
     parameters = trained_parameters(model, optimizer)
     require_plain_steps(optimizer)

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from steppe.accounting import Participation
 from steppe.sampling.exact import Words
 from steppe.utils.validation import fail
 
@@ -30,6 +31,35 @@ class Sampler(ABC):
         """How many groups of records have rates of their own."""
         return 1
 
+    @property
+    def public_population(self) -> bool:
+        """Whether who takes part depends on the number of records, which must be public then."""
+        return False
+
+    @property
+    def decides_length(self) -> bool:
+        """Whether `length` is known."""
+        return False
+
+    def length(self, population: int, batch_size: float) -> int | None:
+        """The number of steps, where the sampler decides it; None where the plan does.
+
+        Args:
+            population: Declared number of records.
+            batch_size: Expected number of participants in a step.
+        """
+        return None
+
+    def turns(self, population: int, batch_size: float, steps: int) -> Participation | None:
+        """In which steps one record can take part; None where it can be in any of them.
+
+        Args:
+            population: Declared number of records.
+            batch_size: Expected number of participants in a step.
+            steps: Number of steps. An error if a record would take part more often.
+        """
+        return None
+
     @abstractmethod
     def rates(self, population: int, batch_size: float, start: int, stop: int) -> Rates:
         """The rates of every group in the steps start … stop − 1, exactly as they are drawn.
@@ -41,7 +71,8 @@ class Sampler(ABC):
             stop: One more than the last step.
 
         Returns:
-            (number of steps, rate of each group), each combination once.
+            (number of steps, rate of each group), each combination once. Where records take turns,
+            only the steps of the record that has most of them, with its rate in these.
         """
 
     @abstractmethod
@@ -59,6 +90,13 @@ class Sampler(ABC):
         Returns:
             A function of (step, source) that gives sorted row numbers.
         """
+
+
+def refuse_groups(sampler: Sampler, groups: Sequence[Any] | None) -> None:
+    """Refuse groups of records, where the sampler treats all alike."""
+    if groups is not None:
+        rule = f"cannot be used with {type(sampler).__name__}, which treats all records alike"
+        raise fail("groups", type(groups).__name__, rule, "leave them out, or use Periodic")
 
 
 def members(groups: Sequence[Any] | None, count: int, records: int) -> tuple[Tensor, ...]:

@@ -197,10 +197,7 @@ def _of_plan(plan: Plan) -> Levels:
             "must have constant noise, since DPAdam corrects for its variance",
             "use Flat, Automatic or PerLayer with DPAdam, or torch.optim.Adam with this clip",
         )
-    return tuple(
-        (steps, plan.noise_std * factor / plan.divisor)
-        for steps, factor in plan.noise.relative(plan.total_steps)
-    )
+    return tuple((steps, std / plan.divisor) for steps, std in plan.noise_levels)
 
 
 def _is_close(given: float, expected: float) -> bool:
