@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from steppe.clipping import Flat as Flat
     from steppe.clipping import PerLayer as PerLayer
     from steppe.clipping import Quantile as Quantile
+    from steppe.finetuning import load_start as load_start
     from steppe.gradients import Kernels as Kernels
     from steppe.ledger import Ledger as Ledger
     from steppe.noise import BISR as BISR
@@ -75,6 +76,7 @@ _HOMES = {
     "GEP": "steppe.clipping",
     "Automatic": "steppe.clipping",
     "Flat": "steppe.clipping",
+    "load_start": "steppe.finetuning",
     "Kernels": "steppe.gradients",
     "PerLayer": "steppe.clipping",
     "Quantile": "steppe.clipping",

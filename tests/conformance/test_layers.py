@@ -18,6 +18,7 @@ from torch.nn.utils import parametrize
 
 from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.reference import clipped_sum, record_gradients
+from steppe.finetuning import FrozenBatchNorm, LoRALinear
 from steppe.gradients import Kernels
 from steppe.probing import probe
 from steppe.probing.report import Report
@@ -208,6 +209,13 @@ def evaluated(layer: nn.Module) -> nn.Module:
     return layer.eval()
 
 
+def low_rank(layer: nn.Linear) -> nn.Module:
+    """A layer with a change of low rank that has begun to learn."""
+    changed = LoRALinear(layer, rank=2, alpha=3.0)
+    nn.init.normal_(changed.lora_b)
+    return changed
+
+
 @dataclass(frozen=True)
 class Case:
     name: str
@@ -254,6 +262,13 @@ CASES = [
     Case("instance norm 1-d", lambda: nn.InstanceNorm1d(3, affine=True), (3, 5)),
     Case("rms norm", lambda: nn.RMSNorm(4), (3, 4)),
     Case("batch norm, eval", lambda: evaluated(nn.BatchNorm2d(3)), (3, 4, 4)),
+    Case(
+        "batch norm, frozen",
+        lambda: FrozenBatchNorm(nn.BatchNorm2d(3)).train(),
+        (3, 4, 4),
+    ),
+    Case("low-rank change", lambda: low_rank(nn.Linear(6, 4)), (6,)),
+    Case("low-rank change, 3-d", lambda: low_rank(nn.Linear(6, 4, bias=False)), (3, 6)),
     Case("prelu", lambda: nn.PReLU(3), (3, 4)),
     Case("embedding", lambda: nn.Embedding(7, 4), (6,), tokens=7),
     Case("embedding padded", lambda: nn.Embedding(7, 4, padding_idx=1), (6,), tokens=7),

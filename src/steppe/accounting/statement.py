@@ -40,6 +40,8 @@ class Statement:
         not_private_reason: why nothing above holds, if so.
         also_read: what else was read from the data before the run, outside the account.
         public_records: how many public records the clip uses.
+        starts: for each start that the weights begin with, the public records that it saw.
+        public_steps: whether the weights also take steps on batches of public records.
         fixed_shapes: whether every batch is padded to the largest one.
         isolation: how it is known that a record's gradient depends on that record alone: "proven",
             "isolated" or "probed"; None for a plan without a model.
@@ -69,6 +71,8 @@ class Statement:
     groups: tuple[Segments, ...] = ()
     also_read: tuple[str, ...] = ()
     public_records: int = 0
+    starts: tuple[str, ...] = ()
+    public_steps: bool = False
     fixed_shapes: bool = False
     isolation: str | None = None
     total_steps: int | None = None
@@ -155,6 +159,8 @@ class Statement:
             "population": self.population,
             "population_source": self.population_source,
             "public_records": self.public_records,
+            "starts": list(self.starts),
+            "public_steps": self.public_steps,
             "rate": self.rate,
             "cap": self.cap,
             "fixed_shapes": self.fixed_shapes,

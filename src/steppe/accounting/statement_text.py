@@ -38,7 +38,8 @@ def items(statement: Statement) -> dict[str, str]:
             "Also read, outside the account: the structure (shapes, types) of one record; a "
             "few records at set-up if a custom function collates them; the labels if "
             f"classes were declared; {_first_batch(statement)}. "
-            f"{_also_read(statement)}{_population(statement)}{_public(statement)}{_groups(statement)}"
+            f"{_also_read(statement)}{_population(statement)}{_public(statement)}"
+            f"{_starts(statement)}{_groups(statement)}"
         ),
         "release": (
             "The weights after every step, so all checkpoints, the optimizer's state, and "
@@ -99,6 +100,24 @@ def _public(statement: Statement) -> str:
         f" The clip also read {count} given as public, which ε does not protect: the guarantee is "
         f"for {statement.unit}s that are not among them."
     )
+
+
+def _starts(statement: Statement) -> str:
+    """Where the weights begin, and which other steps they take: public records, unprotected."""
+    unprotected = (
+        f"which ε does not protect: the guarantee is for {statement.unit}s that are not among them"
+    )
+    text = ""
+    if statement.starts:
+        saw = "; and on ".join(statement.starts)
+        text += f" The weights begin with a start trained on {saw}; these records count as public, "
+        text += f"{unprotected}."
+    if statement.public_steps:
+        text += (
+            " Between the private steps the weights also take steps on batches handed over as "
+            f"public, {unprotected}."
+        )
+    return text
 
 
 def _groups(statement: Statement) -> str:

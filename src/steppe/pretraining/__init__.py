@@ -7,6 +7,7 @@ from steppe.pretraining.amp import AMP as AMP
 from steppe.pretraining.asam import ASAM as ASAM
 from steppe.pretraining.augment import crop_and_flip as crop_and_flip
 from steppe.pretraining.augment import strong_view as strong_view
+from steppe.pretraining.batches import Batches as Batches
 from steppe.pretraining.config import PretrainingConfig as PretrainingConfig
 from steppe.pretraining.config import read_pretraining as read_pretraining
 from steppe.pretraining.config import resume_pretraining as resume_pretraining

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from steppe.clipping import ClippedSum
+from steppe.finetuning import require_live_lora
 from steppe.gradients import EachRecord, Kernels
 from steppe.plan import Plan
 from steppe.private.private import Private, draw_of
@@ -83,7 +84,8 @@ def make_private(
 
     Guarantees:
         Model, optimizer, loss and plan are checked on synthetic records before any budget is spent.
-        A warning names trained weights that get no gradient, because only noise moves them. Private
+        A warning names trained weights that get no gradient, because only noise moves them; for a
+        model that begins with a start it is an error, and so is a LoRA that cannot learn. Private
         steps must be the only ones: other gradients of trained weights are errors. Public records
         in the memory of the private ones are rejected; copies of them are not detected.
 
@@ -127,6 +129,7 @@ def make_private(
         )
     draw_of(plan, len(records), groups)  # checks the groups
     parameters = trained_parameters(model, optimizer)
+    require_live_lora(model)
     require_plain_steps(optimizer)
     losses = losses_of(model, plan, loss, objective, augment)
     if physical_batch is not None:

@@ -19,7 +19,8 @@ from steppe.mechanism import Mechanism
 from steppe.plan import Plan
 from steppe.private.batch_reader import BatchReader
 from steppe.private.foreign_steps import ForeignSteps
-from steppe.private.setup_checks import warn_of_unused
+from steppe.private.public_step import refuse_noise_aware, take_public_step
+from steppe.private.setup_checks import name_unmoved, refuse_private_as_public
 from steppe.private.step_checks import (
     refuse_coarse_products,
     refuse_modes,
@@ -31,6 +32,7 @@ from steppe.probing import LOOK_AGAIN, ProbeCache, Report
 from steppe.randomness import Source
 from steppe.records import Records
 from steppe.sampling import Draw
+from steppe.starts import starts_of
 from steppe.step import PrivateStep
 from steppe.utils import validation
 from steppe.utils.batches import count, each
@@ -69,11 +71,12 @@ class Private:
         self._example = example_for(engine, records)
         self._probes = ProbeCache(model, engine, in_a_step, isolation)
         self._parts: list[Any] = []
+        self._public_steps = False
         # The step of the last batch that was yielded, and the number of its records.
         self._handed_out = (-1, 0)
         found = self._probes.expect([self._example])
         refuse_coarse_products(engine)  # of layers that the probe has found
-        warn_of_unused(found.unused, found.detached)
+        name_unmoved(found.unused, found.detached, begun=bool(starts_of(model)))
         engine.rehearse()
         self.padding_rows = self._probes.padding_rows(found)
         self._step = PrivateStep(plan, engine, optimizer, source, self.padding_rows)
@@ -179,6 +182,29 @@ class Private:
         require_untouched(self.model)
         require_movement(before, self.engine.parameters, self.optimizer)
 
+    def public_step(self, batch: Any) -> None:
+        """Take a plain step on public records, before or after a private one.
+
+        The optimizer is the same, so both share its momentum. The step is not counted, and the
+        privacy statement says that there are such steps.
+
+        Args:
+            batch: records that need no protection, in the form of a private batch.
+
+        Guarantees:
+            No privacy cost, as the weights of every step are released already. Records in the
+            memory of the private ones are rejected; copies of them are not detected.
+        """
+        with self._lock:
+            self._foreign_steps.require_alone()
+            refuse_noise_aware(self.optimizer)
+            refuse_private_as_public(self._records, batch)
+            if not count(batch):
+                raise validation.fail("batch", "no records", "must hold public records")
+            take_public_step(self.engine, self.optimizer, batch)
+            self._foreign_steps.note()
+            self._public_steps = True
+
     @property
     def steps_done(self) -> int:
         """The number of steps taken."""
@@ -221,6 +247,8 @@ class Private:
             promised,
             also_read=self._records.also_read,
             public_records=public,
+            starts=tuple(sentence for sentence, _ in starts_of(self.model)),
+            public_steps=self._public_steps,
             isolation=self.report().isolation,
             collated=self._records.isolation,
         )

@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from steppe.errors import ConfigurationError
+from steppe.errors import ConfigurationError, UnsupportedModelError
 from steppe.gradients import Kernels, objective_of
 from steppe.plan import Plan
 from steppe.records import Records, share_records
@@ -158,6 +158,25 @@ def refuse_private_as_public(records: Records, public: Any) -> None:
             "are the private records, but a clip uses public records without noise",
             "give records that need no protection, or use a clip without public records",
         )
+
+
+def name_unmoved(unused: Sequence[str], detached: Sequence[str], begun: bool) -> None:
+    """Name trained weights that get no gradient: a warning, or an error if the model has a start.
+
+    Args:
+        unused, detached: as for `warn_of_unused`.
+        begun: whether the weights begin with a start, of which noise alone would destroy a part.
+    """
+    stuck = [*unused, *detached]
+    if not begun or not stuck:
+        warn_of_unused(unused, detached)
+        return
+    rule = "cannot move: no gradient comes to these weights, so noise alone would change the start"
+    remedy = (
+        "freeze them with requires_grad_(False) before you create the optimizer, or use them in "
+        "the forward pass without detach() or no_grad()"
+    )
+    raise UnsupportedModelError.about("parameters", stuck[:3], rule, remedy)
 
 
 def warn_of_unused(

@@ -21,7 +21,17 @@ def begins_with(module: nn.Module, start: Start) -> None:
         module: a model, or a part of one.
         start: its weights.
     """
-    setattr(module, _ATTRIBUTE, (start.card.sentence, start.sha256))
+    setattr(module, _ATTRIBUTE, ((start.card.sentence, start.sha256),))
+
+
+def begins_with_those_of(module: nn.Module, other: nn.Module) -> None:
+    """Note on a module the starts of another, whose outputs it is trained on.
+
+    Args:
+        module: such as a head.
+        other: such as the network below it.
+    """
+    setattr(module, _ATTRIBUTE, tuple(dict.fromkeys((*starts_of(module), *starts_of(other)))))
 
 
 def starts_of(model: nn.Module) -> tuple[Note, ...]:
@@ -34,5 +44,5 @@ def starts_of(model: nn.Module) -> tuple[Note, ...]:
         >>> starts_of(nn.Linear(2, 1))
         ()
     """
-    found = (getattr(module, _ATTRIBUTE, None) for module in model.modules())
-    return tuple(dict.fromkeys(note for note in found if note is not None))
+    found = (note for module in model.modules() for note in getattr(module, _ATTRIBUTE, ()))
+    return tuple(dict.fromkeys(found))

@@ -50,13 +50,21 @@ class Objective:
         function: instead of `loss`, a function of (model, batch) that returns one loss for each
             record; `objective` of `make_private`.
         augment: as for `make_private`.
+        public_batch: records of a plain step on the public records of `PrivateData`, between
+            private steps; None takes no such steps.
+        public_every: private steps after which such a step is taken.
     """
 
     loss: Callable[..., Tensor] | None = F.cross_entropy
     function: Callable[[nn.Module, Any], Tensor] | None = None
     augment: Callable[[Tensor], Tensor] | None = None
+    public_batch: int | None = None
+    public_every: int = 1
 
     def __post_init__(self) -> None:
+        if self.public_batch is not None:
+            validation.positive_integer("public_batch", self.public_batch)
+        validation.positive_integer("public_every", self.public_every)
         if self.function is not None:
             object.__setattr__(self, "loss", None)
 

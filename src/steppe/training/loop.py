@@ -142,6 +142,8 @@ class Loop:
             batch = next(batches)
             self._whole = False
             private.step(batch)
+            if (public := self._parts.public_steps) is not None:
+                public.after(private.steps_done, private)
             if self._after_step():
                 return True
             if time.monotonic() - noted > _SECONDS_BETWEEN_NOTES:

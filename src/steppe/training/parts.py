@@ -18,6 +18,7 @@ from steppe.plan import Plan
 from steppe.private import Private, make_private
 from steppe.randomness import Source
 from steppe.records import as_records
+from steppe.starts import starts_of
 from steppe.training import fingerprint, publishing
 from steppe.training.arguments import several
 from steppe.training.callbacks import Callback
@@ -28,6 +29,7 @@ from steppe.training.groups import Charging, Objective, Origin, PrivateData, Sav
 from steppe.training.intervals import StepIntervals, intervals_of
 from steppe.training.losses import why_no_outputs
 from steppe.training.lr_schedule import LRSchedule
+from steppe.training.public_steps import PublicSteps, public_for_clip, public_steps_of
 from steppe.training.run_averages import Keepable, RunAverages, stored_steps
 
 _FORMAT = 1
@@ -56,6 +58,7 @@ class RunParts:
         reasons: the reason for each constant that was chosen by rule, by name.
         callbacks: called after every step.
         progress: whether to show a bar.
+        public_steps: taken between private steps; None for none.
         make_private: makes a new `Private`, which has drawn nothing yet.
     """
 
@@ -77,6 +80,7 @@ class RunParts:
     reasons: Mapping[str, str]
     callbacks: Sequence[Callback]
     progress: bool
+    public_steps: PublicSteps | None
     make_private: Callable[[], Private]
 
     @property
@@ -155,6 +159,7 @@ def put_together(
         averages=averages,
         publish=saving.publish,
     )
+    public_steps = public_steps_of(objective, data, chosen.optimizer)
     folder = RunFolder(saving.folder)
     evaluation = None
     if evaluate is not None:
@@ -171,7 +176,7 @@ def put_together(
         objective=objective.function,
         augment=objective.augment,
         groups=data.groups,
-        public=data.public,
+        public=public_for_clip(plan, data, public_steps),
         physical_batch=physical_batch,
         classes=data.classes,
         source=source,
@@ -180,7 +185,9 @@ def put_together(
     first = make()
     plan = first.plan
     also_read = tuple(dict.fromkeys((*rows.also_read, *data.also_read)))
-    statement = replace(first.statement(), also_read=also_read)
+    statement = replace(
+        first.statement(), also_read=also_read, public_steps=public_steps is not None
+    )
     intervals = intervals_of(saving, charging.block, plan.total_steps)
     kept = RunAverages(
         model,
@@ -220,6 +227,10 @@ def put_together(
             "ledger": None if charging.ledger is None else ledger.path.resolve().name,
             "also_read": list(also_read),  # a resumed run keeps this note
             "public_records": statement.public_records,
+            "public_steps": None
+            if public_steps is None
+            else [objective.public_batch, objective.public_every],
+            "starts": [sha for _, sha in starts_of(model)],
             "inputs": saving.origin.inputs,
         },
         statement=statement,
@@ -227,6 +238,7 @@ def put_together(
         reasons={**saving.origin.reasons, **chosen.reasons},
         callbacks=callbacks,
         progress=progress,
+        public_steps=public_steps,
         make_private=make,
     )
     return parts, first

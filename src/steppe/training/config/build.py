@@ -11,6 +11,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from steppe.averaging import EMA, OMV, OPA, Average, Keep
+from steppe.finetuning import parameter_groups
 from steppe.ledger import Ledger
 from steppe.models import trained_part
 from steppe.plan import Plan
@@ -112,7 +113,7 @@ class BuiltConfig:
             "keep": self._keep,
             "ledger": self._ledger,
             "progress": self._train.get("progress", True),
-            **{key: self._train.get(key) for key in COUNTS},
+            **{key: self._train[key] for key in COUNTS if key in self._train},
         }
 
     @property
@@ -158,9 +159,19 @@ class BuiltConfig:
         known, fixed = registry.optimizers(), {}
         if name == "DPAdam":
             known, fixed = {name: known[name].for_plan}, {"plan": self.known_plan}
-        trained = [weight for weight in self.trained.parameters() if weight.requires_grad]
+        trained: Any = [weight for weight in self.trained.parameters() if weight.requires_grad]
+        if (groups := options.pop("groups", None)) is not None:
+            trained = self._groups(groups)
         made: Optimizer = registry.build("optimizer", known, name, options, params=trained, **fixed)
         return made
+
+    def _groups(self, given: Any) -> Any:
+        """The trained weights with options of their own, by the names in the trained part."""
+        if not isinstance(given, Mapping):
+            rule = "must be a table of tables"
+            raise validation.fail("optimizer.groups", given, rule, "write [optimizer.groups.head]")
+        with validation.called({"groups": "optimizer.groups"}):
+            return parameter_groups(self.trained, given)
 
     def _make_scheduler(self) -> Any:
         table = self.resolved.get("scheduler")

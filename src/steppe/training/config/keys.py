@@ -14,7 +14,10 @@ from steppe.training.losses import LOSSES, loss_of, of_numbers
 from steppe.utils import validation
 
 TABLES = ("data", "model", "plan", "optimizer", "scheduler", "averages", "train")
-COUNTS = ("store_every", "checkpoint_every", "evaluate_every", "block", "physical_batch")
+COUNTS = (
+    *("store_every", "checkpoint_every", "evaluate_every", "block", "physical_batch"),
+    *("public_batch", "public_every"),
+)
 _OTHERS = (
     "run",
     "keep",
@@ -55,7 +58,7 @@ def check(tables: Mapping[str, Any]) -> None:
             'write name = "mnist", or place = "visits.csv"',
         )
     _check_texts("data", data, ("name", "place", "called", "target", "test"))
-    _check_texts("model", tables.get("model", {}), ("name", "factory"))
+    _check_texts("model", tables.get("model", {}), ("name", "factory", "start"))
     _check_train(tables.get("train", {}))
     if "classes" in data and of_numbers(loss_of(tables.get("train", {}))):
         rule = f"is for class labels, but the loss {tables['train']['loss']} is for regression"

@@ -1,0 +1,85 @@
+"""A network below its head as fixed features, computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from steppe.models import FixedFrontEnd, FrontEnd, head_name, head_of, set_module
+from steppe.starts import begins_with_those_of
+
+
+class Trunk(FrontEnd):
+    """A network without its head, in evaluation mode always.
+
+    Args:
+        network: with the identity in the place of its head.
+        shape: of one record.
+        features: numbers that the head takes.
+        normalised: whether the features of each record are brought to mean 0 and norm 1.
+    """
+
+    def __init__(
+        self, network: nn.Module, shape: Sequence[int], features: int, normalised: bool
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self._shape, self._features = tuple(shape), features
+        self.normalised = normalised
+        self.eval()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one record."""
+        return self._shape
+
+    @property
+    def features(self) -> int:
+        """Numbers in the description of one record."""
+        return self._features
+
+    def train(self, mode: bool = True) -> Trunk:
+        """Stays in evaluation mode, so that nothing in it mixes records or draws at random."""
+        return super().train(False)
+
+    def forward(self, records: Tensor) -> Tensor:
+        """The features of records."""
+        found: Tensor = self.network(records)
+        if not self.normalised:
+            return found
+        return F.normalize(F.layer_norm(found, found.shape[-1:]))
+
+
+def head_on_features(
+    model: nn.Module, shape: Sequence[int], *, new_head: bool = False
+) -> FixedFrontEnd:
+    """Split a network into fixed features and its head, of which the head alone is trained.
+
+    Args:
+        model: a network whose last layer is linear; its head is taken out of it. It must treat each
+            record by itself in evaluation mode, as the networks of `steppe.models` do.
+        shape: of one record.
+        new_head: whether the head is fresh. It then begins at zero and sees features of mean 0 and
+            norm 1, so that gradients of all records have about the same length.
+
+    Returns:
+        The two parts. `features` computes what the head sees once for all records.
+
+    Examples:
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        >>> import torch
+        >>> whole = head_on_features(model, (4,))
+        >>> whole.features(torch.zeros(3, 4)).shape
+        torch.Size([3, 8])
+    """
+    name, head = head_name(model), head_of(model)
+    set_module(model, name, nn.Identity())
+    if new_head:
+        nn.init.zeros_(head.weight)
+        if head.bias is not None:
+            nn.init.zeros_(head.bias)
+    found = FixedFrontEnd(Trunk(model, shape, head.in_features, new_head), head)
+    begins_with_those_of(found.head, model)
+    return found
