@@ -130,6 +130,7 @@ class HookedRun:
             return
         self._detached = True
         self.abandon()
+        self.watched.detach()
         self._forward.detach()
         for handle in self._handles:
             handle.remove()
@@ -270,6 +271,7 @@ class HookedRun:
                     "the value in the account; use steppe.Plan for schedules."
                 )
         held = {id(p): p for group in self.optimizer.param_groups for p in group["params"]}
+        self.watched.require_unread(self.optimizer.param_groups)
         unknown = held.keys() - self._model_weights
         unfrozen = [
             name

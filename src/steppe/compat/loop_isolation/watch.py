@@ -111,6 +111,8 @@ class LoopWatch(Watch):
         outputs = super().__torch_dispatch__(func, types, args, kwargs)
         if name == "_local_scalar_dense":
             self._require_no_decision(outputs)
+            if not has_mixed(self.owners(given["self"])):  # of one record: perhaps in a list of all
+                self.reads.append(self.found("reads", func, EXPORTED))
             self.values.append(float(outputs) if not isinstance(outputs, complex) else 0.0)
             self.note_lengths(outputs)
             return outputs
