@@ -19,7 +19,7 @@ from torch import nn
 from steppe.errors import ConfigurationError, DataError
 from steppe.ledger import Anchor
 from steppe.training.resume_checkpoints import Checkpoint, ResumeCheckpoints, _digest
-from steppe.training.state_format import pack, unpack
+from steppe.utils.state_format import pack, unpack
 
 
 def through(value: Any) -> Any:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from steppe.errors import DataError
 from steppe.ledger import Anchor
-from steppe.training.state_format import pack, unpack
 from steppe.utils.files import single_writer, write_atomically
+from steppe.utils.state_format import pack, unpack
 from steppe.utils.weight_files import as_safetensors
 
 _FORMAT = 1
