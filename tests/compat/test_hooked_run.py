@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 from compat_loop import assert_gradients, classification_truth, start, vectors
 from steppe.compat import PrivacyEngine
-from steppe.errors import ConfigurationError, MisuseError
+from steppe.errors import ConfigurationError, IsolationError, MisuseError
 
 
 def test_step_without_a_drawn_batch() -> None:
@@ -41,8 +41,10 @@ def test_step_in_eval_mode() -> None:
 def test_step_after_running_a_copy() -> None:
     loop = start()
     x, y = loop.batch()
-    F.cross_entropy(copy.deepcopy(loop.model)(x), y).backward()
-    with pytest.raises(MisuseError, match="the very module that was given to make_private"):
+    said = "the very module that was given to make_private"
+    with pytest.raises(IsolationError, match=said):
+        F.cross_entropy(copy.deepcopy(loop.model)(x), y).backward()
+    with pytest.raises(MisuseError, match=said):
         loop.optimizer.step()
 
 

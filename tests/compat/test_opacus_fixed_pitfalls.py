@@ -174,14 +174,6 @@ def test_second_step_on_one_batch_raises() -> None:
         loop.optimizer.step()
 
 
-def test_second_forward_on_one_batch_raises() -> None:
-    loop = start()
-    x, y = loop.batch()
-    loop.backward(x, y)
-    with pytest.raises(MisuseError, match="forward=second: the module must run once"):
-        loop.model(x)
-
-
 class Tied(nn.Module):
     def __init__(self) -> None:
         super().__init__()

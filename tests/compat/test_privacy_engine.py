@@ -341,8 +341,10 @@ def test_copies_and_files_of_the_module_are_free_of_hooks() -> None:
     torch.save(model, file)
     file.seek(0)
     loaded = torch.load(file, weights_only=False)
-    x, _ = loop.batch()
-    loaded(x).sum().backward()  # in train mode, with a batch drawn: a copy is not traced
+    loop.batch()
+    loaded(
+        images(9).tensors[0]
+    ).sum().backward()  # in train mode, with a batch drawn: a copy is not traced
     assert loaded[0].weight.grad is not None
     assert model[0].weight.grad is not loaded[0].weight.grad
 

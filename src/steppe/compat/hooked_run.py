@@ -130,6 +130,7 @@ class HookedRun:
             return
         self._detached = True
         self.abandon()
+        self.watched.detach()
         self._forward.detach()
         for handle in self._handles:
             handle.remove()
@@ -247,13 +248,14 @@ class HookedRun:
             )
         if self._part.records == 0:
             return self._part, []
-        if self._forward.tracer is None:
+        if not self._forward.tracers:
             raise MisuseError(
                 f"step={step}: the module did not run on this batch in train mode; call "
                 "module.train(), and use the very module that was given to make_private, not a "
                 "copy of it."
             )
-        found = self._engine.passes.collected(self._forward.tracer.uses)
+        uses = [use for tracer in self._forward.tracers for use in tracer.uses]
+        found = self._engine.passes.collected(uses)
         if not found:
             raise MisuseError(
                 f"step={step}: no gradient reached the module's weights; call loss.backward() "
@@ -270,6 +272,7 @@ class HookedRun:
                     "the value in the account; use steppe.Plan for schedules."
                 )
         held = {id(p): p for group in self.optimizer.param_groups for p in group["params"]}
+        self.watched.require_unread(self.optimizer.param_groups)
         unknown = held.keys() - self._model_weights
         unfrozen = [
             name

@@ -117,15 +117,12 @@ class PoissonLoader:
         batches = draws.rows.stream(indices())
         while (batch := fetched(batches)) is not _END:
             part, some = waiting.popleft()
-            run.offer(part)
-            yield run.watched.begin(batch, part.records)
-            if run.watched.rehearses:
-                half = some[: len(some) // 2]
-                batch = fetched(draws.rows.stream(iter((half,))))
-                run.offer(replace(part, records=len(half)))
-                yield run.watched.begin(batch, len(half))
-            if run.again:  # read again, because the loop may have changed the first one
-                batch = fetched(draws.rows.stream(iter((some,))))
-                run.offer(part)
-                yield run.watched.begin(batch, part.records)
+            while True:
+                rows = run.watched.share_of(some)
+                if run.again or rows is not some:  # the loop may have changed what it was given
+                    batch = fetched(draws.rows.stream(iter((rows,))))
+                run.offer(replace(part, records=len(rows)))
+                yield run.watched.begin(batch, len(rows))
+                if not run.again:
+                    break
         run.require_stepped()

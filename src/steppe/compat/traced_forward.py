@@ -22,7 +22,7 @@ from steppe.randomness import SecretGenerators
 
 
 class TracedForward:
-    """Traces the forward pass in train mode, of which each drawn batch may have one.
+    """Traces the forward passes in train mode on a drawn batch.
 
     Other passes (eval mode, `torch.no_grad`, no batch drawn) are not affected.
 
@@ -35,7 +35,8 @@ class TracedForward:
         watched: follows the loop around the module.
 
     Attributes:
-        tracer: of the current batch, once the module has run on it.
+        tracers: of the current batch, one for each time that the module has run on it. All of them
+            together make a record's gradient, which is clipped once.
         saw_raw: whether a raw gradient has reached a trained weight since `expect`.
 
     Guarantees:
@@ -53,7 +54,7 @@ class TracedForward:
         batch_size: float,
         watched: Watched,
     ) -> None:
-        self.tracer: Tracer | None = None
+        self.tracers: list[Tracer] = []
         self.saw_raw = False
         self._module, self._engine, self._axis, self._generators = module, engine, axis, generators
         self._watched = watched
@@ -82,7 +83,7 @@ class TracedForward:
     def expect(self, records: int | None) -> None:
         """Forget the last batch. The next one has this many records; None for no batch."""
         self._leave()  # after Ctrl-C in a pass, its forward hooks are not called
-        self._records, self.tracer, self.saw_raw = records, None, False
+        self._records, self.tracers, self.saw_raw = records, [], False
 
     def detach(self) -> None:
         """Remove all hooks."""
@@ -100,12 +101,6 @@ class TracedForward:
         training = module.training and torch.is_grad_enabled()
         if self._probing or self._records is None or not training:
             return None
-        if self.tracer is not None:
-            raise MisuseError(
-                "forward=second: the module must run once per batch in train mode, because a "
-                "second pass would be clipped separately; put both passes into one forward, or "
-                "evaluate under module.eval() or torch.no_grad()."
-            )
         refuse_modes(self._engine)
         arguments = (args, kwargs)
         with torch._C.DisableTorchFunctionSubclass():  # these checks are not part of the loop
@@ -119,9 +114,10 @@ class TracedForward:
         if self._records == 0:
             # Few modules accept an empty batch, so one synthetic record replaces it.
             return self._axis.synthetic_record(arguments)
-        self.tracer = self._engine.passes.tracer(self._records)
-        arguments = self._axis.followed(arguments, self.tracer.number)
-        self._running.enter_context(self.tracer)
+        tracer = self._engine.passes.tracer(self._records)
+        self.tracers.append(tracer)
+        arguments = self._axis.followed(arguments, tracer.number)
+        self._running.enter_context(tracer)
         return arguments
 
     def _after(self, module: nn.Module, args: Any, output: Any) -> Any:
@@ -129,10 +125,10 @@ class TracedForward:
         if self._probing or self._running is None:
             return None
         self._leave()
-        if self.tracer is None:
+        if not self._records:
             return self._axis.without_records(output)
         if output is None:  # the pass failed and may be repeated
-            self.tracer = None
+            self.tracers.pop()
         else:
             self._made(output)
         return None
@@ -180,7 +176,7 @@ class TracedForward:
 
     def _refusal(self, name: str) -> Callable[[Tensor], None]:
         def refuse(parameter: Tensor) -> None:
-            if self.tracer is not None:
+            if self.tracers:
                 parameter.grad = None
                 raise MisuseError(
                     f"parameter={name!r}: must reach the loss through the module's forward pass "

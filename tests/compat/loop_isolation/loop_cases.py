@@ -266,7 +266,7 @@ MIX = {
     "written to a weight": Case(written_to_a_weight, "weights or buffers=written"),
     "centred in place": Case(centred_in_place, "before the module"),
     "a function of one's own": Case(own_function, "loss="),
-    "relative to the last loss": Case(relative_to_the_last(), "earlier pass"),
+    "relative to the last loss": Case(relative_to_the_last(), "an earlier batch"),
     "torch.func": Case(vmapped, "loss=not followed"),
     "a sum that is said to be a mean": Case(
         lambda m, x, y: _each(m, x, y).sum(), "must be a mean over the batch", steps=12

@@ -197,11 +197,11 @@ def test_a_number_chosen_by_values_is_refused() -> None:
         loss = F.cross_entropy(loop.model(x), y)
         return loss * (1.0 if float(x.abs().max()) < 1e3 else 0.01)
 
-    run(loop, step, 3)
+    run(loop, step, 4)  # the first comes as halves, and again
     data.tensors[0][0] *= 1e5
     with pytest.raises(IsolationError, match="decide nothing by them"):
         run(loop, step, 1)
-    assert len(loop.engine.accountant) == 3
+    assert len(loop.engine.accountant) == 1
 
 
 def test_a_moving_average_of_losses_does_not_divide() -> None:
@@ -323,7 +323,9 @@ def test_honest_loops_go_on_without_a_word(step: Step) -> None:
 def test_loops_that_do_not_mix_come_the_same_way(name: str) -> None:
     case = DO_NOT[name]
     loop = start(data=vectors(40), batch_size=24, sigma=1.0, loss_reduction=case.reduction)
-    assert silently(loop, lambda loop, x, y, step: case.loss(loop.model, x, y), 9) == 9
+    # With constants after a read, the first batch comes as two halves and again as it is.
+    steps = 6 if name in ("logged before the loss", "accuracy like a weight") else 9
+    assert silently(loop, lambda loop, x, y, step: case.loss(loop.model, x, y), 9) == steps
 
 
 def test_reading_after_backward_and_best_losses() -> None:

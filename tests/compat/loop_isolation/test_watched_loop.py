@@ -82,8 +82,9 @@ def test_the_gradient_is_that_of_an_unwatched_step() -> None:
     assert_gradients(loop.model, truth)
 
 
-def test_tensors_are_plain_after_the_step() -> None:
+def test_tensors_are_plain_in_files_and_after_the_run() -> None:
     loop = start()
+    kept = []
     for x, y in loop.loader:
         assert isinstance(x, Tensor)
         loss = loop.backward(x, y)
@@ -93,9 +94,15 @@ def test_tensors_are_plain_after_the_step() -> None:
         assert type(torch.load(saved, weights_only=True)["x"]) is Tensor
         assert type(copy.deepcopy(x)) is Tensor
         loop.optimizer.step()
-        for tensor in (x, y, loss):
-            assert type(tensor) is Tensor
-            assert not vars(tensor)
+        kept += [x, y, loss, loss.detach() + 1]
+        saved = io.BytesIO()
+        torch.save(x, saved)
+        saved.seek(0)
+        assert type(torch.load(saved, weights_only=True)) is Tensor
+    loop.engine.detach()
+    for tensor in kept:
+        assert type(tensor) is Tensor
+        assert not vars(tensor)
 
 
 @pytest.mark.parametrize("how", ["break", "raise", "next", "thread", "close", "detach"])
@@ -135,8 +142,9 @@ def test_nothing_stays_when_a_loop_is_left(how: str) -> None:
         return
     assert _get_current_dispatch_mode_stack() == []
     loop.run()
-    assert type(x) is Tensor
     assert len(loop.engine.accountant) == 1
+    loop.engine.detach()
+    assert type(x) is Tensor
     gc.collect()
 
 

@@ -16,30 +16,35 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from steppe.compat.loop_isolation.followed import Followed, as_plain
 from steppe.compat.loop_isolation.kinds import BACK, COPIES, EXPORTS, HOOKS, TEXTS
 from steppe.compat.loop_isolation.nests import leaves, numbers_in, objects_in
-from steppe.compat.loop_isolation.refusals import decides, holds_read_number, meets, mixes_before
-from steppe.compat.loop_isolation.route import Followed, Route, as_plain
+from steppe.compat.loop_isolation.past import Past
+from steppe.compat.loop_isolation.refusals import (
+    decides,
+    foreign_weight,
+    holds_inner,
+    holds_read_number,
+    meets,
+    mixes_before,
+)
+from steppe.compat.loop_isolation.route import Route, has_saved_hooks
 from steppe.compat.loop_isolation.totals import FOLLOW, LEAF, TOTAL, Path, Total
 from steppe.compat.loop_isolation.watch import EXPORTED, LoopWatch
 from steppe.errors import IsolationError
 from steppe.gradients import Capture
 from steppe.isolation import (
     FREE,
-    MIXED,
     OWNED,
     RANDOM,
     Finding,
     Owned,
     Watch,
-    everywhere,
     line_of_user,
     on_axis,
     refusals,
 )
 from steppe.utils.batches import tensors_in
-
-Ref = weakref.ref[Tensor]
 
 
 class Follow(Route):
@@ -48,7 +53,7 @@ class Follow(Route):
     Args:
         records: how many it has.
         module: whose state must not be written in the loop.
-        carried: tensors made from the batch before, if they are still there.
+        past: knows what is left of earlier batches.
 
     Attributes:
         approve: what is told of every loss that `backward()` is called on.
@@ -57,8 +62,8 @@ class Follow(Route):
         constants: those that operations before the totals were given, with the operation.
     """
 
-    def __init__(self, records: int, module: nn.Module, carried: Sequence[Ref] = ()) -> None:
-        super().__init__(records)
+    def __init__(self, records: int, module: nn.Module, past: Past) -> None:
+        super().__init__(records, past)
         state = [*module.parameters(), *module.buffers()]
         self._module = module
         self.watch = LoopWatch(records, None, lambda: None, state)
@@ -66,12 +71,6 @@ class Follow(Route):
         self.constants: list[tuple[Any, ...]] = []
         self.approve: Callable[[Total], None] = lambda total: None
         self._stops: list[Any] = []
-        for ref in carried:
-            tensor = ref()
-            if type(tensor) is Tensor:
-                whose = Owned(everywhere(tensor.ndim, MIXED), self.watch.number - 1)
-                setattr(tensor, OWNED, whose)
-                self._mark(tensor)
 
     def take(self, batch: Any, path: Path = ()) -> None:
         """Follow the tensors of a batch: records lie on the first axis."""
@@ -101,8 +100,15 @@ class Follow(Route):
                     setattr(tensor, key, getattr(known, key))
             self._mark(tensor)
 
+    def leave(self, outputs: Sequence[Tensor], shown: str) -> None:
+        """As of any route."""
+        super().leave(outputs, shown)
+        if shown:
+            self.watch.reads.append(Finding("reads", shown, None, None, EXPORTED))
+
     def require_rows(self, tensor: Tensor, axis: int) -> None:
         """Refuse an argument of the module in which row i is not made from record i alone."""
+        self._require_known_ways(tensor, "argument")
         owned = self.watch.owned(tensor)
         rows = on_axis(tensor.ndim, axis, self.records)
         if owned is None:
@@ -131,10 +137,10 @@ class Follow(Route):
         """Refuse what was written to the module's state in the loop."""
         self._require_places()
 
-    def release(self) -> list[Ref]:
+    def release(self) -> None:
         """As of any route."""
         self._stops = []
-        return super().release()
+        super().release()
 
     def run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """The call itself, under the watch."""
@@ -146,6 +152,12 @@ class Follow(Route):
                 f"loop=torch.autograd.grad ({line_of_user()}): gradients that are taken in the "
                 "loop, as for adversarial examples and penalties, can not be followed; take them "
                 "inside the module, and call loss.backward() in the loop."
+            )
+        if has_saved_hooks():
+            raise IsolationError(
+                f"loop=saved_tensors_hooks ({line_of_user()}): hooks on what is kept for "
+                "backward(), as of torch.utils.checkpoint and save_on_cpu, can not be followed in "
+                "the loop; put them into the module."
             )
         if func in BACK:
             self._require_losses(args, kwargs)
@@ -255,10 +267,10 @@ class Follow(Route):
             return abs(value) > 2 and value != self.records
         return abs(Fraction(value).limit_denominator(1000) - value) > 1e-7 * abs(value)
 
-    def _require_known_ways(self, loss: Tensor) -> None:
-        """Refuse a backward pass with Python of the user's between module and loss."""
+    def _require_known_ways(self, tensor: Tensor, what: str = "loss") -> None:
+        """Refuse a backward pass with Python of the user's, or with weights, beside the module."""
         seen: set[Any] = set(self._stops)
-        waiting: list[Any] = [loss.grad_fn]
+        waiting: list[Any] = [tensor.grad_fn]
         while waiting:
             node = waiting.pop()
             if node is None or node in seen:
@@ -266,12 +278,20 @@ class Follow(Route):
             seen.add(node)
             if isinstance(node, torch.autograd.function.BackwardCFunction):
                 if getattr(type(node), "_forward_cls", None) is Capture:
-                    continue
+                    raise holds_inner(what)
                 raise IsolationError(
-                    f"loss={type(node).__name__}: a torch.autograd.Function of your own in the "
+                    f"{what}={type(node).__name__}: a torch.autograd.Function of your own in the "
                     "loop can not be followed; put it into the module."
                 )
+            weight = getattr(node, "variable", None)
+            if isinstance(weight, Tensor) and self._is_foreign(weight):
+                raise foreign_weight(what, tuple(weight.shape))
             waiting += [following for following, _ in node.next_functions]
+
+    def _is_foreign(self, weight: Tensor) -> bool:
+        """Whether a weight would get the plain gradient of all records."""
+        own = any(weight is one for one in self._module.parameters())
+        return not own and not isinstance(weight, Followed)
 
 
 def _close(one: float, other: float) -> bool:

@@ -3,7 +3,9 @@ are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
+from types import FunctionType, MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +27,7 @@ class Kind(NamedTuple):
         parts: gives parts of a tensor.
         cuts: gives a tensor of a size that values may decide.
         other: the name, if it changes gradients without an operation.
+        defaults: numbers that torch fills in where the user gives none.
     """
 
     name: Any
@@ -36,6 +39,16 @@ class Kind(NamedTuple):
     parts: bool
     cuts: bool
     other: str
+    defaults: Mapping[str, float] = MappingProxyType({})
+
+    def given(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The keywords, without the numbers that torch has filled in."""
+        if not self.defaults:
+            return kwargs
+        return {
+            name: "default" if type(one) is float and one == self.defaults.get(name) else one
+            for name, one in kwargs.items()
+        }
 
 
 def writes_by(kwargs: dict[str, Any]) -> bool:
@@ -80,7 +93,15 @@ def _found(func: Any) -> Kind:
         parts=bare in ("unbind", "split", "chunk", "tensor_split", "split_with_sizes"),
         cuts=bare == "getitem" or bare in _CUTTING,
         other=name if func in HOOKS or func is torch.autograd.grad else "",
+        defaults=_defaults_of(func),
     )
+
+
+def _defaults_of(func: Callable[..., Any]) -> dict[str, float]:
+    if not isinstance(func, FunctionType):
+        return {}
+    asked = inspect.signature(func, follow_wrapped=False).parameters.values()
+    return {one.name: one.default for one in asked if type(one.default) is float}
 
 
 KNOWN: dict[Callable[..., Any], Kind] = {}

@@ -87,6 +87,35 @@ def holds_read_number(what: str) -> IsolationError:
     )
 
 
+def holds_earlier(what: str) -> IsolationError:
+    """What was made from earlier batches has a part in the gradients."""
+    return IsolationError(
+        f"{what}=holds a tensor that was made from records of an earlier batch: must be made from "
+        "the present batch alone, because what is kept from step to step carries records without "
+        "noise; take out moving averages of losses and outputs, queues and hidden states, or use "
+        "constants."
+    )
+
+
+def holds_inner(what: str) -> IsolationError:
+    """A tensor that the module has not returned has a part in the loss."""
+    return IsolationError(
+        f"{what}=holds a tensor from inside of the module, by a hook or an attribute: must be made "
+        "from what the module returns, because nothing else of it can be followed; return hidden "
+        "features and auxiliary losses from forward()."
+    )
+
+
+def foreign_weight(what: str, shape: tuple[int, ...]) -> IsolationError:
+    """A weight that is trained without privacy has a part in the private gradients."""
+    return IsolationError(
+        f"{what}=a weight of shape {shape} outside of the module: would get a gradient without "
+        "clip and noise, and carry it into later batches; use the very module that was given to "
+        "make_private, not a copy of it, and make all that is trained (learned factors of losses, "
+        "centres, heads) parameters of it, or freeze them with requires_grad_(False)."
+    )
+
+
 def written_behind(line: str) -> IsolationError:
     """Other code has changed a tensor's memory."""
     return IsolationError(

@@ -1,10 +1,9 @@
 """How the loss of a batch comes about, as one number: in every step, whether it is followed or not.
 
-The tensors of a batch, and what is made from them, are of a class (`Followed`) that torch asks
-before each call with one of them. Each result is given a hash of the function, of the hashes of the
-tensors that it took, and of the arguments that say what is done. The hash of the loss and those of
-the module's arguments are the *route* of the batch. What does not lead to the loss, such as an
-accuracy for logs, has no part in it.
+The tensors of a batch, and what is made from them, are `Followed`. Each result is given a hash of
+the function, of the hashes of the tensors that it took, and of the arguments that say what is done.
+The hash of the loss and those of the module's arguments are the *route* of the batch. What does not
+lead to the loss, such as an accuracy for logs, has no part in it.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steppe.compat.loop_isolation.followed import Followed, as_plain
 from steppe.compat.loop_isolation.kinds import (
     COPIES,
     ITEM,
@@ -31,10 +31,12 @@ from steppe.compat.loop_isolation.kinds import (
     kind_of,
     writes_by,
 )
+from steppe.compat.loop_isolation.past import Past
 from steppe.compat.loop_isolation.reads import READ, read
-from steppe.compat.loop_isolation.refusals import holds_read_number
-from steppe.compat.loop_isolation.totals import ALL, FOLLOW, ROUTE
+from steppe.compat.loop_isolation.refusals import holds_earlier, holds_inner, holds_read_number
+from steppe.compat.loop_isolation.totals import FOLLOW, ROUTE
 from steppe.compat.loop_isolation.untracked import Shared, numbers_of
+from steppe.gradients import is_marked
 from steppe.isolation import line_of_user
 from steppe.utils.batches import tensors_in
 
@@ -42,31 +44,12 @@ Number = tuple[float | None, bool]
 """A number that an operation was given, and whether values had been read from the batch before."""
 
 
-class Followed(Tensor):
-    """A tensor made from the records of a batch, until that is stepped."""
-
-    @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        del types
-        kwargs = kwargs or {}
-        with torch._C.DisableTorchFunctionSubclass():
-            route: Route | None = None
-            if args and type(args[0]) is Followed:  # as nearly always
-                route = args[0].__dict__.get(FOLLOW)
-            if route is None:
-                for tensor in tensors_in((*args, *kwargs.values())):
-                    if type(tensor) is Followed and (route := tensor.__dict__.get(FOLLOW)):
-                        break
-            return func(*args, **kwargs) if route is None else route.call(func, args, kwargs)
-
-
 class Route:
     """One physical batch on its way through the loop.
 
     Args:
         records: how many it has.
+        past: knows what is left of earlier batches.
 
     Attributes:
         read: where the loop read a value of the batch first; empty if it did not.
@@ -74,8 +57,11 @@ class Route:
         numbers: those on the way to the losses, in order.
     """
 
-    def __init__(self, records: int) -> None:
+    is_over = False
+
+    def __init__(self, records: int, past: Past) -> None:
         self.records = records
+        self._past = past
         self.read = self.read_before = ""
         self.numbers: tuple[Number, ...] = ()
         self._shared = Shared()
@@ -85,7 +71,7 @@ class Route:
         self._others: set[str] = set()  # what has a part in the loss and is no operation
         self._known: list[weakref.ref[Tensor]] = []
         self._told: dict[int, tuple[Number, ...]] = {}  # numbers by hash
-        self._read_in: set[int] = set()  # hashes of what a read number has a part in
+        self._barred: dict[int, str] = {}  # by hash: what must have no part in the gradients
         self._written: dict[int, tuple[Any, int]] = {}  # by memory: that memory, and the hash
 
     @property
@@ -110,12 +96,10 @@ class Route:
         parts: list[Any] = []
         sources: list[int] = []
         numbers: list[Number] = []
-        if self._collect(arguments, parts, sources, numbers, SIZE):
-            raise holds_read_number("argument")
+        barred = self._collect(arguments, parts, sources, numbers, SIZE)
         way = hash(tuple(parts))
         self._inherit(way, sources, numbers)
-        if way in self._read_in:
-            raise holds_read_number("argument")
+        _require_none("argument", barred or self._barred.get(way, ""))
         self._given.append(way)
 
     def let_in(self, arguments: Sequence[Tensor]) -> None:
@@ -125,8 +109,14 @@ class Route:
                 tensor.__class__ = Tensor  # type: ignore[assignment]
                 self._inside.append(tensor)
 
-    def leave(self, outputs: Sequence[Tensor]) -> None:
-        """The module has made this of its arguments."""
+    def leave(self, outputs: Sequence[Tensor], shown: str) -> None:
+        """The module has made this of its arguments.
+
+        Args:
+            outputs: its tensors.
+            shown: by what the module may have shown other values to the loop; empty for nothing.
+        """
+        self.read = self.read or shown
         while self._inside:
             self._inside.pop().__class__ = Followed
         for place, tensor in enumerate(outputs):
@@ -135,22 +125,15 @@ class Route:
                 self._lead(tensor, way)
                 self._inherit(way, self._given[-1:], [])
 
-    def release(self) -> list[weakref.ref[Tensor]]:
-        """Make plain tensors of all again; those that somebody still has."""
+    def release(self) -> None:
+        """Leave all that somebody still has to the past."""
         known, self._known, self._inside = self._known, [], []
         self._shared.forget()
-        alive = []
         for ref in known:
-            tensor = ref()
-            if tensor is None:
-                continue
-            alive.append(ref)
-            if type(tensor) is Followed:
-                tensor.__class__ = Tensor  # type: ignore[assignment]
-            kept = tensor.__dict__
-            for name in ALL:
-                kept.pop(name, None)
-        return alive
+            if (tensor := ref()) is not None:
+                self._past.take(tensor)
+        for memory, _ in self._written.values():
+            self._past.note_written(memory)
 
     def call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """One call of torch with a tensor of this route."""
@@ -161,6 +144,8 @@ class Route:
                 self._shared.note(args[0])
         elif kind.other:
             self._others.add(kind.other)
+        elif has_saved_hooks():
+            self._others.add("saved_tensors_hooks")
         elif kind.back:
             self._go_back(args, kwargs)
         made = self.run(func, args, kwargs)
@@ -221,14 +206,15 @@ class Route:
         parts: list[Any] = [kind.name]
         sources: list[int] = []
         numbers: list[Number] = []
-        was_read = self._collect(args, parts, sources, numbers, kind.whole)
+        barred = self._collect(args, parts, sources, numbers, kind.whole)
         if kwargs:
-            was_read |= self._collect(kwargs, parts, sources, numbers, kind.whole)
+            given = kind.given(kwargs)
+            barred = self._collect(given, parts, sources, numbers, kind.whole) or barred
         way = hash(tuple(parts))
-        if numbers or self._told or self._read_in:
+        if numbers or self._told or self._barred:
             self._inherit(way, sources, numbers)
-        if was_read:
-            self._read_in.add(way)
+        if barred:
+            self._barred[way] = barred
         return way
 
     def _inherit(self, way: int, sources: Sequence[int], numbers: Sequence[Number]) -> None:
@@ -237,8 +223,10 @@ class Route:
             told = [number for source in sources for number in self._told.get(source, ())]
             if told or numbers:
                 self._told[way] = (*told, *numbers)
-        if self._read_in and not self._read_in.isdisjoint(sources):
-            self._read_in.add(way)
+        if self._barred:
+            for source in sources:
+                if source in self._barred:
+                    self._barred[way] = self._barred[source]
 
     def _collect(
         self,
@@ -247,15 +235,17 @@ class Route:
         sources: list[int],
         numbers: list[Number],
         whole: int,
-    ) -> bool:
-        """Note what a nest of arguments says; whether a number in it was read."""
-        was_read = False
+    ) -> str:
+        """Note what a nest of arguments says; what in it must have no part in the gradients."""
+        barred = ""
         if isinstance(values, dict):
             parts.extend(values)
             values = values.values()
         for value in values:
             kind = type(value)
             if kind is Followed:
+                if value.__dict__.get(FOLLOW) is not self:
+                    barred = _EARLIER
                 way = self._at(value)
                 parts.append(way)
                 sources.append(way)
@@ -269,33 +259,44 @@ class Route:
             elif kind is float:
                 numbers.append((value, bool(self.read)))
             elif kind is Tensor or isinstance(value, _OF_NUMPY):
+                if kind is Tensor:
+                    barred = self._of_plain(value) or barred
                 if self.read:
                     numbers += [(one, True) for one in numbers_of(value, self.records)]
-                parts.append(kind)
+                parts.append((kind, kind is Tensor and value.requires_grad))
             elif kind in (tuple, list, dict):
                 inner: list[Any] = []
-                was_read |= self._collect(value, inner, sources, numbers, whole)
+                barred = self._collect(value, inner, sources, numbers, whole) or barred
                 # A list may have an entry for each record.
                 if len(inner) > 1:
                     inner = [one for i, one in enumerate(inner) if not i or one != inner[i - 1]]
                 parts.append(tuple(inner))
             elif kind is slice:
                 ends = (value.start, value.stop, value.step)
-                was_read |= any(type(end) in READ for end in ends)
+                if any(type(end) in READ for end in ends):
+                    barred = _READ
                 parts.append(tuple(end is None for end in ends))
             elif kind in READ:
-                was_read = True
+                barred = _READ
             elif kind is not torch.Size:
                 parts.append(kind)
-        return was_read
+                if isinstance(value, Tensor):  # a weight or buffer
+                    parts.append(value.requires_grad)
+                    barred = self._of_plain(value) or barred
+        return barred
+
+    def _of_plain(self, tensor: Tensor) -> str:
+        """What bars a tensor that is not followed."""
+        if is_marked(tensor):
+            return _INSIDE
+        return _EARLIER if self._past.holds(tensor) else ""
 
     def _go_back(self, args: Any, kwargs: dict[str, Any]) -> None:
         self._shared.require_unwritten()
         for loss in tensors_in((*args[:1], kwargs.get("tensors"))):
             if type(loss) is Followed:
                 way = self._at(loss)
-                if way in self._read_in:
-                    raise holds_read_number("loss")
+                _require_none("loss", self._barred.get(way, ""))
                 self._losses.append(way)
                 self.numbers += self._told.get(way, ())
         if len(args) > 1 or any(kwargs.get(name) is not None for name in _WEIGHTS):
@@ -303,19 +304,17 @@ class Route:
         self.read_before = self.read
 
 
-def as_plain(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Copies, texts and saved files know nothing of what is followed."""
-    tensor = args[0]
-    if type(tensor) is not Followed:
-        return func(*args, **kwargs)
-    kept = {key: vars(tensor).pop(key) for key in ALL if key in vars(tensor)}
-    tensor.__class__ = Tensor  # type: ignore[assignment]
-    try:
-        return func(*args, **kwargs)
-    finally:
-        tensor.__class__ = Followed
-        vars(tensor).update(kept)
+def has_saved_hooks() -> bool:
+    """Whether code of the user's is called with each tensor that is kept for the way back."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
+def _require_none(where: str, barred: str) -> None:
+    if barred:
+        raise _REFUSALS[barred](where)
+
+
+_READ, _EARLIER, _INSIDE = "read", "of an earlier batch", "from inside of the module"
+_REFUSALS = {_READ: holds_read_number, _EARLIER: holds_earlier, _INSIDE: holds_inner}
 _OF_NUMPY = (np.ndarray, np.floating, np.integer)
 _WEIGHTS = ("gradient", "grad_tensors")  # what `backward()` may be given beside a loss

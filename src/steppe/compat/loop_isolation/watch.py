@@ -111,6 +111,8 @@ class LoopWatch(Watch):
         outputs = super().__torch_dispatch__(func, types, args, kwargs)
         if name == "_local_scalar_dense":
             self._require_no_decision(outputs)
+            if not has_mixed(self.owners(given["self"])):  # of one record: perhaps in a list of all
+                self.reads.append(self.found("reads", func, EXPORTED))
             self.values.append(float(outputs) if not isinstance(outputs, complex) else 0.0)
             self.note_lengths(outputs)
             return outputs
@@ -243,12 +245,15 @@ class LoopWatch(Watch):
             return None
         if reduction == 2:
             return Total((1.0,))
-        leaf = getattr(target, LEAF, None)
-        if given.get("weight") is not None or leaf is None:
-            self._divides = True
-            return None
-        guard = (leaf, int(given.get("ignore_index", -100)))
-        return Total((1 / max(1, target.numel()),), frozenset((guard,)))
+        leaf, ignored = getattr(target, LEAF, None), int(given.get("ignore_index", -100))
+        scale = 1 / max(1, target.numel())
+        if given.get("weight") is None and leaf is not None:
+            return Total((scale,), frozenset(((leaf, ignored),)))
+        constant = not hasattr(target, OWNED) and not bool((target == ignored).any())
+        if given.get("weight") is None and constant:  # as for the made-up rows of a discriminator
+            return Total((scale,))
+        self._divides = True
+        return None
 
     def _of_totals(self, name: str, given: dict[str, Any], tensors: list[Tensor]) -> Total | None:
         first: Any = given.get("self", given.get("tensors"))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from steppe.compat.arguments import Arguments
+from steppe.compat.loop_isolation.followed import Followed, make_plain
 from steppe.compat.loop_isolation.nests import leaves, objects_in
-from steppe.compat.loop_isolation.refusals import changes_always, goes_by_values
+from steppe.compat.loop_isolation.past import Past
+from steppe.compat.loop_isolation.reads import READ
+from steppe.compat.loop_isolation.refusals import (
+    changes_always,
+    goes_by_values,
+    holds_read_number,
+)
 from steppe.compat.loop_isolation.route import Number, Route
+from steppe.compat.loop_isolation.shown import shown_by
 from steppe.compat.uncopied_hook import nothing
 from steppe.errors import IsolationError
 from steppe.probing import LOOK_AGAIN
@@ -27,7 +34,7 @@ if TYPE_CHECKING:
 
 _FIRST = 2  # what the first pass has kept may be used in the second
 _EVERY = 256
-_REHEARSED = 4  # records at least, so that a part of them has two
+_REHEARSED = 4  # records at least, so that half of them are two
 _MOST = 32  # batches that may come again with no known one between them
 
 
@@ -76,9 +83,9 @@ class Watched:
         isolation: "proven"; with "probed" nothing is followed.
 
     Attributes:
-        rehearses: whether the batch must come again twice: a part of its records, of which no step
-            is taken, and then all. Set if the loop computes with constants after it read values of
-            the first batch. What depends on those values is different for the part.
+        rehearses: how many halves of the batch must come, of which no step is taken, before all of
+            it comes again. Set if the loop computes with constants after it read values of the
+            first batch: a record that decides them is in one of the halves alone.
 
     Guarantees:
         The first two batches of two records or more are followed, then those of `LOOK_AGAIN`,
@@ -90,7 +97,7 @@ class Watched:
     def __init__(self, module: nn.Module, averaged: bool, isolation: str) -> None:
         self.report = LoopReport(isolation)
         self._module, self._averaged = module, averaged
-        self.rehearses = False
+        self.rehearses = 0
         self._route: Route | None = None
         self._follow: Follow | None = None  # the same, if it is followed
         self._due = False
@@ -99,7 +106,7 @@ class Watched:
         self._came_again = 0
         self._warned = False
         self._guards: frozenset[Guard] = frozenset()
-        self._carried: list[weakref.ref[Tensor]] = []
+        self._past = Past(module)
         self._read_before = ""  # where values were read before the module ran
         self._scales: dict[int, tuple[float, ...]] = {}  # by number of records
         self._numbers: tuple[int, list[tuple[Any, ...]]] | None = None
@@ -114,6 +121,8 @@ class Watched:
         if self.report.isolation != "proven" or records < 2:
             return batch
         tensors = self._leaves_of(batch)  # the loop may take some out
+        for tensor in tensors.values():
+            make_plain(tensor)  # data sets may hand out one tensor again
         self._require_guards(tensors)
         number = self.report.steps
         self.report.steps += 1
@@ -123,31 +132,50 @@ class Watched:
             )
 
             self._due = False
-            self._route = self._follow = follow = Follow(records, self._module, self._carried)
+            self._route = self._follow = follow = Follow(records, self._module, self._past)
             follow.approve = lambda total: self._approve(total, tensors)
             follow.take(batch)
         else:
-            self._route = Route(records)
+            self._route = Route(records, self._past)
         self._route.start(tensors)
-        self._carried = []
         return batch
 
     def end(self) -> None:
         """The batch was stepped or forgotten."""
         route, self._route, self._follow = self._route, None, None
         if route is not None:
-            self._carried = route.release()
+            route.release()
+
+    def share_of(self, rows: Tensor) -> Tensor:
+        """Which rows of a batch come now: all, or one of its halves."""
+        middle = len(rows) // 2
+        return {2: rows[:middle], 1: rows[middle:]}.get(self.rehearses, rows)
+
+    @staticmethod
+    def require_unread(groups: Sequence[Mapping[str, Any]]) -> None:
+        """Refuse a learning rate, or another number of the optimizer, read from records."""
+        for group in groups:
+            for name, value in group.items():
+                if type(value) in READ or type(value) is Followed:
+                    raise holds_read_number(f"optimizer.{name}")
+
+    def detach(self) -> None:
+        """The run has ended."""
+        self.end()
+        self._past.end()
 
     def accepts(self, records: int) -> bool:
         """Called before the step: whether the loss came a way that was followed, if not in this
         batch then before. Otherwise the batch must come again, and is followed then."""
         route, follow = self._route, self._follow
-        part_alone, self.rehearses = self.rehearses, False
+        half_alone = self.rehearses > 0
+        self.rehearses -= half_alone
         if route is None:
-            return not part_alone
+            return not half_alone
         key = route.key
         known = self._routes.get(key)
-        self.rehearses = not self._routes and route.computes_after_read and records >= _REHEARSED
+        if not self._routes and route.computes_after_read and records >= _REHEARSED:
+            self.rehearses = 2
         if self._routes and known is None and route.read_before:
             raise goes_by_values(route.read_before)
         if follow is not None:
@@ -160,7 +188,7 @@ class Watched:
         if known is not None and route.read_before:
             self._require_undecided(route, records, *known)
         self._routes[key] = records, route.numbers
-        return not (part_alone or self.rehearses)
+        return not (half_alone or self.rehearses)
 
     def _call_again(self) -> None:
         self._came_again += 1
@@ -216,6 +244,7 @@ class Watched:
         route, follow = self._route, self._follow
         if route is None:
             return [], arguments
+        self._past.require_none_in_module()
         known = list(tensors_in(arguments))
         if follow is not None:
             for tensor in known:
@@ -253,7 +282,7 @@ class Watched:
             with torch._C.DisableTorchFunctionSubclass():
                 if follow is not None:
                     follow.take_outputs(output, whose)
-                route.leave(list(objects_in(output)))
+                route.leave(list(objects_in(output)), shown_by(self._module))
 
         return made
 
