@@ -54,7 +54,13 @@ class SteppeError(Exception):
         return error
 
     @classmethod
-    def missing(cls, name: str, remedy: str = "", rule: str = "is required") -> Self:
+    def missing(
+        cls,
+        name: str,
+        remedy: str = "",
+        rule: str = "is required",
+        mentions: tuple[str, ...] = (),
+    ) -> Self:
         """Make (not raise) the error about something that was not given, or that has no value.
 
         Examples:
@@ -62,7 +68,7 @@ class SteppeError(Exception):
             `delta` is required.
         """
         error = cls(rule)
-        error.name, error.remedy = name, remedy
+        error.name, error.remedy, error.mentions = name, remedy, mentions
         return error
 
     def __str__(self) -> str:
@@ -114,6 +120,10 @@ class MisuseError(SteppeError, RuntimeError):
 
 class StorageError(SteppeError, RuntimeError):
     """A file of the run cannot be written; earlier entries are intact."""
+
+
+class DataWarning(UserWarning):
+    """The run is allowed, but its data or its records' gradients are probably not as meant."""
 
 
 class PrivacyWarning(UserWarning):

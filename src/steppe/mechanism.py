@@ -6,7 +6,7 @@ gradients here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,6 +35,8 @@ class Mechanism:
     Attributes:
         dtype: of the sums: float64 for float64 weights and for noise on a grid, which needs an
             exact sum; float32 otherwise.
+        on_norms: if set, called with the norms of the gradients of every part. It must not change
+            what a query does.
 
     Guarantees:
         A query releases (clipped sum + noise of the given size) / divisor and nothing else. Every
@@ -58,6 +60,7 @@ class Mechanism:
         # A tensor, because torch would convert a Python float in every step.
         self.divisor = torch.tensor(divisor, dtype=self.dtype, device="cpu")
         self._padding = dict(padding or {})
+        self.on_norms: Callable[[Tensor], None] | None = None
 
     def query(self, noise_std: float, step: int = 0, number: int = 0) -> Query:
         """Begin one query of a drawn batch at the current weights.
@@ -125,7 +128,10 @@ class Query:
         self, found: WeightSlots, records: int, scale: float = 1.0, padding: int = 0
     ) -> None:
         """Add per-example gradients that were captured already; see `ClippedSum.add_slots_`."""
-        self._mechanism.engine.add_slots_(self._sum(), found, records, scale, padding)
+        mechanism = self._mechanism
+        norms = mechanism.engine.add_slots_(self._sum(), found, records, scale, padding)
+        if mechanism.on_norms is not None:
+            mechanism.on_norms(norms)
 
     @torch.no_grad()
     def finish(self) -> Tensor:

@@ -28,7 +28,8 @@ def test_a_whole_run_spends_the_budget_and_no_more() -> None:
         loop.step(batch)
     assert len(loop) == 0
     assert 2.99 < loop.epsilon() <= 3.0
-    assert list(loop) == []
+    with pytest.warns(UserWarning, match="no batch is left"):
+        assert list(loop) == []
     assert re.search(r"guarantee: \(ε, δ\) = \((2\.99\d*|3\.0), 0\.0001\)", str(loop.statement()))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ from steppe.errors import MisuseError
 from steppe.mechanism import Mechanism
 from steppe.plan import Plan
 from steppe.private.batch_reader import BatchReader
+from steppe.private.dropped_records import DroppedRecords
 from steppe.private.foreign_steps import ForeignSteps
 from steppe.private.public_step import refuse_noise_aware, take_public_step
 from steppe.private.setup_checks import name_unmoved, refuse_private_as_public
@@ -36,6 +38,7 @@ from steppe.starts import starts_of
 from steppe.step import PrivateStep
 from steppe.utils import validation
 from steppe.utils.batches import count, each
+from steppe.utils.user_code import level
 
 
 class Private:
@@ -84,6 +87,10 @@ class Private:
         draw = draw_of(plan, len(records), groups)
         self._reader = BatchReader(draw, records, source, plan.total_steps)
         self._foreign_steps = ForeignSteps(engine.parameters)
+        self._exhaustion_said = False
+        self._taken = 0  # steps of this object, which may have begun in the middle of a run
+        self._dropped: DroppedRecords | None = DroppedRecords()
+        self._step.mechanism.on_norms = self._dropped.see
         self._lock = threading.RLock()  # reentrant: a step inside a step is an error, no deadlock
 
     @property
@@ -100,8 +107,10 @@ class Private:
         """The remaining batches, one for each step of the plan.
 
         If an earlier loop ended between a draw and its step, the new loop begins with the same
-        draw.
+        draw. If no batch is left, a warning says so, once.
         """
+        if not len(self):
+            self._say_exhausted()
         new = True
         while self.steps_done < self.plan.total_steps:
             self._foreign_steps.require_alone()
@@ -129,6 +138,48 @@ class Private:
     def batches(self, steps: int) -> Iterator[Any]:
         """The next `steps` batches: an epoch, say, with an evaluation after it."""
         return itertools.islice(iter(self), validation.positive_integer("steps", steps))
+
+    def epoch(self) -> Iterator[Any]:
+        """The batches up to the end of the current epoch, for loops over epochs.
+
+        An epoch is population / batch_size steps, in which a record takes part once on average. A
+        plan of n epochs has n of them; if that is not a whole number, the last one is shorter.
+
+        Examples:
+            >>> import torch
+            >>> from steppe import Plan, make_private
+            >>> plan = Plan(epsilon=3.0, delta=1e-3, population=100, batch_size=40, epochs=2)
+            >>> model, data = nn.Linear(4, 2), (torch.randn(100, 4), torch.randint(2, (100,)))
+            >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            >>> loss = nn.functional.cross_entropy
+            >>> private = make_private(model, optimizer, data, plan, loss=loss)
+            >>> for epoch in range(2):
+            ...     for batch in private.epoch():
+            ...         private.step(batch)
+            ...     print(epoch, private.steps_done, len(private))
+            0 2 3
+            1 5 0
+        """
+        done, steps = self.steps_done, self._steps_in_an_epoch
+        epochs = math.floor(done / steps + 1e-9) + 1
+        while math.floor(epochs * steps + 1e-9) <= done:  # a batch larger than half of the data
+            epochs += 1
+        end = math.floor(epochs * steps + 1e-9)
+        return itertools.islice(iter(self), max(1, end - done))
+
+    @property
+    def _steps_in_an_epoch(self) -> float:
+        return (self.plan.population or len(self._records)) / self.plan.batch_size
+
+    def _say_exhausted(self) -> None:
+        if not self._exhaustion_said:
+            self._exhaustion_said = True
+            warnings.warn(
+                f"no batch is left: all {self.plan.total_steps} steps of the plan are taken. More "
+                "steps need a plan with more steps or epochs, made before training.",
+                UserWarning,
+                stacklevel=level(),
+            )
 
     def accumulate(self, part: Any) -> None:
         """Store a part of the drawn batch; `step()` without a batch then uses all parts.
@@ -179,6 +230,9 @@ class Private:
             self._foreign_steps.note()
             if self.steps_done > done:  # charged, so the batch is used up
                 self._parts = []
+        self._taken += 1
+        if self._dropped is not None and self._dropped.after(self._taken):
+            self._dropped = self._step.mechanism.on_norms = None
         require_untouched(self.model)
         require_movement(before, self.engine.parameters, self.optimizer)
 
