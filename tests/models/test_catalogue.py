@@ -20,10 +20,13 @@ class Known:
     parameters: int
 
 
+NUMBERS = ("linear", "mlp", "embedding-mlp")  # without classes
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 KNOWN = (
     Known("linear", (256,), 257),
     Known("logistic", GREY, 7_850),
+    Known("mlp", (784,), 54_465),
+    Known("embedding-mlp", (784,), 54_465),
     Known("scattering-linear", GREY, 39_690),
     Known("patches-linear", COLOUR, 92_160),
     Known("cnn-relu-26k", GREY, 26_010),
@@ -85,7 +88,7 @@ def test_records_do_not_see_each_other(known: Known) -> None:
     changed[1] = torch.randn(known.shape, generator=generator)
     with torch.no_grad():
         before, after = model(inputs), model(changed)
-    assert before.shape == ((3,) if known.name == "linear" else (3, 10))
+    assert before.shape == ((3,) if known.name in NUMBERS else (3, 10))
     assert torch.isfinite(before).all()
     torch.testing.assert_close(after[[0, 2]], before[[0, 2]], rtol=0, atol=1e-5)
     assert (after[1] - before[1]).abs().max() > 1e-4

@@ -5,6 +5,7 @@ Imports `utils`, `errors`.
 
 from steppe.models.catalogue import create as create
 from steppe.models.catalogue import names as names
+from steppe.models.catalogue import needs as needs
 from steppe.models.catalogue import parameters as parameters
 from steppe.models.catalogue import sizes as sizes
 from steppe.models.dpnas import dpnas_cifar as dpnas_cifar
@@ -38,6 +39,8 @@ from steppe.models.resnet20 import resnet20 as resnet20
 from steppe.models.scattering import Scattering as Scattering
 from steppe.models.scattering import ScatteringLinear as ScatteringLinear
 from steppe.models.scattering import scattering_linear as scattering_linear
+from steppe.models.tables import embedding_mlp as embedding_mlp
+from steppe.models.tables import mlp as mlp
 from steppe.models.vision_transformer import VisionTransformer as VisionTransformer
 from steppe.models.wide_resnet import wrn_16_4 as wrn_16_4
 from steppe.models.wide_resnet import wrn_28_10 as wrn_28_10

@@ -18,6 +18,7 @@ from steppe.models import (
     resnet,
     resnet20,
     scattering,
+    tables,
     wide_resnet,
 )
 from steppe.models.vision_transformer import VisionTransformer
@@ -26,6 +27,8 @@ from steppe.utils import validation
 _CONSTRUCTORS: dict[str, Callable[..., nn.Module]] = {
     "linear": regression.linear_regression,
     "logistic": regression.logistic_regression,
+    "mlp": tables.mlp,
+    "embedding-mlp": tables.embedding_mlp,
     "scattering-linear": scattering.scattering_linear,
     "patches-linear": patches.patches_linear,
     "cnn-relu-26k": plain_cnn.cnn_relu_26k,
@@ -53,7 +56,7 @@ def names() -> tuple[str, ...]:
 
     Examples:
         >>> names()[:3]
-        ('linear', 'logistic', 'scattering-linear')
+        ('linear', 'logistic', 'mlp')
     """
     return tuple(_CONSTRUCTORS)
 
@@ -89,6 +92,17 @@ def parameters(name: str) -> tuple[str, ...]:
         ('features', 'classes')
     """
     return tuple(inspect.signature(_constructor(name)).parameters)
+
+
+def needs(name: str, option: str) -> bool:
+    """Whether a network has an option that must not be None.
+
+    Examples:
+        >>> needs("logistic", "classes"), needs("mlp", "classes"), needs("linear", "classes")
+        (True, False, False)
+    """
+    found = inspect.signature(_constructor(name)).parameters.get(option)
+    return found is not None and found.default is not None
 
 
 def sizes(shape: Sequence[int], classes: int | None) -> dict[str, int]:
