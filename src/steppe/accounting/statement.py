@@ -48,6 +48,11 @@ class Statement:
         total_steps: the number of steps covered, where that is not the number of mechanisms.
         turns: in which steps one unit can take part; None where it is any of them, by chance.
         correlated: the noise, if it is correlated over the steps.
+        held_out: the share of the records that was kept out of training, where a hash of each
+            record decided; None if none was.
+        checked: what the owner's checks read before the first step: "records", "length" for their
+            number alone, or None.
+        compared: whether a model was trained on the records without privacy, to compare.
         collated: how it is known that each row of a batch is made from one record: "proven", or
             "compared" in every batch.
     """
@@ -79,6 +84,9 @@ class Statement:
     turns: Participation | None = None
     correlated: str | None = None
     collated: str = "proven"
+    held_out: float | None = None
+    checked: str | None = None
+    compared: bool = False
 
     @classmethod
     def of(cls, runs: Sequence[Segments], delta: float, adjacency: str, **facts: Any) -> Statement:
@@ -166,6 +174,9 @@ class Statement:
             "fixed_shapes": self.fixed_shapes,
             "isolation": self.isolation,
             "collated": self.collated,
+            "held_out": self.held_out,
+            "checked": self.checked,
+            "compared": self.compared,
             "steps": self.steps,
             "noise_multiplier": self.noise_multiplier,
             "sensitivity": self.sensitivity,

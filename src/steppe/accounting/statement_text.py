@@ -38,8 +38,8 @@ def items(statement: Statement) -> dict[str, str]:
             "Also read, outside the account: the structure (shapes, types) of one record; a "
             "few records at set-up if a custom function collates them; the labels if "
             f"classes were declared; {_first_batch(statement)}. "
-            f"{_also_read(statement)}{_population(statement)}{_public(statement)}"
-            f"{_starts(statement)}{_groups(statement)}"
+            f"{_also_read(statement)}{_owner(statement)}{_population(statement)}"
+            f"{_held_out(statement)}{_public(statement)}{_starts(statement)}{_groups(statement)}"
         ),
         "release": (
             "The weights after every step, so all checkpoints, the optimizer's state, and "
@@ -79,6 +79,39 @@ def _also_read(statement: Statement) -> str:
     if not statement.also_read:
         return ""
     return f"Before the run, {'; '.join(statement.also_read)}, which ε does not protect. "
+
+
+def _owner(statement: Statement) -> str:
+    """What was read for the eyes of the data's owner alone."""
+    said = ""
+    if statement.checked == "length":
+        said += (
+            "Before the first step, a check for the data's owner compared the number of records "
+            "with the population; what it found is in no file of the run. "
+        )
+    if statement.checked == "records":
+        said += (
+            "Before the first step, checks for the data's owner read every record: the scale of "
+            "the targets, the share of inputs that are not finite, the number of records against "
+            "the population, columns that are constant or look like identifiers. What they found "
+            "is in no file of the run; that the run began shows that none of them stopped it. "
+        )
+    if statement.compared:
+        said += (
+            "Afterwards a model was trained on the same records without privacy, to compare; its "
+            "scores are in no file of the run, and it was not kept. "
+        )
+    return said
+
+
+def _held_out(statement: Statement) -> str:
+    if statement.held_out is None:
+        return ""
+    return (
+        f" A share of about {statement.held_out:g} of the {statement.unit}s was kept out of "
+        f"training, to evaluate on; a hash of each {statement.unit} decides about it alone. "
+        "Scores on them are not covered by ε."
+    )
 
 
 def _population(statement: Statement) -> str:

@@ -14,6 +14,7 @@ from steppe.data.catalogue import names as names
 from steppe.data.dataset import Dataset as Dataset
 from steppe.data.dataset import MappedDataset as MappedDataset
 from steppe.data.dataset import Split as Split
+from steppe.data.example import example_table as example_table
 from steppe.data.in_memory import from_array as from_array
 from steppe.data.in_memory import from_columns as from_columns
 from steppe.data.populations import by_attribute as by_attribute

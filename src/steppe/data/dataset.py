@@ -81,6 +81,10 @@ class Dataset:
         columns: the names of a table's columns, in the order of the inputs.
         also_read: what was read from the records to find the bounds, as text for the privacy
             statement.
+        target_bounds: numbers to predict were scaled from these to [−1, 1]; None if they are as
+            they were.
+        held_out: the share of the records that were kept out of training as the test part; None if
+            the test part was given.
 
     Examples:
         >>> part = Split(np.zeros((5, 4), np.float32), np.zeros(5, np.int64))
@@ -99,6 +103,8 @@ class Dataset:
     bounds: Any = None
     columns: tuple[str, ...] = ()
     also_read: tuple[str, ...] = ()
+    target_bounds: tuple[float, float] | None = None
+    held_out: float | None = None
 
     def records(self) -> tuple[TensorDataset, TensorDataset | None]:
         """The two parts as training and evaluation take them; None for a test part without records.

@@ -120,6 +120,25 @@ def scaled_values(x: NDArray[np.floating[Any]], bounds: Bounds) -> NDArray[np.fl
     return _unit(x, low, high)
 
 
+def scaled_targets(y: NDArray[Any], bounds: Bounds, clamped: bool) -> NDArray[np.float32]:
+    """Numbers to predict, scaled so that the bounds become −1 and 1.
+
+    Args:
+        y: the numbers.
+        bounds: the lowest and highest value, declared.
+        clamped: whether values beyond the bounds are cut there, as of records to train on.
+
+    Examples:
+        >>> scaled_targets(np.array([0.0, 150.0, 300.0]), (0, 200), clamped=True).tolist()
+        [-1.0, 0.5, 1.0]
+    """
+    low, high = bounds
+    values = np.asarray(y, np.float64)
+    values = np.clip(values, low, high) if clamped else values
+    scaled: NDArray[np.float32] = (2.0 * (values - low) / (high - low) - 1.0).astype(np.float32)
+    return scaled
+
+
 def _unit(x: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> NDArray[np.floating[Any]]:
     found: NDArray[np.floating[Any]] = (np.clip(x, low, high) - low) / (high - low)
     found[np.isnan(found)] = 0.5

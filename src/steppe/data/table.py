@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from steppe.data.cells import Reader, category, label, number
 from steppe.data.encoding import MIDDLE, Encoding, settled, wrong
+from steppe.data.holdout import is_held_out, require_both_parts
 from steppe.data.scaling import column_bounds, from_records, scaled_columns
 from steppe.errors import DataError
 
@@ -28,11 +29,13 @@ class TableData(NamedTuple):
         x: inputs, float32.
         y: labels or numbers to predict, or None where no target was named.
         encoding: how they were made, with columns and bounds settled.
+        held: which records are kept out of training.
     """
 
     x: NDArray[np.float32]
     y: Targets | None
     encoding: Encoding
+    held: NDArray[np.bool_]
 
 
 def read_table(
@@ -40,10 +43,12 @@ def read_table(
     target: str | None,
     classes: int | Sequence[str] | None,
     encoding: Encoding,
+    holdout: float | None = None,
 ) -> TableData:
     """Read a CSV file with a header line, once; see `steppe.data.read` for the arguments.
 
-    Without classes the target is a number, as for a regression.
+    Without classes the target is a number, as for a regression. Bounds are not read off records
+    that are kept out of training.
 
     Guarantees:
         Nothing but bounds is computed over several records, and those only where the encoding asks
@@ -56,7 +61,7 @@ def read_table(
             header = [name.strip() for name in next(lines, [])]
             encoding = settled(path, header, target, encoding)
             rows = ((f"line {lines.line_num}", row) for row in lines if row)
-            values, targets = _cells(path, rows, header, target, classes, encoding)
+            values, targets, held = _cells(path, rows, header, target, classes, encoding, holdout)
     except IsADirectoryError:
         raise wrong(path, "is a folder", "give a CSV file") from None
     except UnicodeDecodeError:
@@ -65,7 +70,9 @@ def read_table(
         raise wrong(path, f"must be a CSV file ({reason})", "save it again") from None
     if not len(values):
         raise wrong(path, "must hold at least one record", "check that it is the right file")
-    return _encoded(values, targets if target is not None else None, encoding)
+    if holdout is not None:
+        require_both_parts(str(path), held, holdout)
+    return _encoded(values, targets if target is not None else None, encoding, held)
 
 
 def encode_rows(rows: Iterable[list[str]], source: str, encoding: Encoding) -> NDArray[np.float32]:
@@ -79,8 +86,8 @@ def encode_rows(rows: Iterable[list[str]], source: str, encoding: Encoding) -> N
     header, path = list(encoding.columns or ()), Path(source)
     encoding = settled(path, header, None, encoding)
     numbered = ((f"record {number}", row) for number, row in enumerate(rows))
-    values, _ = _cells(path, numbered, header, None, None, encoding)
-    return _encoded(values, None, encoding).x
+    values, _, held = _cells(path, numbered, header, None, None, encoding)
+    return _encoded(values, None, encoding, held).x
 
 
 def column_names(path: Path) -> list[str]:
@@ -99,10 +106,12 @@ def _cells(
     target: str | None,
     classes: int | Sequence[str] | None,
     encoding: Encoding,
-) -> tuple[NDArray[np.float64], Targets]:
+    holdout: float | None = None,
+) -> tuple[NDArray[np.float64], Targets, NDArray[np.bool_]]:
     """A number for each cell: its value, or the place of its category; NaN for a missing one.
 
-    A row comes with the place where it stands, for messages.
+    The last part says which records are kept out of training. A row comes with the place where it
+    stands, for messages.
     """
     columns, known = encoding.columns or (), encoding.categories or {}
     readers: list[tuple[int, str, Reader]] = [
@@ -111,12 +120,17 @@ def _cells(
     ]
     predicted = None if target is None else (header.index(target), label(classes))
     values, targets = array("d"), array("d")
+    held: list[bool] = []
     count = 0
     for line, row in rows:
         count += 1
         if len(row) != len(header):
             rule = f"{line} must have {len(header)} columns as the header has, not {len(row)}"
             raise wrong(path, rule, "mend the line")
+        kept = holdout is not None and is_held_out(
+            "\x1f".join(cell.strip() for cell in row).encode(), holdout
+        )
+        held.append(kept)
         for at, name, read in readers:
             value = read(row[at].strip())
             if value is None:
@@ -132,18 +146,24 @@ def _cells(
             targets.append(found)
     shape = (count, len(columns))
     numbers = np.frombuffer(targets, np.float64)
-    return np.frombuffer(values, np.float64).reshape(shape), (
+    known_targets: Targets = (
         numbers.astype(np.float32) if classes is None else numbers.astype(np.int64)
     )
+    return np.frombuffer(values, np.float64).reshape(shape), known_targets, np.array(held, np.bool_)
 
 
-def _encoded(values: NDArray[np.float64], targets: Targets | None, encoding: Encoding) -> TableData:
+def _encoded(
+    values: NDArray[np.float64],
+    targets: Targets | None,
+    encoding: Encoding,
+    held: NDArray[np.bool_],
+) -> TableData:
     columns, known = encoding.columns or (), encoding.categories or {}
     numeric = [place for place, name in enumerate(columns) if name not in known]
     bounds = encoding.bounds
     if from_records(bounds):
         names = (columns[place] for place in numeric)
-        bounds = dict(zip(names, column_bounds(values[:, numeric]), strict=True))
+        bounds = dict(zip(names, column_bounds(values[~held][:, numeric]), strict=True))
     if bounds is not None:
         values = values.copy()
         values[:, numeric] = scaled_columns(values[:, numeric], list(bounds.values()))
@@ -154,7 +174,7 @@ def _encoded(values: NDArray[np.float64], targets: Targets | None, encoding: Enc
         for place, name in enumerate(columns)
     ]
     x = np.concatenate(parts, axis=1, dtype=np.float32)
-    return TableData(x, targets, replace(encoding, bounds=bounds))
+    return TableData(x, targets, replace(encoding, bounds=bounds), held)
 
 
 def _wrong_target(path: Path, where: str, classes: int | Sequence[str] | None) -> DataError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from steppe.data.arrays import NAMES, arranged, read_array, read_arrays, scale
 from steppe.data.catalogue import nearest
 from steppe.data.dataset import Dataset, MappedDataset, Split
 from steppe.data.encoding import MIDDLE, Encoding, different_texts
-from steppe.data.scaling import Bounds, from_records, read_off
+from steppe.data.holdout import of_arrays, require_both_parts, share_of
+from steppe.data.scaling import Bounds, from_records, pair, read_off, scaled_targets
 from steppe.data.table import Targets, column_names, read_table
 from steppe.errors import DataError
 from steppe.records import share_records
@@ -35,6 +37,8 @@ def read(
     missing: str | None = None,
     test: str | Path | None = None,
     numbers: bool = False,
+    target_bounds: Bounds | None = None,
+    holdout: float | None = None,
 ) -> Dataset | MappedDataset:
     """Your own data.
 
@@ -64,6 +68,11 @@ def read(
         test: another CSV file, for evaluation.
         numbers: whether the targets are real numbers, as for a regression, and there are no
             classes. Arrays may then have several for each record.
+        target_bounds: of numbers in files, the lowest and highest that a target can have. Targets
+            are scaled so that these become −1 and 1; those to train on are clamped. Declare them
+            from general knowledge. None leaves targets as they are.
+        holdout: the share of a file's records to keep out of training, as its test part. A hash of
+            the record decides, so that every run on these records keeps the same ones out.
 
     Returns:
         The data set, with the bounds and columns that were used and what was read to find them.
@@ -87,6 +96,13 @@ def read(
     text = str(place)
     path = Path(place).expanduser()
     scaling = {"bounds": bounds, "missing": missing}
+    share = share_of(holdout)
+    if target_bounds is not None:
+        if not numbers:
+            rule, remedy = "is for numbers, and the targets are labels", "leave it out"
+            raise validation.fail("target_bounds", target_bounds, rule, remedy)
+        with validation.called({"bounds": "target_bounds"}):
+            target_bounds = pair("the targets", target_bounds)
     if numbers:
         rule = "is for labels, and the targets are numbers"
         _refuse({"classes": classes}, rule, "leave out one of the two")
@@ -94,17 +110,26 @@ def read(
     if isinstance(place, str) and ":" in place and not path.exists():
         _refuse(scaling, "is for files", "scale in your own code, and leave it out")
         _refuse(for_tables, "is for CSV files", "leave it out")
+        remedy = "scale in your own code, and leave it out"
+        _refuse({"target_bounds": target_bounds}, "is for files", remedy)
+        _refuse({"holdout": holdout}, "is for files", "return a test part from your own code")
         return _made(place, classes, numbers)
     if not path.exists():
         raise _absent(text)
     if path.suffix.lower() == ".csv":
         encoding = _encoding(columns, bounds, categories, missing)
-        return _table(path, classes, numbers, target, encoding, test)
+        if test is not None:
+            remedy = "give one of the two"
+            _refuse({"holdout": holdout}, "cannot be given beside a test file", remedy)
+        return _table(path, classes, numbers, target, encoding, test, target_bounds, share)
     if path.is_file() and path.suffix.lower() != ".npz":
         raise DataError.about("place", text, "has an unknown format", _KINDS)
     _refuse(for_tables, "is for CSV files", "leave it out; arrays have x_test and y_test")
     count = _count(classes, numbers)
-    return _dataset(text, read_arrays(path), count, bounds, _fills_missing(missing))
+    arrays = read_arrays(path)
+    if share is not None:
+        arrays = _split(text, arrays, share)
+    return _dataset(text, arrays, count, bounds, _fills_missing(missing), target_bounds, share)
 
 
 def read_inputs(
@@ -159,6 +184,8 @@ def _table(
     target: str | None,
     encoding: Encoding,
     test: str | Path | None,
+    target_bounds: Bounds | None,
+    share: float | None,
 ) -> Dataset:
     count = _count(classes, numbers)
     known = different_texts("classes", classes, _NAMES) if _are_names(classes) else count
@@ -167,16 +194,39 @@ def _table(
     if not isinstance(target, str):
         raise validation.fail("target", target, "must name the column of labels")
     with validation.called({"path": "place"}):
-        x, y, settled = read_table(path, target, known, encoding)
-    train = Split(x, _targets(y))
-    other = Split(train.x[:0], train.y[:0])
+        x, y, settled, held = read_table(path, target, known, encoding, share)
+    targets = _targets(y)
+    train, other = Split(x[~held], targets[~held]), Split(x[held], targets[held])
     if test is not None:
         # The same columns in the same order, whatever order the test file has them in.
         with validation.called({"path": "test"}):
-            x, y, _ = read_table(_other(test, path), target, known, settled)
+            x, y, *_ = read_table(_other(test, path), target, known, settled)
         other = Split(x, _targets(y))
     columns = tuple(settled.columns or ())
-    return _built(str(path), train, other, count, encoding.bounds, settled.bounds, columns)
+    found = _built(str(path), train, other, count, encoding.bounds, settled.bounds, columns)
+    return _finished(found, target_bounds, share)
+
+
+def _split(place: str, arrays: dict[str, NDArray[Any]], share: float) -> dict[str, NDArray[Any]]:
+    """Arrays of both parts from those to train on."""
+    if len(arrays) > 2:
+        remedy = "leave it out, or leave out x_test and y_test"
+        raise validation.fail("holdout", share, "the arrays have a test part already", remedy)
+    x, y = arrays.values()
+    if not (x.ndim and y.ndim and len(x) == len(y)):
+        return arrays  # refused where their shapes are checked
+    held = of_arrays(x, y, share)
+    require_both_parts(place, held, share)
+    return dict(zip(NAMES, (x[~held], y[~held], x[held], y[held]), strict=True))
+
+
+def _finished(found: Dataset, target_bounds: Bounds | None, share: float | None) -> Dataset:
+    """The data set with its targets scaled, and what is declared about it."""
+    train, test = found.train, found.test
+    if target_bounds is not None:
+        train = Split(train.x, scaled_targets(train.y, target_bounds, clamped=True))
+        test = Split(test.x, scaled_targets(test.y, target_bounds, clamped=False))
+    return replace(found, train=train, test=test, target_bounds=target_bounds, held_out=share)
 
 
 def _targets(y: Targets | None) -> Targets:
@@ -264,8 +314,8 @@ def _count(classes: int | Sequence[str] | None, numbers: bool) -> int | None:
     if classes is None:
         raise validation.missing(
             "classes",
-            "give the number of labels; for a regression, write a TOML file with a loss such as "
-            '"mse_loss", or in Python numbers=True',
+            "give the number of labels, or their names; for a regression give numbers=True",
+            mentions=("numbers=True",),
         )
     if _are_names(classes):
         return len(different_texts("classes", classes, _NAMES))
@@ -277,10 +327,17 @@ def _are_names(classes: Any) -> bool:
 
 
 def _dataset(
-    place: str, arrays: dict[str, NDArray[Any]], classes: int | None, bounds: Any, missing: bool
+    place: str,
+    arrays: dict[str, NDArray[Any]],
+    classes: int | None,
+    bounds: Any,
+    missing: bool,
+    target_bounds: Bounds | None = None,
+    share: float | None = None,
 ) -> Dataset:
     train, test, settled = arranged(place, arrays, classes, bounds, missing)
-    return _built(place, train, test, classes, bounds, settled)
+    found = _built(place, train, test, classes, bounds, settled)
+    return _finished(found, target_bounds, share)
 
 
 def _built(
