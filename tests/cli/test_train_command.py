@@ -362,11 +362,11 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
     [
         (
             "train",
-            "`--data` is required; add it, or name a TOML file.",
+            "`--data` is required; name the data, or a TOML file.",
         ),
         (
             "train --data own.npz",
-            "`--epsilon` is required; add it, or name a TOML file.",
+            "`--epsilon` is required; add the budget.",
         ),
         (
             "train run.toml --epsilon 2",
@@ -383,8 +383,8 @@ SETTINGS = "train --data own.npz --classes 2 --epsilon 2"
         ),
         (
             "train --data own.npz --epsilon 2",
-            "`--classes` is required; give the number of labels; for a regression, write a TOML "
-            'file with a loss such as "mse_loss", or in Python numbers=True.',
+            "`--classes` is required; give the number of labels, or their names; for a regression "
+            "give --regression.",
         ),
         (
             "train --data table.csv --classes 2 --epsilon 2",

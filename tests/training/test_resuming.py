@@ -72,7 +72,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path: Path) ->
             r"plan\.steps=30: differs from the value that the run began with, 24",
         ),
         ({"averages": ()}, r"averages=\[\]: differs from the value that the run began with"),
-        ({"data": (torch.zeros(400, 6), torch.zeros(400, dtype=torch.int32))}, r"data\.record="),
+        ({"data": (torch.randn(400, 6), torch.zeros(400, dtype=torch.int32))}, r"data\.record="),
         ({"data_name": "others"}, r"data\.name='others': differs from .* 'data'"),
         ({"plan": plan(population=401)}, r"plan\.population=401"),
         (

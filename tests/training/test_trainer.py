@@ -110,7 +110,7 @@ def test_model_data_and_plan_are_enough(tmp_path: Path, capsys: pytest.CaptureFi
         ({"data_name": Path("x")}, r"data\.name='x': must be text"),
         ({"also_read": [5]}, "also_read=5: must be text"),
         (
-            {"data": (torch.zeros(400, 6), torch.zeros(400)), "loss": lambda out, y: out.sum(1)},
+            {"data": (torch.randn(400, 6), torch.zeros(400)), "loss": lambda out, y: out.sum(1)},
             r"averages='OPA\(k=3\)': averages the probabilities of classes, and this run has none",
         ),
         (

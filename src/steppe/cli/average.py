@@ -42,6 +42,7 @@ def add(commands: Any) -> None:
         help="NAME:KEY=VALUE,… (default: one of each kind)",
     )
     parsing.add_burn_in(new)
+    parsing.add_test(new)
     parsing.add_json(new)
 
 
@@ -55,11 +56,12 @@ def run(arguments: argparse.Namespace) -> int:
     default = [name for name in _DEFAULT if stored.has_classes or name not in OUTPUTS]
     wanted = [parsing.named(text) for text in arguments.averages or default]
     averages = LaterAverages(stored, wanted, arguments.burn_in)
-    rows = averages.rows(Evaluation(stored.held_out(), stored.loss, None))
+    rows = averages.rows(Evaluation(stored.held_out(test=arguments.test), stored.loss, None))
     count = len(stored.entries(arguments.burn_in))
     if arguments.json:
         print_json({"checkpoints": count, "table": rows})
     else:
-        print(f"{count} checkpoints of {arguments.folder}, scored on its held-out data\n")
+        where = "its held-out data" if arguments.test is None else arguments.test
+        print(f"{count} checkpoints of {arguments.folder}, scored on {where}\n")
         print(*as_lines(rows), sep="\n")
     return 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+from pathlib import Path
 from typing import Any
 
 from steppe.cli import parsing
@@ -10,6 +12,7 @@ from steppe.cli.printing import print_json
 from steppe.utils.formatting import table
 
 _EXAMPLES = """
+steppe data example
 steppe data list
 steppe data fetch mnist
 steppe data verify mnist
@@ -19,7 +22,26 @@ steppe data verify mnist
 def add(commands: Any) -> None:
     """Add the command to the parser."""
     own = parsing.new_group(
-        commands, "data", purpose="Public data sets: list, fetch, verify.", examples=_EXAMPLES
+        commands,
+        "data",
+        purpose="Public data sets: example, list, fetch, verify.",
+        examples=_EXAMPLES,
+    )
+    example = parsing.new_command(
+        own,
+        "example",
+        run_example,
+        purpose="Write a small public table, to try the commands on.",
+        details="944 answers to the American National Election Study of 1996, public domain.",
+        examples="steppe data example\nsteppe data example tables/votes.csv",
+    )
+    example.add_argument(
+        "file",
+        nargs="?",
+        type=parsing.path,
+        default="votes.csv",
+        metavar="FILE",
+        help="where to write it (default: votes.csv)",
     )
     listing = parsing.new_command(
         own,
@@ -47,8 +69,28 @@ def add(commands: Any) -> None:
         command.add_argument(
             "names", nargs="+", metavar="NAME", help="a name from `steppe data list`"
         )
-    for command in (listing, fetch, verify):
+    for command in (example, listing, fetch, verify):
         parsing.add_json(command)
+
+
+def run_example(arguments: argparse.Namespace) -> int:
+    """Write the table that comes with the package, and say what to do with it."""
+    from steppe import data
+    from steppe.utils import validation
+    from steppe.utils.files import write_atomically, writing
+
+    path, table = Path(arguments.file), data.example_table()
+    parsing.require_writable("file", path)
+    if path.exists() and path.read_bytes() != table.content:
+        raise validation.fail("file", path, "is another file", "name a new one")
+    with writing("file", path):
+        write_atomically(path, table.content)
+    command = f"steppe train {shlex.quote(str(path))} {table.options} --holdout 0.2 --epsilon 2"
+    if arguments.json:
+        print_json({"file": str(path), "about": table.about, "train": command})
+    else:
+        print(f"written: {path}\n{table.about}\ntry: {command} --run runs/first")
+    return 0
 
 
 def run_list(arguments: argparse.Namespace) -> int:

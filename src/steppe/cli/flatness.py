@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from steppe.cli import parsing
@@ -49,6 +50,7 @@ def add(commands: Any) -> None:
         action="store_true",
         help="allow results on the held-out data to be shown in the report",
     )
+    parsing.add_test(new)
     parsing.add_json(new)
 
 
@@ -63,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     validation.positive_integer("records", arguments.records)
     validation.positive_integer("eigenvalues", arguments.eigenvalues)
     stored = StoredRun(arguments.folder)
-    inputs, targets = stored.held_out(arguments.records)
+    inputs, targets = stored.held_out(arguments.records, arguments.test)
     batches = list(zip(inputs.split(_AT_ONCE), targets.split(_AT_ONCE), strict=True))
     results: dict[str, Any] = {}
     rows = []
@@ -85,8 +87,9 @@ def run(arguments: argparse.Namespace) -> int:
                 "trace_error": trace.standard_error,
             }
         )
-    public = arguments.public or stored.loaded.published
-    add_flatness(arguments.folder, results, data=f"{stored.loaded.name}, held out", public=public)
+    public = arguments.public or stored.is_public
+    shown_name = stored.data_name if arguments.test is None else Path(arguments.test).name
+    add_flatness(arguments.folder, results, data=f"{shown_name}, held out", public=public)
     if arguments.json:
         print_json({"records": len(targets), "public": public, "models": rows})
         return 0
@@ -102,5 +105,5 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     print(table([head, *lines]))
     shown = "shown in the report" if public else "kept out of the report without --public"
-    print(f"\n{len(targets):,} held-out records of {stored.loaded.name}; {shown}")
+    print(f"\n{len(targets):,} held-out records of {shown_name}; {shown}")
     return 0

@@ -28,7 +28,7 @@ from steppe.cli import (
     train,
 )
 from steppe.cli.parsing import Parser, typed
-from steppe.errors import PrivacyWarning, SteppeError
+from steppe.errors import DataWarning, PrivacyWarning, SteppeError
 from steppe.utils import validation
 
 # 70 is what sysexits.h calls an error of the software itself; Python's own 1 means a failed check.
@@ -94,6 +94,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", PrivacyWarning)
+            warnings.simplefilter("always", DataWarning)
             warnings.showwarning = _shown_once()
             code = _run(words)
             sys.stdout.flush()

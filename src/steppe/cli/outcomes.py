@@ -50,11 +50,25 @@ def chosen_text(choices: dict[str, dict[str, Any]]) -> str:
 
 
 def print_outcome(
-    outcome: Outcome, as_json: bool, choices: dict[str, dict[str, Any]] | None = None
+    outcome: Outcome,
+    as_json: bool,
+    choices: dict[str, dict[str, Any]] | None = None,
+    ceiling: dict[str, float] | None = None,
 ) -> None:
-    """Print the table of a run, its cost and its folder."""
+    """Print the table of a run, its cost and its folder.
+
+    Args:
+        outcome: of the run.
+        as_json: whether to print JSON.
+        choices: the constants that were chosen by rule.
+        ceiling: the scores of the network without privacy, if they were asked for.
+    """
     if not as_json:
         print(outcome)
+        if ceiling is not None:
+            name, value = next(iter(ceiling.items()))
+            shown = f"{100 * value:.2f} %" if name == "accuracy" else f"{value:.4f}"
+            print(f"without privacy: {name} {shown}; not covered by ε, keep it with the data")
         print(f"report: steppe report {shlex.quote(str(outcome.run))}")
         return
     print_json(
@@ -63,6 +77,8 @@ def print_outcome(
             "private": outcome.statement.not_private_reason is None,
             "ledger": outcome.ledger,
             "run": str(outcome.run),
+            "held_out": outcome.comparison and outcome.comparison.to_dict(),
+            **({"without_privacy": ceiling} if ceiling is not None else {}),
             **({"chosen": choices} if choices is not None else {}),
         }
     )

@@ -148,6 +148,15 @@ def add_burn_in(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_test(parser: argparse.ArgumentParser) -> None:
+    """Add `--test` of commands that measure on held-out records."""
+    parser.add_argument(
+        "--test",
+        metavar="DATA",
+        help="measure on these records, which have targets (default: the run's held-out part)",
+    )
+
+
 def require_writable(name: str, file: Path) -> None:
     """Check that a file can be created, before anything is computed for it."""
     if file.is_dir():
@@ -264,6 +273,18 @@ def column_and_range(text: str) -> tuple[str, tuple[float, float]]:
             f"{text!r} is not a pair of numbers; write it like age=0,120, or 0,1 for all columns"
         )
     return column, values
+
+
+def low_and_high(text: str) -> tuple[float, float]:
+    """The lowest and highest value, from `LOW,HIGH`.
+
+    >>> low_and_high("0,500000")
+    (0.0, 500000.0)
+    """
+    values = several(real_number)(text)
+    if len(values) != 2:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a pair of numbers; write it like 0,100")
+    return values[0], values[1]
 
 
 def named(text: str) -> tuple[str, dict[str, Any]]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from steppe.cli import parsing
+from steppe.cli import parsing, run_config
 from steppe.cli.printing import print_json
-from steppe.cli.typed_names import name_other_ways
 from steppe.utils import validation
+
+if TYPE_CHECKING:
+    from steppe.training import BuiltConfig
 
 
 def add(commands: Any) -> None:
@@ -21,33 +23,42 @@ def add(commands: Any) -> None:
         purpose="What a run will promise and need: statement, event, memory, speed.",
         details="No model is trained and no budget is spent. Time and memory are measured on "
         "synthetic records\nof the same shape, on this machine.",
-        examples="steppe plan run.toml\nsteppe plan run.toml --isolation each --json",
+        examples="steppe plan run.toml\nsteppe plan run.toml --isolation each --json\n"
+        "steppe plan visits.csv --target ill --classes no,yes --holdout 0.2 --epsilon 2",
     )
-    new.add_argument("config", type=parsing.path, metavar="CONFIG", help="a TOML file")
-    parsing.add_isolation(new)
-    parsing.add_json(new)
+    run_config.add_options(new)
+
+
+def _checked(assembly: BuiltConfig) -> str | None:
+    """What the owner's checks will read."""
+    from steppe.records import as_records, read_by_checks
+
+    return read_by_checks(as_records(assembly.loaded.train), assembly.plan.population)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the statement, the event and the forecast."""
     from steppe.cli.forecast import forecast
     from steppe.cli.outcomes import chosen, chosen_text
-    from steppe.cli.train import in_train
     from steppe.probing import ISOLATION
-    from steppe.training import CALLED, read
+    from steppe.training import CALLED
     from steppe.utils.batches import count
 
-    config = in_train(read(arguments.config), "isolation", arguments.isolation)
-    config.require_augment(None)
-    assembly = config.assemble()
+    as_given = run_config.words_of(arguments)
+    with validation.reworded(as_given):
+        config = run_config.config_of(arguments)
+        config.require_augment(None)
+        assembly = config.assemble()
     plan = assembly.known_plan
     loaded = assembly.loaded
     public = 0 if loaded.public is None else count(loaded.public)
-    with validation.reworded(name_other_ways), validation.called(CALLED):
+    with validation.reworded(as_given), validation.called(CALLED):
         needs = forecast(assembly, plan)
         statement = replace(
             plan.statement(),
             also_read=loaded.also_read,
+            held_out=loaded.held_out,
+            checked=_checked(assembly) if loaded.checks else None,
             public_records=public,
             isolation=needs.isolation,
         )

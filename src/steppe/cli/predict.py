@@ -172,7 +172,8 @@ def _outputs(
     facts = {"model": model, "checkpoints": count, "interval": arguments.interval, "loss": loss}
     said = "" if loss is None else f", loss {loss:.4f}"
     said += _part(stored, arguments.data)
-    _print_rows(arguments, regression_outputs.rows(found, half), _output_cells, facts, said)
+    rows = regression_outputs.rows(stored.in_units(found), stored.widths(half))
+    _print_rows(arguments, rows, _output_cells, facts, said)
     return 0
 
 

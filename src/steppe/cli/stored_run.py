@@ -65,14 +65,27 @@ class StoredRun(TrainedRun):
         inputs, targets = rows.batch(torch.arange(count))
         return self.features(inputs), targets
 
-    def held_out(self, most: int | None = None) -> Pairs:
-        """Held-out inputs and targets, as `pairs` gives them."""
+    def held_out(self, most: int | None = None, test: str | None = None) -> Pairs:
+        """Held-out inputs and targets, as `pairs` gives them.
+
+        Args:
+            most: the largest number of records; None for all.
+            test: other records with targets, as `other` takes them; None for the run's own held-out
+                part.
+        """
+        if test is not None:
+            with validation.called({"data": "--test", "place": "--test"}):
+                inputs, targets = self.other(test)
+                if targets is None:
+                    rule, remedy = "have no targets to score with", "give records with targets"
+                    raise validation.fail("data", test, rule, remedy)
+            return inputs[:most], targets[:most]
         if self.loaded.evaluate is None:
             raise DataError.about(
                 "data",
                 self.loaded.name,
                 "have no held-out part to measure on",
-                "add x_test and y_test to x_train and y_train, or name a test file",
+                "name records with --test, or train with --holdout 0.2",
             )
         return self.pairs(self.loaded.evaluate, most)
 
@@ -83,7 +96,9 @@ class StoredRun(TrainedRun):
 
     def _own_test_part(self, place: str) -> Pairs:
         """The test part of the run's own data; the private records are an error."""
-        one_array = Path(place).suffix.lower() in (".csv", ".npy")
+        one_array = (
+            Path(place).suffix.lower() in (".csv", ".npy") and "holdout" not in self.tables["data"]
+        )
         if one_array or self.loaded.evaluate is None:
             rule = "are the private records of the run, but the results would be shown"
             arrays = "" if one_array else ", or add a test part"
@@ -122,6 +137,8 @@ class StoredRun(TrainedRun):
         given = {} if made else self.inputs.settings
         if suffix == ".csv":
             given = {**given, "target": table["target"]}
+        if "target_bounds" in table and not made:
+            given = {**given, "target_bounds": table["target_bounds"]}
         given = {**given, "numbers": of_numbers(table, self.loss)}
         found = read(place, classes=self.classes, **given).records()[0]
         labelled = own_records(place, found)

@@ -16,8 +16,11 @@ _OTHER_NAMES = {
 }
 _SAME_NAME = {
     "plan": ("epsilon", "delta"),
-    "data": ("classes", "target", "test", "columns", "bounds", "categories", "missing"),
-    "train": ("run", "ledger", "ledger_epsilon", "isolation"),
+    "data": (
+        *("classes", "target", "test", "holdout", "columns", "bounds", "target_bounds"),
+        *("categories", "missing"),
+    ),
+    "train": ("run", "ledger", "ledger_epsilon", "isolation", "loss", "ceiling"),
     "model": ("mirror",),
     "": ("data", "model"),
 }
@@ -26,6 +29,8 @@ _NAMES = {
     **{name: name for names in _SAME_NAME.values() for name in names},
     **{f"{table}.{name}": name for table, names in _SAME_NAME.items() for name in names if table},
 }
+# Arguments that are switches on the command line.
+_SWITCHES = {"numbers": "--regression", "checks": "--no-checks"}
 _OPTIONS = {name: f"--{option.replace('_', '-')}" for name, option in _NAMES.items()}
 
 
@@ -52,5 +57,6 @@ def name_other_ways(error: SteppeError) -> None:
 def _with_options(text: str, mentions: tuple[str, ...]) -> str:
     for mention in mentions:
         name, _, value = mention.replace('"', "").partition("=")
-        text = text.replace(mention, f"{_OPTIONS[name]} {value}".rstrip())
+        option = _SWITCHES.get(name) or f"{_OPTIONS[name]} {value}".rstrip()
+        text = text.replace(mention, option)
     return text

@@ -35,6 +35,7 @@ def card(model: TrainedModel, file: str, public: bool) -> dict[str, Any]:
             **inputs.settings,
         },
         "classes": model.classes,
+        "target_bounds": model.run.target_bounds,
         "scores": _scores(model) if public or model.run.is_public else None,
         "caution": model.caution,
         "privacy": model.privacy,
@@ -60,7 +61,7 @@ def markdown(about: Mapping[str, Any]) -> str:
         f"```python\n{_loading(about)}\n```",
         "## Inputs and outputs",
         _inputs(about["inputs"]),
-        _outputs(about["classes"]),
+        _outputs(about["classes"], about["target_bounds"]),
         *_shown_scores(about["scores"]),
         "## Privacy statement",
         "\n".join(f"- **{title}:** {text}" for title, text in privacy.get("items", {}).items()),
@@ -124,7 +125,10 @@ def _columns(inputs: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _outputs(classes: list[Any] | None) -> str:
+def _outputs(classes: list[Any] | None, bounds: tuple[float, float] | None) -> str:
+    if classes is None and bounds is not None:
+        low, high = bounds
+        return f"It answers with numbers: −1 stands for {low:g}, 1 for {high:g}."
     if classes is None:
         return "It answers with numbers."
     names = ", ".join(map(str, classes))

@@ -72,9 +72,14 @@ class TrainedModel:
         return list(range(declared))
 
     def predict(self, records: Any) -> NDArray[Any]:
-        """The label of each record, or the outputs of a run without classes."""
+        """The label of each record, or the outputs of a run without classes.
+
+        Outputs are in the units of the targets, also if these were scaled (`target_bounds`).
+        """
         found = self._outputs(records)
-        return found.numpy() if self.classes is None else self._labels(found.argmax(-1))
+        if self.classes is None:
+            return self.run.in_units(found).numpy()
+        return self._labels(found.argmax(-1))
 
     def predict_proba(self, records: Any) -> NDArray[np.float64]:
         """The probability of each class, records × classes, in the order of `classes`."""
@@ -110,6 +115,7 @@ class TrainedModel:
             own = outputs(trained, {}, features)
             if self.classes is None:
                 _, half, count = output_intervals(trained, chosen, features, confidence)
+                own, half = self.run.in_units(own), self.run.widths(half)
                 ends = (own - half).numpy(), (own + half).numpy()
                 return Intervals(own.numpy(), *ends, None, None, count, confidence)
             found = OPA(trained, chosen).predict(features, confidence, own.argmax(-1))

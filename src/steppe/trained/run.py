@@ -128,6 +128,26 @@ class TrainedRun:
         declared: int | list[str] | None = table.get("classes")
         return find(table["name"]).classes if "name" in table else declared
 
+    @property
+    def target_bounds(self) -> tuple[float, float] | None:
+        """The numbers that outputs of −1 and 1 stand for; None if outputs stand for themselves."""
+        bounds = ({} if self.tables is None else self.tables["data"]).get("target_bounds")
+        return None if bounds is None else (float(bounds[0]), float(bounds[1]))
+
+    def in_units(self, outputs: Tensor) -> Tensor:
+        """Outputs of a regression in the units of its targets."""
+        if self.target_bounds is None:
+            return outputs
+        low, _ = self.target_bounds
+        return low + self.widths(outputs + 1.0)
+
+    def widths(self, outputs: Tensor) -> Tensor:
+        """Differences of outputs in the units of the targets."""
+        if self.target_bounds is None:
+            return outputs
+        low, high = self.target_bounds
+        return outputs * ((high - low) / 2.0)
+
     @cached_property
     def whole(self) -> nn.Module:
         """A model of the run's network, from prepared inputs to outputs, to be given weights."""

@@ -93,6 +93,32 @@ class Evaluation:
         scores = {"loss": total / seen}
         return {"accuracy": right / seen, **scores} if classes else scores
 
+    @torch.no_grad()
+    def answers(self, model: nn.Module) -> tuple[Tensor | None, Tensor, float] | None:
+        """Which records the model answers rightly, the loss of each, and the score of the best
+        constant answer.
+
+        Without classes nothing is right or wrong, and the constant is the mean of the targets. None
+        if targets are neither labels nor as many numbers as the model answers with.
+        """
+        right, losses, every = [], [], []
+        with evaluating(model):
+            for batch in self._batches():
+                *inputs, targets = batch
+                outputs = model(*inputs)
+                if _has_classes(outputs, targets):
+                    right.append(outputs.argmax(dim=-1) == targets)
+                elif not (isinstance(targets, Tensor) and targets.is_floating_point()):
+                    return None
+                losses.append(self._losses(outputs, targets).double())
+                every.append(targets)
+        targets = torch.cat(every)
+        if right:
+            most = int(targets.bincount().max())
+            return torch.cat(right), torch.cat(losses), most / len(targets)
+        constant = targets.double().mean(0).expand(targets.shape).to(targets.dtype)
+        return None, torch.cat(losses), float(self._losses(constant, targets).double().mean())
+
     def inputs_and_targets(self) -> tuple[Tensor, Tensor]:
         """All inputs and targets at once, for records with one input."""
         parts = list(self._batches())

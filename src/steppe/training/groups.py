@@ -27,6 +27,13 @@ class PrivateData:
         classes, groups, public: as for `make_private`.
         also_read: what was read from the private records before, such as the range of a column, as
             text for the privacy statement. It is added to `also_read` of the records.
+        held_out: the share of the records that was kept out of training, for the statement; see
+            `steppe.data.read`.
+        columns: the names of the inputs of a record, for the checks' messages.
+        checks: whether the owner's checks read the records before the first step; see
+            `steppe.records.check_for_owner`.
+        ceiling: whether the same network may be trained on them without privacy afterwards, by
+            `Trainer.ceiling()`. The statement says so.
     """
 
     records: Any
@@ -35,6 +42,10 @@ class PrivateData:
     groups: Sequence[Any] | None = None
     public: Any = None
     also_read: str | Sequence[str] = ()
+    held_out: float | None = None
+    columns: Sequence[str] = ()
+    checks: bool = True
+    ceiling: bool = False
 
     def __post_init__(self) -> None:
         arguments.text("data.name", self.name)

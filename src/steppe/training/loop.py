@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from steppe.private import Private
 from steppe.runs import Interrupted, Log, StopRequest
 from steppe.training import fingerprint, results
 from steppe.training.callbacks import StepInfo
+from steppe.training.comparison import Comparison, compared
 from steppe.training.epsilon_curve import EpsilonCurve
 from steppe.training.evaluation import Evaluation
 from steppe.training.ledger_summary import ledger_line, without_machine
@@ -218,6 +219,19 @@ class Loop:
             self._say(f"there is no table of scores: {kind_and_line(error)}")
             return ()
 
+    def _comparison(self, published: str) -> Comparison | None:
+        """How good the published model is beside a constant; None if that cannot be said."""
+        parts = self._parts
+        if parts.evaluation is None or self._scoring_error is not None:
+            return None
+        average = parts.averages.averages.get(published)
+        with average.applied(parts.model) if average is not None else nullcontext():
+            try:
+                return compared(parts.evaluation, parts.model)
+            except Exception as error:  # the table above has the scores
+                self._say(f"there is no comparison: {kind_and_line(error)}")
+                return None
+
     def _finish(self) -> Outcome:
         """Write weights, averages and the result."""
         parts, plan, private = self._parts, self._parts.plan, self._private
@@ -239,6 +253,7 @@ class Loop:
             statement=self._statement,
             ledger=results.ledger_facts(parts.ledger, plan.delta, self._named_ledger, self._say),
             scoring_error=self._scoring_error,
+            comparison=self._comparison(published),
         )
         citation = bibtex(plan, parts.optimizer, *parts.averages.methods)
         results.write_result(parts.folder.result, outcome, citation, private.report())

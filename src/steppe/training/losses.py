@@ -52,7 +52,7 @@ def for_classes(loss: Callable[..., Tensor] | None) -> bool:
     return loss in _OF_CLASSES or loss not in LOSSES.values()
 
 
-def of_numbers(loss: Callable[..., Tensor]) -> bool:
+def of_numbers(loss: Callable[..., Tensor] | None) -> bool:
     """Whether a loss is for targets that are real numbers alone."""
     return loss in _CURVATURES
 

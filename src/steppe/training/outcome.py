@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from steppe.accounting import Statement
+from steppe.training.comparison import Comparison
 from steppe.training.evaluation import Scores
 from steppe.training.ledger_summary import ledger_line
 from steppe.utils.formatting import rounded_up
@@ -38,6 +39,8 @@ class Outcome:
             `not_private_reason` if that is infinite; for a named ledger also its `path` and how
             many runs were charged `before` this one. None if this could not be computed.
         scoring_error: the type of the error that ended the last evaluation, if any.
+        comparison: of the published model with a constant answer, on the held-out records; in no
+            file of the run.
     """
 
     table: tuple[Mapping[str, Any], ...]
@@ -51,6 +54,7 @@ class Outcome:
     statement: Statement
     ledger: Mapping[str, Any] | None = None
     scoring_error: str | None = None
+    comparison: Comparison | None = None
 
     def __str__(self) -> str:
         head = f"ε = {rounded_up(self.epsilon, 4)} at δ = {self.delta:g}, {self.steps} steps"
@@ -58,6 +62,7 @@ class Outcome:
             head += f" and {self.lost} lost to interruptions"
         lines = [
             *as_lines(self.table, self.published),
+            *(self.comparison.lines() if self.comparison is not None else ()),
             f"{head}, {self.seconds:.1f} s",
             f"run: {self.run}",
         ]

@@ -17,20 +17,22 @@ from steppe.ledger import Ledger
 from steppe.plan import Plan
 from steppe.private import Private, make_private
 from steppe.randomness import Source
-from steppe.records import as_records
+from steppe.records import as_records, check_for_owner
 from steppe.starts import starts_of
 from steppe.training import fingerprint, publishing
 from steppe.training.arguments import several
 from steppe.training.callbacks import Callback
 from steppe.training.chosen import choose
+from steppe.training.comparison import Ceiling
 from steppe.training.evaluation import Evaluation, refuse_training_data
 from steppe.training.folder import RunFolder
 from steppe.training.groups import Charging, Objective, Origin, PrivateData, Saving
 from steppe.training.intervals import StepIntervals, intervals_of
-from steppe.training.losses import why_no_outputs
+from steppe.training.losses import of_numbers, why_no_outputs
 from steppe.training.lr_schedule import LRSchedule
 from steppe.training.public_steps import PublicSteps, public_for_clip, public_steps_of
 from steppe.training.run_averages import Keepable, RunAverages, stored_steps
+from steppe.utils import validation
 
 _FORMAT = 1
 
@@ -60,6 +62,7 @@ class RunParts:
         progress: whether to show a bar.
         public_steps: taken between private steps; None for none.
         make_private: makes a new `Private`, which has drawn nothing yet.
+        ceiling: trains the network without privacy, to compare; None if that was not asked for.
     """
 
     plan: Plan
@@ -82,6 +85,7 @@ class RunParts:
     progress: bool
     public_steps: PublicSteps | None
     make_private: Callable[[], Private]
+    ceiling: Ceiling | None
 
     @property
     def whole(self) -> nn.Module:
@@ -165,6 +169,10 @@ def put_together(
     if evaluate is not None:
         evaluation = Evaluation(evaluate, objective.loss, objective.function)
         refuse_training_data(data.records, evaluate)
+    if data.ceiling and (evaluation is None or not evaluation.has_targets):
+        rule = "needs held-out records with targets, to be scored on"
+        remedy = "keep some out (--holdout 0.2), or give evaluate="
+        raise validation.fail("ceiling", True, rule, remedy)
     schedule = LRSchedule(scheduler, chosen.optimizer, evaluation is not None)
     make = partial(
         make_private,
@@ -182,11 +190,19 @@ def put_together(
         source=source,
         isolation=isolation,
     )
+    declared = plan.population if plan.population_source == "declared" else None
     first = make()
     plan = first.plan
     also_read = tuple(dict.fromkeys((*rows.also_read, *data.also_read)))
+    numbers = of_numbers(objective.loss)
+    checked = check_for_owner(rows, declared, data.columns, numbers) if data.checks else None
     statement = replace(
-        first.statement(), also_read=also_read, public_steps=public_steps is not None
+        first.statement(),
+        also_read=also_read,
+        held_out=data.held_out,
+        checked=checked,
+        compared=data.ceiling,
+        public_steps=public_steps is not None,
     )
     intervals = intervals_of(saving, charging.block, plan.total_steps)
     kept = RunAverages(
@@ -240,5 +256,6 @@ def put_together(
         progress=progress,
         public_steps=public_steps,
         make_private=make,
+        ceiling=Ceiling(model, rows, objective.loss) if data.ceiling else None,
     )
     return parts, first

@@ -246,6 +246,19 @@ class Trainer:
         loop = Loop(parts, open_run, private, store, checkpoint.seconds, checkpoint.lost + lost)
         return loop.run(notes)
 
+    def ceiling(self) -> dict[str, float]:
+        """The scores of the same network, trained on the same records without privacy.
+
+        They show what privacy costs. They are not covered by ε, and no file contains them: keep
+        them with the data.
+        """
+        ceiling, evaluation = self.parts.ceiling, self.parts.evaluation
+        if ceiling is None or evaluation is None:
+            rule = "is not in the privacy statement of this run"
+            remedy = "make the trainer with data=PrivateData(records=…, ceiling=True)"
+            raise validation.fail("ceiling", False, rule, remedy)
+        return ceiling.scores(evaluation)
+
     def look_around(self) -> list[str]:
         """What the loop will say before the first step: the named ledger and its number of runs;
         and runs on the same data, in folders beside this run's, that its ledger does not have."""

@@ -107,12 +107,16 @@ class BuiltConfig:
             "groups": self.loaded.groups,
             "classes": self.loaded.classes,
             "also_read": self.loaded.also_read,
+            "held_out": self.loaded.held_out,
+            "columns": self.loaded.inputs if self.trained is self.model else (),
+            "checks": self.loaded.checks,
             "data_name": self.loaded.name,
             "loss": loss_of(self._train),
             "isolation": self.isolation,
             "keep": self._keep,
             "ledger": self._ledger,
             "progress": self._train.get("progress", True),
+            "ceiling": self._train.get("ceiling", False),
             **{key: self._train[key] for key in COUNTS if key in self._train},
         }
 

@@ -32,7 +32,11 @@ from steppe.training.losses import for_classes
 from steppe.utils import validation
 
 _OF_READ = ("classes", "target", "columns", "bounds", "categories", "missing", "test")
-DATA_KEYS = ("name", "place", "called", *_OF_READ, "bounds_from", "groups", "public")
+_FOR_FILES = ("target_bounds", "holdout")
+DATA_KEYS = (
+    *("name", "place", "called", *_OF_READ, *_FOR_FILES),
+    *("bounds_from", "groups", "public", "checks"),
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,10 @@ class Loaded:
         groups: the rows of each group of records, if the sampler needs groups.
         classes: the declared number of classes, or None.
         also_read: what was read from the records beforehand, for the privacy statement.
+        held_out: the share of the records that was kept out of training, or None.
+        inputs: the names of the inputs of a record of a table.
+        blocks: first input and number of inputs of each column of categories.
+        checks: whether the owner's checks read the records; never for public data sets.
         mirror: whether mirror images show the same, as declared for a public data set; None where
             nothing is declared.
     """
@@ -60,6 +68,10 @@ class Loaded:
     groups: Any
     classes: int | None
     also_read: tuple[str, ...] = ()
+    held_out: float | None = None
+    inputs: tuple[str, ...] = ()
+    blocks: tuple[tuple[int, int], ...] = ()
+    checks: bool = True
     mirror: bool | None = None
 
     @property
@@ -112,7 +124,7 @@ def load_data(
         loss: of the run. For a regression loss without declared classes, targets are numbers.
     """
     if "name" in table:
-        for key in (*_OF_READ, "bounds_from"):
+        for key in (*_OF_READ, *_FOR_FILES, "bounds_from"):
             if key in table:
                 rule = "is for your own data, but data.name is a public data set"
                 raise validation.fail(f"data.{key}", table[key], rule, "leave it out")
@@ -137,9 +149,36 @@ def load_data(
     also_read = getattr(found, "also_read", ())
     if not also_read and "bounds_from" in table:  # read by the run that wrote this table
         also_read = read_off(table.get("bounds"))
-    mirror = find(table["name"]).mirror if published else None
-    parts = train, evaluate, public, groups
-    return Loaded(name, published, *parts, found.classes, also_read, mirror)
+    inputs, blocks = _inputs(table)
+    return Loaded(
+        name=name,
+        published=published,
+        train=train,
+        evaluate=evaluate,
+        public=public,
+        groups=groups,
+        classes=found.classes,
+        also_read=also_read,
+        held_out=getattr(found, "held_out", None),
+        inputs=inputs,
+        blocks=blocks,
+        checks=table.get("checks", True) and not published,
+        mirror=find(table["name"]).mirror if published else None,
+    )
+
+
+def _inputs(table: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:
+    """The names of the inputs of a table's record, and where its columns of categories lie."""
+    names: list[str] = []
+    blocks = []
+    categories = table.get("categories", {})
+    for column in table.get("columns", ()):
+        if column in categories:
+            blocks.append((len(names), len(categories[column])))
+            names += [f"{column}={text}" for text in categories[column]]
+        else:
+            names.append(column)
+    return tuple(names), tuple(blocks)
 
 
 def _split_off(given: Any, place: str, test: Any) -> tuple[Any, Any]:
@@ -169,7 +208,7 @@ def _read_own(table: dict[str, Any], reasons: dict[str, str], loss: Callable[...
     """
     if "bounds_from" in table:
         validation.one_of("data.bounds_from", table["bounds_from"], (FROM_RECORDS,))
-    options = {key: table[key] for key in _OF_READ if key in table}
+    options = {key: table[key] for key in (*_OF_READ, *_FOR_FILES) if key in table}
     options["numbers"] = of_numbers(table, loss)
     place = table["place"]
     if ":" in place and not Path(place).expanduser().exists():
@@ -203,6 +242,7 @@ def reading(table: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     if "bounds" not in table:
         return None
-    found = {key: table[key] for key in _OF_READ if key in table and key != "test"}
+    settings = (*_OF_READ, *_FOR_FILES)
+    found = {key: table[key] for key in settings if key in table and key != "test"}
     plain: dict[str, Any] = json.loads(json.dumps(found))  # tuples become lists, as in files
     return plain

@@ -28,6 +28,7 @@ _OTHERS = (
     "isolation",
     "seed",
     "progress",
+    "ceiling",
 )
 _TRAIN_KEYS = (*COUNTS, *_OTHERS)
 KEPT_KEYS = ("last", "every")
@@ -58,6 +59,13 @@ def check(tables: Mapping[str, Any]) -> None:
             'write name = "mnist", or place = "visits.csv"',
         )
     _check_texts("data", data, ("name", "place", "called", "target", "test"))
+    if not isinstance(data.get("checks", True), bool):
+        rule = "must be true or false"
+        raise validation.fail("data.checks", data["checks"], rule, "write checks = false")
+    if "target_bounds" in data and not of_numbers(loss_of(tables.get("train", {}))):
+        rule = "is for a regression, and the loss is not for numbers"
+        remedy = 'write loss = "mse_loss" under [train], or leave it out'
+        raise validation.fail("data.target_bounds", data["target_bounds"], rule, remedy)
     _check_texts("model", tables.get("model", {}), ("name", "factory", "start"))
     _check_train(tables.get("train", {}))
     if "classes" in data and of_numbers(loss_of(tables.get("train", {}))):
@@ -112,10 +120,10 @@ def _check_train(train: Mapping[str, Any]) -> None:
     if type(seed) is not int or not 0 <= seed <= _LARGEST_SEED:
         rule = "must be a whole number from 0 to 2⁶³ − 1"
         raise validation.fail("train.seed", seed, rule, "write seed = 1, or leave it out")
-    if not isinstance(train.get("progress", True), bool):
-        raise validation.fail(
-            "train.progress", train["progress"], "must be true or false", "write progress = false"
-        )
+    for key in ("progress", "ceiling"):
+        if not isinstance(train.get(key, True), bool):
+            rule, remedy = "must be true or false", f"write {key} = false"
+            raise validation.fail(f"train.{key}", train[key], rule, remedy)
     keep = train.get("keep", {})
     if not isinstance(keep, Mapping):
         raise validation.fail(

@@ -75,7 +75,9 @@ def _network(table: dict[str, Any], data: Loaded | None, reasons: dict[str, str]
     for key, value in _sizes_of(data).items():
         if key in known and key not in options:
             table[key] = options[key] = value
-    if data is not None and "classes" in known and "classes" not in options:
+    open_classes = "classes" in known and "classes" not in options
+    required = data is not None and (models.needs(name, "classes") or not data.one_number)
+    if open_classes and required:
         rule = f"is needed by {name} and is not known from the data"
         raise validation.missing("data.classes", "declare the number of labels", rule)
     try:
@@ -115,8 +117,14 @@ def _tuned(
     return head_on_features(model, table["shape"], new_head=tuning.head is not None)
 
 
-def _sizes_of(data: Loaded | None) -> dict[str, int]:
-    return {} if data is None else models.sizes(data.shape, data.classes)
+def _sizes_of(data: Loaded | None) -> dict[str, Any]:
+    """The sizes of a record, by the argument names of networks."""
+    if data is None:
+        return {}
+    found: dict[str, Any] = {**models.sizes(data.shape, data.classes)}
+    if data.blocks:
+        found["blocks"] = [list(block) for block in data.blocks]
+    return found
 
 
 def _without_batch_statistics(model: nn.Module, reasons: dict[str, str]) -> nn.Module:
