@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import TensorDataset
+
+from steppe.data.scaling import scaled_targets
 
 
 class SplitArrays(NamedTuple):
@@ -117,6 +119,16 @@ class Dataset:
         train = TensorDataset(*self.train.tensors())
         train.also_read = self.also_read  # type: ignore[attr-defined]
         return train, test
+
+    def completed(
+        self, target_bounds: tuple[float, float] | None, held_out: float | None
+    ) -> Dataset:
+        """This data set with its targets scaled, and with what is declared about it."""
+        train, test = self.train, self.test
+        if target_bounds is not None:
+            train = Split(train.x, scaled_targets(train.y, target_bounds, clamped=True))
+            test = Split(test.x, scaled_targets(test.y, target_bounds, clamped=False))
+        return replace(self, train=train, test=test, target_bounds=target_bounds, held_out=held_out)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steppe.data.arrays import NAMES
 from steppe.errors import DataError
 from steppe.utils import validation
 
@@ -56,3 +57,22 @@ def require_both_parts(place: str, held: NDArray[np.bool_], share: float) -> Non
     if held.all() or not held.any():
         rule = f"leaves no record to {'train' if held.all() else 'evaluate'} on in {place!r}"
         raise DataError.about("holdout", share, rule, "give another share, or more records")
+
+
+def split_arrays(place: str, arrays: dict[str, NDArray[Any]], share: float) -> dict[str, Any]:
+    """Arrays of both parts from those to train on.
+
+    Args:
+        place: of the data, for messages.
+        arrays: inputs and targets, in this order.
+        share: of the records to keep out.
+    """
+    if len(arrays) > 2:
+        remedy = "leave it out, or leave out x_test and y_test"
+        raise validation.fail("holdout", share, "the arrays have a test part already", remedy)
+    x, y = arrays.values()
+    if not (x.ndim and y.ndim and len(x) == len(y)):
+        return arrays  # refused where their shapes are checked
+    held = of_arrays(x, y, share)
+    require_both_parts(place, held, share)
+    return dict(zip(NAMES, (x[~held], y[~held], x[held], y[held]), strict=True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ from steppe.data.arrays import NAMES, arranged, read_array, read_arrays, scale
 from steppe.data.catalogue import nearest
 from steppe.data.dataset import Dataset, MappedDataset, Split
 from steppe.data.encoding import MIDDLE, Encoding, different_texts
-from steppe.data.holdout import of_arrays, require_both_parts, share_of
-from steppe.data.scaling import Bounds, from_records, pair, read_off, scaled_targets
+from steppe.data.holdout import share_of, split_arrays
+from steppe.data.scaling import Bounds, from_records, pair, read_off
 from steppe.data.table import Targets, column_names, read_table
 from steppe.errors import DataError
 from steppe.records import share_records
@@ -128,7 +127,7 @@ def read(
     count = _count(classes, numbers)
     arrays = read_arrays(path)
     if share is not None:
-        arrays = _split(text, arrays, share)
+        arrays = split_arrays(text, arrays, share)
     return _dataset(text, arrays, count, bounds, _fills_missing(missing), target_bounds, share)
 
 
@@ -204,29 +203,7 @@ def _table(
         other = Split(x, _targets(y))
     columns = tuple(settled.columns or ())
     found = _built(str(path), train, other, count, encoding.bounds, settled.bounds, columns)
-    return _finished(found, target_bounds, share)
-
-
-def _split(place: str, arrays: dict[str, NDArray[Any]], share: float) -> dict[str, NDArray[Any]]:
-    """Arrays of both parts from those to train on."""
-    if len(arrays) > 2:
-        remedy = "leave it out, or leave out x_test and y_test"
-        raise validation.fail("holdout", share, "the arrays have a test part already", remedy)
-    x, y = arrays.values()
-    if not (x.ndim and y.ndim and len(x) == len(y)):
-        return arrays  # refused where their shapes are checked
-    held = of_arrays(x, y, share)
-    require_both_parts(place, held, share)
-    return dict(zip(NAMES, (x[~held], y[~held], x[held], y[held]), strict=True))
-
-
-def _finished(found: Dataset, target_bounds: Bounds | None, share: float | None) -> Dataset:
-    """The data set with its targets scaled, and what is declared about it."""
-    train, test = found.train, found.test
-    if target_bounds is not None:
-        train = Split(train.x, scaled_targets(train.y, target_bounds, clamped=True))
-        test = Split(test.x, scaled_targets(test.y, target_bounds, clamped=False))
-    return replace(found, train=train, test=test, target_bounds=target_bounds, held_out=share)
+    return found.completed(target_bounds, share)
 
 
 def _targets(y: Targets | None) -> Targets:
@@ -337,7 +314,7 @@ def _dataset(
 ) -> Dataset:
     train, test, settled = arranged(place, arrays, classes, bounds, missing)
     found = _built(place, train, test, classes, bounds, settled)
-    return _finished(found, target_bounds, share)
+    return found.completed(target_bounds, share)
 
 
 def _built(

@@ -20,6 +20,7 @@ from steppe.mechanism import Mechanism
 from steppe.plan import Plan
 from steppe.private.batch_reader import BatchReader
 from steppe.private.dropped_records import DroppedRecords
+from steppe.private.epochs import left_in_epoch
 from steppe.private.foreign_steps import ForeignSteps
 from steppe.private.public_step import refuse_noise_aware, take_public_step
 from steppe.private.setup_checks import name_unmoved, refuse_private_as_public
@@ -160,16 +161,8 @@ class Private:
             0 2 3
             1 5 0
         """
-        done, steps = self.steps_done, self._steps_in_an_epoch
-        epochs = math.floor(done / steps + 1e-9) + 1
-        while math.floor(epochs * steps + 1e-9) <= done:  # a batch larger than half of the data
-            epochs += 1
-        end = math.floor(epochs * steps + 1e-9)
-        return itertools.islice(iter(self), max(1, end - done))
-
-    @property
-    def _steps_in_an_epoch(self) -> float:
-        return (self.plan.population or len(self._records)) / self.plan.batch_size
+        steps = (self.plan.population or len(self._records)) / self.plan.batch_size
+        return itertools.islice(iter(self), left_in_epoch(self.steps_done, steps))
 
     def _say_exhausted(self) -> None:
         if not self._exhaustion_said:
