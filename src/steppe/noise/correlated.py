@@ -23,7 +23,7 @@ from steppe.noise.factor import Factor
 from steppe.noise.streams import Stream
 from steppe.noise.workload import Matrix, Vector, check_momentum, prefix_sum
 from steppe.randomness import Source
-from steppe.utils.validation import fail, positive
+from steppe.utils.validation import fail, positive, positive_integer
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,10 @@ class Correlated(ABC):
     def reach(self, steps: int) -> int:
         """The number of diagonals of C that are not zero, the main one included."""
         return steps
+
+    def check_steps(self, steps: int) -> None:
+        """Refuse a number of steps that the noise cannot be made for."""
+        positive_integer("steps", steps)
 
     def workload_of(self, steps: int) -> Vector | Matrix:
         """What the noise is made for: the iterates of SGD with this momentum."""
