@@ -176,6 +176,10 @@ class CorrelatedRun:
             step: how many steps are charged.
             like: a vector of the run's noise, for length, type and device.
         """
+        if step == self._steps:  # the run is over, and nothing more is asked for
+            for stream in self._streams:
+                stream.step, stream.kept = step, {}
+            return
         streams = state.get("streams")
         if not isinstance(streams, list) or len(streams) != len(self._streams):
             rule = f"must hold the noise of {len(self._streams)} streams"
@@ -190,9 +194,7 @@ class CorrelatedRun:
                     "than the plan says",
                     "begin a new run, whose cost the ledger adds to that of this one",
                 )
-            over = step == self._steps
-            stream.load(0 if over else step, found["kept"], like)
-            stream.step = step
+            stream.load(step, found["kept"], like)
         self._std = None if state["std"] is None else positive("std", state["std"])
 
 
