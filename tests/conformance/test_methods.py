@@ -26,9 +26,9 @@ from torch.optim import Optimizer
 import steppe
 from probed_once import ProbedOnce
 from steppe import accounting
-from steppe.accounting import Segment
+from steppe.accounting import Participation, Segment
 from steppe.clipping import Clip
-from steppe.noise import Source
+from steppe.noise import Correlated, Source
 from steppe.probing import cache
 
 RECORDS, FEATURES, CLASSES, STEPS, BATCH = 24, 3, 3, 6, 8.0
@@ -123,6 +123,10 @@ class Method:
     adjacencies: tuple[str, ...] = ("add-remove", "replace-one")
     loose: Clip = LOOSE
     tight: Clip = TIGHT
+    # Whether the whole run is one answer; `noise` is then the sensitivity of its matrix.
+    one_answer: bool = False
+    # Constants with which no draw is left to chance.
+    no_chance: dict[str, Any] = field(default_factory=lambda: {"batch_size": RECORDS})
 
     def plan(self, **constants: Any) -> steppe.Plan:
         values: dict[str, Any] = {
@@ -184,6 +188,49 @@ FIXED = Method(
     cap=22,
     adjacencies=("zero-out",),
 )
+# Two epochs of three batches, all of which noise that takes itself back must hide together.
+_TURNS = Participation(times=2, separation=3)
+
+
+def _sensitivity(noise: Correlated, turns: Participation) -> float:
+    """Of the record that takes part first, by the matrix."""
+    columns = noise.factor(STEPS, turns).encoder()[:, :: turns.separation][:, : turns.times]
+    return math.sqrt(float((columns.sum(1) ** 2).sum()))
+
+
+def in_fixed_order(name: str, noise: Correlated) -> Method:
+    size = _sensitivity(noise, _TURNS)
+    return Method(
+        name,
+        {"noise": noise, "sampling": steppe.FixedOrder(2), "adjacency": "zero-out"},
+        noise=lambda step: size,
+        rate=lambda step: float(step % 3 == 0),
+        adjacencies=("zero-out", "replace-one"),
+        one_answer=True,
+        no_chance={},
+    )
+
+
+BLT = in_fixed_order("BLT", steppe.BLT(2))
+CYCLIC = Method(
+    "BandedToeplitz, cyclic",
+    {
+        "noise": steppe.BandedToeplitz(2),
+        "sampling": steppe.CyclicPoisson(2),
+        "adjacency": "zero-out",
+    },
+    noise=lambda step: _sensitivity(steppe.BandedToeplitz(2), Participation()),
+    rate=lambda step: 2 * BATCH / RECORDS if step % 2 == 0 else 0.0,
+    adjacencies=("zero-out",),
+    no_chance={"batch_size": RECORDS / 2},
+)
+ORDERED = Method(
+    "FixedOrder",
+    {"sampling": steppe.FixedOrder(2), "adjacency": "zero-out"},
+    rate=lambda step: float(step % 3 == 0),
+    adjacencies=("zero-out", "replace-one"),
+    no_chance={},
+)
 CLIPS = [
     Method(
         "Quantile",
@@ -238,6 +285,14 @@ def sampled(first: Method, sample: Method) -> Method:
     return replace(first, name=name, choices=choices, **rates)  # type: ignore[arg-type]
 
 
+def correlated(first: Method, noise: Method) -> Method:
+    """The same with a correlated noise and the sampler that it needs."""
+    name, choices = f"{first.name} + {noise.name}", first.choices | noise.choices
+    return replace(
+        noise, name=name, choices=choices, queries=first.queries, plain=first.plain, loss=first.loss
+    )
+
+
 METHODS = [together(point, noise) for point, noise in itertools.product(POINTS, NOISES)]
 _POINTS_AND_NOISES = list(METHODS)
 ALL = METHODS + [clipped(method, clip) for method, clip in itertools.product(METHODS, CLIPS)]
@@ -259,9 +314,18 @@ for objective in OBJECTIVES:
     METHODS += [saying(together(point, _TURN[i]), objective) for i, point in enumerate(POINTS)]
     METHODS += [saying(clipped(POINTS[0], clip), objective) for clip in CLIPS]
     METHODS += [saying(sampled(clipped(POINTS[0], clip), FIXED), objective) for clip in CLIPS]
+# Correlated noise with every point, every clip and every objective.
+_ROWS = [*POINTS, *OBJECTIVES]
+METHODS += [correlated(method, BLT) for method in _ROWS]
+METHODS += [clipped(correlated(POINTS[0], BLT), clip) for clip in CLIPS]
+METHODS += [correlated(POINTS[1], CYCLIC), correlated(POINTS[2], CYCLIC), ORDERED]
+METHODS.append(in_fixed_order("BandInvMF", steppe.BandInvMF(2, momentum=0.9)))
 # All other combinations, for the tests that tell most.
 _KNOWN = {method.plan().digest() for method in METHODS}
 REST = [method for method in ALL if method.plan().digest() not in _KNOWN]
+
+
+_CORRELATED = [row.choices["noise"] for row in (BLT, CYCLIC)]
 
 
 def decayed_sgd(weights: Any) -> Optimizer:
@@ -519,9 +583,17 @@ def test_epsilon_is_the_closed_statement(method: Method, adjacency: str) -> None
     accounted = SIGMA / math.sqrt(method.queries)
     whole = None if method.cap is None else RECORDS
     run = [
-        Segment(method.rate(step), accounted * method.noise(step), 1, method.cap, whole)
+        Segment(
+            method.rate(step),
+            accounted * (1.0 if plan.noise in _CORRELATED else method.noise(step)),
+            1,
+            method.cap,
+            whole,
+        )
         for step in range(STEPS)
     ]
+    if method.one_answer:
+        run = [Segment(1.0, accounted, 1)]
     expected = accounting.epsilon(run, plan.delta, adjacency)
     assert plan.epsilon_spent() == pytest.approx(expected, rel=1e-4)
     same = replace(plan, point=steppe.Here(), noise_multiplier=accounted)
@@ -587,7 +659,7 @@ def test_every_row_is_another_mechanism() -> None:
 @pytest.mark.usefixtures("few_probes")
 def test_a_run_can_be_taken_up_again(method: Method) -> None:
     """There is no noise, and everybody takes part whose turn it is: no draw differs."""
-    plan = method.plan(batch_size=RECORDS)
+    plan = method.plan(**method.no_chance)
     close = tolerance(plan)
     whole = private_run(plan, Silent(1))
     first = private_run(plan, Silent(1))

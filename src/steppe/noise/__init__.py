@@ -22,6 +22,7 @@ from steppe.noise.schedules import StepSchedule as StepSchedule
 from steppe.noise.schedules import TimeSchedule as TimeSchedule
 from steppe.noise.sqrt_toeplitz import SqrtToeplitz as SqrtToeplitz
 from steppe.noise.tree import Tree as Tree
+from steppe.noise.workload import prefix_sum as prefix_sum
 from steppe.randomness import SecureSource as SecureSource
 from steppe.randomness import SeededSource as SeededSource
 from steppe.randomness import Source as Source

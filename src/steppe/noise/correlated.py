@@ -23,7 +23,7 @@ from steppe.noise.factor import Factor
 from steppe.noise.streams import Stream
 from steppe.noise.workload import Matrix, Vector, check_momentum, prefix_sum
 from steppe.randomness import Source
-from steppe.utils.validation import fail, positive
+from steppe.utils.validation import fail, positive, positive_integer
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,10 @@ class Correlated(ABC):
     def reach(self, steps: int) -> int:
         """The number of diagonals of C that are not zero, the main one included."""
         return steps
+
+    def check_steps(self, steps: int) -> None:
+        """Refuse a number of steps that the noise cannot be made for."""
+        positive_integer("steps", steps)
 
     def workload_of(self, steps: int) -> Vector | Matrix:
         """What the noise is made for: the iterates of SGD with this momentum."""
@@ -172,6 +176,10 @@ class CorrelatedRun:
             step: how many steps are charged.
             like: a vector of the run's noise, for length, type and device.
         """
+        if step == self._steps:  # the run is over, and nothing more is asked for
+            for stream in self._streams:
+                stream.step, stream.kept = step, {}
+            return
         streams = state.get("streams")
         if not isinstance(streams, list) or len(streams) != len(self._streams):
             rule = f"must hold the noise of {len(self._streams)} streams"
@@ -186,9 +194,7 @@ class CorrelatedRun:
                     "than the plan says",
                     "begin a new run, whose cost the ledger adds to that of this one",
                 )
-            over = step == self._steps
-            stream.load(0 if over else step, found["kept"], like)
-            stream.step = step
+            stream.load(step, found["kept"], like)
         self._std = None if state["std"] is None else positive("std", state["std"])
 
 

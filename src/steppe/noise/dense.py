@@ -64,19 +64,24 @@ class Dense(Correlated):
         """The given workload, or the iterates of SGD."""
         if self.workload is None:
             return super().workload_of(steps)
-        if len(self.workload) != steps:
-            rule = f"must have {steps} rows, one for each step of the run"
-            raise fail("Dense.workload", f"{len(self.workload)} rows", rule)
         return np.array(self.workload)
 
-    def make(self, steps: int, participation: Participation) -> DenseFactor:
-        """The optimum, computed or from the store."""
+    def check_steps(self, steps: int) -> None:
+        """Refuse other steps than those of the workload, and more than a matrix can have."""
+        if self.workload is not None and len(self.workload) != steps:
+            rule = f"must have {steps} rows, one for each step of the run"
+            raise fail("Dense.workload", f"{len(self.workload)} rows", rule)
         if steps > _MOST_STEPS:
             rule = f"must be at most {_MOST_STEPS}, because the matrix has that many rows"
             raise fail("steps", steps, rule, "use BLT(), which is nearly as good")
+
+    def make(self, steps: int, participation: Participation) -> DenseFactor:
+        """The optimum, computed or from the store."""
+        from steppe.noise.dense_optimum import optimum
+
+        self.check_steps(steps)
         workload = self.workload_of(steps)
         matrix = workload if workload.ndim == 2 else toeplitz(workload)
-        from steppe.noise.dense_optimum import optimum
 
         def find() -> Matrix:
             return optimum(matrix, participation)
@@ -115,18 +120,16 @@ class DenseFactor(Factor):
         return self._decoder
 
     def growth(self, participation: Participation) -> Vector:
-        """See `Factor.growth`; |C| bounds the beginnings, which is exact where C ≥ 0."""
+        """See `Factor.growth`; the whole sensitivity at once for turns at least b apart."""
         whole, turns = self.squared_sensitivity(participation), participation.within(self.steps)
         if turns.times > 1 and not turns.exact:
             return np.full(self.steps, whole)
-        columns = np.abs(self._encoder)
-        together = columns.copy()
-        for turn in range(1, turns.times):
-            shift = turn * turns.separation
-            together[:, : self.steps - shift] += columns[:, shift:]
-        found = np.cumsum(np.square(together), 0).max(1)
-        found[-1] = whole
-        return np.minimum(found, whole)
+        found = np.zeros(self.steps)
+        for first in range(self.steps):
+            columns = self._encoder[:, first :: turns.separation][:, : turns.times]
+            products = np.cumsum(columns[:, :, None] * columns[:, None, :], 0)
+            np.maximum(found, np.abs(products).sum((1, 2)), out=found)
+        return np.append(np.minimum(np.maximum.accumulate(found), whole)[:-1], whole)
 
     def first(self, steps: int) -> DenseFactor:
         """The upper left corners, which are inverse to each other too."""

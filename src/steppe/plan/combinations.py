@@ -32,7 +32,10 @@ def check_noise_and_sampling(plan: Plan) -> None:
             "cannot be used with CyclicPoisson and correlated noise",
             "set adjacency='zero-out'",
         )
-    if isinstance(plan.sampling, CyclicPoisson) and plan.population is not None:
+    if plan.population is None:
+        return
+    plan.noise.check_steps(plan.total_steps)
+    if isinstance(plan.sampling, CyclicPoisson):
         reach, parts = plan.noise.reach(plan.total_steps), plan.sampling.parts
         if reach > parts:
             raise validation.fail(

@@ -49,12 +49,15 @@ class CheckpointFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def save(self, stored: StoredState, not_private_reason: str | None = None) -> None:
-        """Write a checkpoint. On return it is on the disk; the one before it is kept.
+    def save(
+        self, stored: StoredState, not_private_reason: str | None = None, alone: bool = False
+    ) -> None:
+        """Write a checkpoint. On return it is on the disk.
 
         Args:
             stored: the checkpoint.
             not_private_reason: why its weights are not private, for the file; or None.
+            alone: remove all before it; otherwise the last of them is kept.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         tensors: dict[str, Tensor] = {}
@@ -74,7 +77,7 @@ class CheckpointFolder:
             # The tensors first: if the JSON file exists, its tensors do.
             write_atomically(self.folder / file, data)
             write_atomically(self.folder / f"{stored.step:09d}.json", text.encode())
-            self._forget_old_ones()
+            self._forget_old_ones(1 if alone else _KEPT)
 
     def newest(self) -> tuple[StoredState | None, tuple[str, ...]]:
         """The newest undamaged checkpoint, and the errors of newer ones.
@@ -119,11 +122,11 @@ class CheckpointFolder:
         own = {key: value for key, value in facts.items() if key not in ("format", "tensors")}
         return StoredState(own.pop("step"), own, state)
 
-    def _forget_old_ones(self) -> None:
-        """Keep the newest two that seem complete, and all newer manifests."""
+    def _forget_old_ones(self, kept: int) -> None:
+        """Keep the newest ones that seem complete, and all newer manifests."""
         whole, named = 0, set()
         for path in self._manifests():
-            if whole == _KEPT:
+            if whole == kept:
                 path.unlink()
                 continue
             try:

@@ -14,6 +14,7 @@ from steppe.averaging import CheckpointStore
 from steppe.citations import bibtex
 from steppe.errors import SteppeError
 from steppe.ledger import pause_quietly
+from steppe.noise import Correlated
 from steppe.private import Private
 from steppe.runs import Interrupted, Log, StopRequest
 from steppe.training import fingerprint, results
@@ -93,7 +94,7 @@ class Loop:
                 self._bar.say(text)
             try:
                 over = self._steps(stop)
-                self.save()
+                self.save(over)
             except BaseException as error:
                 # Other than after a crash, the number of steps that were begun is known.
                 if self._whole and isinstance(error, Exception):
@@ -106,11 +107,20 @@ class Loop:
                 raise self._interrupted()
             return self._finish()
 
-    def save(self) -> None:
-        """Write a resumable checkpoint, unless this step has one."""
+    def save(self, over: bool = False) -> None:
+        """Write a resumable checkpoint, unless this step has one.
+
+        Args:
+            over: whether the run has ended. Then noise that no step will take back is not written,
+                and checkpoints that contain it are removed.
+        """
         parts, step = self._parts, self._private.steps_done
-        if step == self._saved:
+        secret = over and isinstance(parts.plan.noise, Correlated)
+        if step == self._saved and not secret:
             return
+        private = self._private.state_dict()
+        if secret:
+            private["noise"] = {}
         self._checkpoints.save(
             Checkpoint(
                 step=step,
@@ -124,10 +134,11 @@ class Loop:
                     "optimizer": parts.optimizer.state_dict(),
                     "scheduler": parts.schedule.state_dict(),
                     "averages": parts.averages.state_dict(),
-                    "private": self._private.state_dict(),
+                    "private": private,
                 },
                 not_private_reason=self._reason,
-            )
+            ),
+            alone=secret,
         )
         self._saved = step
 

@@ -53,14 +53,21 @@ class ResumeCheckpoints:
 
     Guarantees:
         As for `CheckpointFolder`. A checkpoint contains only what the private steps released: no
-        batch, no seed, no state of a random generator.
+        batch, no seed, no state of a random generator. With correlated noise it also contains noise
+        that later steps take back, which is SECRET; the folder is readable by its owner alone, and
+        the last checkpoint of a run neither has it nor leaves others behind.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._files = folder, CheckpointFolder(folder)
 
-    def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint. On return it is on the disk; the one before it is kept."""
+    def save(self, checkpoint: Checkpoint, alone: bool = False) -> None:
+        """Write a checkpoint. On return it is on the disk.
+
+        Args:
+            checkpoint: the state of a run.
+            alone: remove all before it; otherwise the last of them is kept.
+        """
         anchor = {"length": checkpoint.anchor.length, "head": checkpoint.anchor.head}
         facts = {
             "run": checkpoint.run,
@@ -71,7 +78,7 @@ class ResumeCheckpoints:
             "not_private_reason": checkpoint.not_private_reason,
         }
         stored = StoredState(checkpoint.step, facts, checkpoint.state)
-        self._files.save(stored, checkpoint.not_private_reason)
+        self._files.save(stored, checkpoint.not_private_reason, alone)
 
     def newest(self) -> tuple[Checkpoint | None, tuple[str, ...]]:
         """The newest undamaged checkpoint, and the errors of newer ones.

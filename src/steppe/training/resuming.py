@@ -56,6 +56,26 @@ def lost_after(checkpoint: Checkpoint, charged: int) -> int:
     return charged - checkpoint.step
 
 
+def require_noise(state: Mapping[str, Any], lost: int) -> None:
+    """Refuse to go on with correlated noise after steps that no checkpoint contains.
+
+    What these steps released contains noise that is lost. Other noise in its place would be a
+    second answer about the same records, which the plan does not pay for.
+
+    Args:
+        state: of the private object, in the checkpoint.
+        lost: steps that were charged after the checkpoint.
+    """
+    if lost and state.get("noise"):
+        raise DataError.about(
+            "checkpoint",
+            state["steps_done"],
+            f"is older than the {lost} steps charged after it, whose correlated noise is lost, so "
+            "this run cannot go on: other noise in its place would cost more than the plan says",
+            "start a new run; its ledger adds the steps charged here if both share one",
+        )
+
+
 def rewound(
     open_store: Callable[[], CheckpointStore | None], folder: RunFolder, step: int
 ) -> tuple[CheckpointStore | None, tuple[str, ...]]:

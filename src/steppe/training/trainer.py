@@ -79,7 +79,11 @@ class Trainer:
         are charged. A resumed run draws fresh randomness, continues after everything that was
         charged, and rejects another configuration or other declarations about the data. Files
         contain only what the steps released, scores on the evaluation data, and what was read from
-        the records according to the statement (bounds, or a population that was not declared).
+        the records according to the statement (bounds, or a population that was not declared). One
+        exception: while a run with correlated noise lasts, its resumable checkpoints contain the
+        state of the noise, which is SECRET; see `steppe.noise`. The end of the run removes it. Such
+        a run resumes after Ctrl-C or an error; after a crash it is refused unless the newest
+        checkpoint has every step that was charged.
 
     Examples:
         >>> import tempfile, torch, steppe
@@ -227,6 +231,7 @@ class Trainer:
     ) -> Outcome:
         parts, charged = self.parts, open_run.account.charged
         lost = resuming.lost_after(checkpoint, charged)
+        resuming.require_noise(checkpoint.state["private"], lost)
         reason = open_run.statement.not_private_reason
         store, damage = resuming.rewound(
             lambda: parts.open_store(reason), parts.folder, checkpoint.step

@@ -51,7 +51,7 @@ def settle(
     if published:
         plan.setdefault("population", records)
     places = {name: registry.place(f"plan.{name}", plan[name]) for name in PLACES if name in plan}
-    left_open = _left_open(plan, optimizer)
+    left_open = _left_open(plan, optimizer, places)
     if left_open:
         _require_rules(left_open, plan, optimizer, places)
         model = {
@@ -68,9 +68,12 @@ def settle(
     return Plan(**constants, **places)
 
 
-def _left_open(plan: dict[str, Any], optimizer: dict[str, Any]) -> list[str]:
+def _left_open(
+    plan: dict[str, Any], optimizer: dict[str, Any], places: dict[str, Any]
+) -> list[str]:
     found = [name for name in ("delta", "batch_size", "clip", "point") if name not in plan]
-    if "steps" not in plan and "epochs" not in plan:
+    decided = "sampling" in places and places["sampling"].decides_length
+    if "steps" not in plan and "epochs" not in plan and not decided:
         found.append("steps")
     if "lr" not in optimizer:
         found.append("lr")
@@ -85,6 +88,11 @@ def _require_rules(
         listed = ", ".join("optimizer.lr" if name == "lr" else name for name in left_open)
         rule = f"is needed to choose {listed} by rule"
         raise validation.missing("plan.epsilon", "give it, or all of these constants", rule)
+    sampling = places.get("sampling")
+    if sampling is not None and sampling.public_population:
+        listed = ", ".join("optimizer.lr" if name == "lr" else f"plan.{name}" for name in left_open)
+        rule = f"is not chosen by rule with {type(sampling).__name__}; rules are for Poisson"
+        raise validation.missing(listed, "give these constants", rule)
     usual = optimizer.get("name", "SGD") == "SGD" and isinstance(places.get("clip", Flat()), Flat)
     if "lr" in left_open and not usual:
         rule = "is chosen by rule for SGD and Flat only"

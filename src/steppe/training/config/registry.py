@@ -67,6 +67,6 @@ def _places() -> dict[str, dict[str, Any]]:
     return {
         "clip": frozen(clipping, "sensitivity", "begin"),
         "point": frozen(points, "queries", "begin"),
-        "noise": frozen(noise, "relative", "start_"),
+        "noise": frozen(noise, "relative", "begin"),
         "sampling": frozen(sampling, "rates", "begin"),
     }
