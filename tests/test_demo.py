@@ -9,6 +9,7 @@ import torch
 
 from steppe import demo
 from steppe.errors import ConfigurationError, DataError
+from steppe.models import Patches
 from steppe.training import read_log
 
 MADE_UP = demo.Task("A test.", {"place": "steppe.demo:pictures", "classes": 10}, synthetic=True)
@@ -19,6 +20,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> demo.DemoResult:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "_RECORDS", 2_000)
         patch.setattr(demo, "_HELD_OUT", 300)
+        patch.setitem(Patches.fit.__kwdefaults__, "pictures", 1_500)  # type: ignore[arg-type]
         folder = tmp_path_factory.mktemp("demo") / "run"
         return demo.run(MADE_UP, folder=folder, progress=False)
 

@@ -118,7 +118,7 @@ def pictures() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Synthetic pictures and labels, to train on and to test on, the same every time.
 
     Every class is a smooth pattern; a picture is the pattern of its class, moved a little, under
-    noise that is stronger than the pattern.
+    noise that is about as strong as the pattern.
 
     Examples:
         >>> x, y, held_out, _ = pictures()
@@ -137,8 +137,8 @@ def pictures() -> tuple[Tensor, Tensor, Tensor, Tensor]:
         (line.view(1, -1, 1) + down) % _SIDE,
         (line.view(1, 1, -1) + right) % _SIDE,
     ]
-    noise = 1.5 * torch.randn(moved.shape, generator=generator)
-    noisy = (0.5 + 0.1 * (moved + noise)).clamp(0, 1)[:, None]
+    noise = 0.8 * torch.randn(moved.shape, generator=generator)
+    noisy = (0.5 + 0.15 * (moved + noise)).clamp(0, 1)[:, None]
     return noisy[:_RECORDS], labels[:_RECORDS], noisy[_RECORDS:], labels[_RECORDS:]
 
 

@@ -80,8 +80,8 @@ PATCHES = replace(
 HEADS = {
     "features": HEAD,
     "patches": PATCHES,
-    "grey patches": replace(PATCHES, reach=2.4),
-    "patches and scattering": replace(PATCHES, reach=1.6),
+    "grey patches": replace(PATCHES, steps=100),  # 0.2 to 0.4 points above 50 on held-out records
+    "patches and scattering": PATCHES,
 }
 NETWORK = ModelKind(
     name="a model that learns from the inputs themselves",
