@@ -15,8 +15,8 @@ from steppe.compat.accountant import Accountant
 from steppe.compat.hooked_run import HookedRun
 from steppe.compat.keywords import refuse_unknown
 from steppe.errors import DataError
+from steppe.runs import pack, unpack
 from steppe.utils.files import write_atomically, writing
-from steppe.utils.state_format import pack, unpack
 from steppe.utils.weight_files import as_safetensors
 
 _KEY = "steppe.compat"
