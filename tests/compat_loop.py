@@ -90,8 +90,8 @@ def start(
     data = vectors(12) if data is None else data
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1) if optimizer is None else optimizer
     engine = PrivacyEngine(accountant=accountant)
-    loader = DataLoader(data, batch_size=batch_size or len(data))
-    made = engine.make_private(
+    loader: Any = DataLoader(data, batch_size=batch_size or len(data))
+    model, optimizer, *_, loader = engine.make_private(
         module=model,
         optimizer=optimizer,
         data_loader=loader,
@@ -99,7 +99,7 @@ def start(
         max_grad_norm=clip,
         **options,
     )
-    return Loop(engine, *made)
+    return Loop(engine, model, optimizer, loader)
 
 
 def clipped_mean(

@@ -35,7 +35,6 @@ def test_steps_of_a_pass() -> None:
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
-        ("epsilon_tolerance", "as little as the budget allows, and ε never above it"),
         ("alphas", "the orders of the RDP account are fixed"),
         ("eps_error", "ε is an upper bound"),
         ("delta_error", "ε is an upper bound"),
@@ -67,3 +66,10 @@ def test_unknown_keywords_are_refused(name: str, answer: str) -> None:
 def test_bad_values(change: dict, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         get_noise_multiplier(**{**ASKED, **change})
+
+
+def test_a_tolerance_of_epsilon_is_accepted_and_loosens_nothing() -> None:
+    exact = get_noise_multiplier(**ASKED, steps=5)
+    assert get_noise_multiplier(**ASKED, steps=5, epsilon_tolerance=0.5) == exact
+    with pytest.raises(ConfigurationError, match=r"epsilon_tolerance=-1.0: must be finite and abo"):
+        get_noise_multiplier(**ASKED, steps=5, epsilon_tolerance=-1.0)

@@ -236,9 +236,6 @@ def test_seeds_do_not_reach_the_noise() -> None:
     [
         ("poison_sampling", "did you mean 'poisson_sampling'"),
         ("max_grad_nrom", "did you mean 'max_grad_norm'"),
-        ("criterion", "every mode returns"),
-        ("wrap_model", "never wrapped"),
-        ("epsilon_tolerance", "as little as the budget allows"),
         ("alphas", "orders of the RDP account"),
         ("zzz", "known are module, optimizer, data_loader"),
     ],

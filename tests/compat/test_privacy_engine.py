@@ -388,16 +388,15 @@ def test_failed_forward_may_be_tried_again() -> None:
     assert_gradients(model, truth)
 
 
-def test_checkpoints_are_named_but_absent() -> None:
-    engine = PrivacyEngine()
-    assert not hasattr(engine, "save_checkpoint")
-    with pytest.raises(AttributeError, match=r"load_checkpoint.*pickle"):
-        engine.load_checkpoint(path="x")
-
-
 def test_compatible_module() -> None:
-    model = PrivacyEngine().get_compatible_module(nn.Sequential(nn.BatchNorm1d(4)))
-    assert isinstance(model[0], nn.GroupNorm)
+    engine, model = PrivacyEngine(), nn.Sequential(nn.BatchNorm1d(4))
+    assert not engine.is_compatible(module=model, optimizer=None, data_loader=None)
+    with pytest.raises(IsolationError, match=r"layer='0' \(BatchNorm1d\)"):
+        engine.validate(module=model, optimizer=None, data_loader=None)
+    fixed = engine.get_compatible_module(model)
+    assert isinstance(fixed[0], nn.GroupNorm)
+    assert engine.is_compatible(module=fixed)
+    engine.validate(module=fixed)
 
 
 @pytest.mark.parametrize(
@@ -409,7 +408,9 @@ def test_compatible_module() -> None:
         ({"clip": float("inf")}, "max_grad_norm=inf: must be finite and above 0"),
         ({"clip": [1.0, 1.0]}, "must be a real number"),
         ({"loss_reduction": "none"}, "loss_reduction='none': must be one of 'mean', 'sum'"),
-        ({"clipping": "adaptive"}, r"not offered .* use .* Plan\(clip=Quantile\(...\)\)"),
+        ({"clipping": "adaptive"}, "target_unclipped_quantile"),
+        ({"min_clipbound": 0.1}, "clipping='flat': must be 'adaptive' with min_clipbound"),
+        ({"criterion": nn.MSELoss()}, "criterion='MSELoss': .* unless grad_sample_mode='ghost'"),
         ({"clipping": "layerwise"}, "clipping='layerwise': must be one of 'flat', 'per_layer'"),
         ({"grad_sample_mode": "magic"}, "grad_sample_mode='magic': must be one of 'hooks'"),
         ({"accountant": "gdp"}, "accountant='gdp': .* reports less ε than is spent; use 'prv'"),

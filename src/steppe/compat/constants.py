@@ -33,6 +33,11 @@ class Constants:
         """C, the largest norm of a clipped per-example gradient."""
         return self.bounds.total
 
+    @property
+    def adapts(self) -> bool:
+        """Whether the clipping norm moves."""
+        return self.bounds.adaptive is not None
+
     def visible(self) -> dict[str, float]:
         """The constants that Opacus sets as attributes of the optimizer."""
         names = ("noise_multiplier", "max_grad_norm", "expected_batch_size")

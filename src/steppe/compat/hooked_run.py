@@ -9,6 +9,7 @@ noised (5) and written to `.grad`.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,19 +17,30 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from steppe.clipping import ClippedSum
+from steppe.clipping import ClippedSum, State
 from steppe.compat.accountant import Accountant
 from steppe.compat.arguments import RecordAxis, placeholder_losses
 from steppe.compat.constants import Constants
 from steppe.compat.gradient_in_use import GradientInUse
 from steppe.compat.loop_isolation.watched import Watched
 from steppe.compat.traced_forward import TracedForward
+from steppe.compat.uncopied_hook import nothing
 from steppe.errors import MisuseError
 from steppe.gradients import Slot
 from steppe.mechanism import Mechanism, Query
 from steppe.noise import Gaussian
 from steppe.private import refuse_coarse_products, require_movement
 from steppe.randomness import SecretGenerators, SecureSource
+
+
+def signal_skip_step(do_skip: bool = True) -> None:
+    """As in Opacus, where the next step only adds to the gradient. Here the loader says so."""
+    if do_skip:
+        raise MisuseError(
+            "signal_skip_step(True): must be left out, because two drawn batches in one step are "
+            "another mechanism than the account's; take physical batches from BatchMemoryManager, "
+            "which knows the last part of a drawn batch."
+        )
 
 
 @dataclass(frozen=True)
@@ -87,12 +99,12 @@ class HookedRun:
         self.steps_done = 0
         self.unstepped: Tensor | None = None
         self.again = False
-        clip = constants.bounds.clip(parameters, optimizer)
+        clip = constants.bounds.clip(parameters, optimizer, constants.noise_multiplier)
         self._engine = ClippedSum(parameters, placeholder_losses(module, axis), clip)
         self._mechanism = Mechanism(
             self._engine,
             Gaussian(),
-            sensitivity=constants.max_grad_norm,
+            sensitivity=clip.sensitivity,
             divisor=constants.expected_batch_size,
             source=self.source,
         )
@@ -118,7 +130,13 @@ class HookedRun:
         # First, because other hooks may read `.grad`, which ours sets.
         optimizer._optimizer_step_pre_hooks.move_to_end(first.id, last=False)  # type: ignore[attr-defined]
         self._handles = (first, optimizer.register_step_post_hook(self._after_step))
-        vars(optimizer).update(constants.visible())
+        self._visible: dict[str, Any] = {
+            **constants.visible(),
+            "attach_step_hook": self.attach_step_hook,
+            "signal_skip_step": signal_skip_step,
+        }
+        vars(optimizer).update(self._visible)
+        self._step_hook: Callable[[Optimizer], object] = nothing
         self._detached = False
 
     def detach(self) -> None:
@@ -134,8 +152,24 @@ class HookedRun:
         self._forward.detach()
         for handle in self._handles:
             handle.remove()
-        for name in self.constants.visible():
+        for name in self._visible:
             vars(self.optimizer).pop(name, None)
+
+    def attach_step_hook(self, fn: Callable[[Optimizer], object]) -> None:
+        """Call a function with the optimizer in every step, when `.grad` is the private gradient
+        and the weights have not moved. The account counts steps by itself."""
+        self._step_hook = fn
+
+    def clip_state(self) -> State:
+        """What an adaptive clip has learned; public."""
+        return self._engine.clipper.state()
+
+    def load_clip_state(self, state: State) -> None:
+        """Go on from what `clip_state` returned."""
+        self._engine.clipper.load(state)
+        if self.constants.adapts:
+            self._visible["max_grad_norm"] = state["bound"]
+            vars(self.optimizer)["max_grad_norm"] = state["bound"]
 
     def offer(self, part: DrawnPart) -> None:
         """Prepare for a drawn batch that is about to be yielded to the user."""
@@ -216,7 +250,7 @@ class HookedRun:
             return
         if part.first or self._query is None:
             self._query = self._mechanism.query(
-                self.constants.noise_multiplier * self.constants.max_grad_norm
+                self.constants.noise_multiplier * self._mechanism.sensitivity
             )
         scale = part.records if self.constants.averaged else 1
         # Reset first: if adding is interrupted, the same gradients must not be added again.
@@ -237,6 +271,10 @@ class HookedRun:
         )
         query, self._query = self._query, None
         self._mechanism.hand_over(self.optimizer, query.finish())
+        if self.constants.adapts:
+            self._visible["max_grad_norm"] = self._engine.clipper.state()["bound"]
+            self.optimizer.max_grad_norm = self._visible["max_grad_norm"]  # type: ignore[attr-defined]
+        self._step_hook(self.optimizer)
 
     def _captured(self) -> tuple[DrawnPart, list[tuple[Tensor, Slot]]]:
         """The batch that waits for its step, with its per-example gradients."""
@@ -265,7 +303,8 @@ class HookedRun:
 
     def _require_unchanged(self) -> None:
         """Require that the public constants and the set of weights have not changed."""
-        for name, value in self.constants.visible().items():
+        for name in self.constants.visible():
+            value = self._visible[name]
             if vars(self.optimizer).get(name) != value:
                 raise MisuseError(
                     f"optimizer.{name}={vars(self.optimizer).get(name)!r}: must stay {value!r}, "

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from steppe.utils import validation
 
 _MODES = ("hooks", "functorch", "ew", "ghost")
 _GONE = {
-    "criterion": "the loss stays in your loop; every mode returns (module, optimizer, data_loader)",
-    "wrap_model": "the module is never wrapped",
     "rand_on_empty": "empty batches are handled",
-    "epsilon_tolerance": "the noise is as little as the budget allows, and ε never above it",
+    "noise_scheduler": "σ is a constant of the account; schedules are steppe.Plan's",
+    "grad_clip_scheduler": "C is a constant of the account; use clipping='adaptive'",
+    "torch_save_kwargs": "the file is safetensors and JSON, because a pickle can run code",
+    "torch_load_kwargs": "the file is safetensors and JSON, because a pickle can run code",
     "alphas": "the orders of the RDP account are fixed, and 'prv' needs none",
     "eps_error": "ε is an upper bound, its error is on the safe side",
     "delta_error": "ε is an upper bound, its error is on the safe side",
@@ -33,14 +34,7 @@ def check_options(
             "several times more",
             "leave it out",
         )
-    if clipping == "adaptive":
-        raise validation.fail(
-            "clipping",
-            clipping,
-            "is not offered by steppe.compat",
-            "use steppe.make_private with Plan(clip=Quantile(...))",
-        )
-    validation.one_of("clipping", clipping, ("flat", "per_layer"))
+    validation.one_of("clipping", clipping, ("flat", "per_layer", "adaptive"))
     if noise_generator is not None:
         raise validation.fail(
             "noise_generator",
@@ -64,9 +58,13 @@ def check_isolation(isolation: str) -> None:
     validation.one_of("isolation", isolation, ("proven", "probed"))
 
 
-def refuse_unknown(method: Callable[..., Any], unknown: Mapping[str, Any]) -> None:
-    """Reject unknown keywords, which could be misspelt ones."""
-    for name in unknown:
+def refuse_unknown(
+    method: Callable[..., Any], further: Mapping[str, Any], accepted: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The further keywords that are accepted. Unknown ones, perhaps misspelt, are rejected."""
+    for name in further:
+        if name in accepted:
+            continue
         if name in _GONE:
             raise TypeError(f"{method.__name__}() has no keyword {name!r}: {_GONE[name]}.")
         known = [
@@ -74,6 +72,8 @@ def refuse_unknown(method: Callable[..., Any], unknown: Mapping[str, Any]) -> No
             for parameter in inspect.signature(method).parameters.values()
             if parameter.kind is parameter.KEYWORD_ONLY
         ]
+        known += accepted
         nearest = difflib.get_close_matches(name, known, 1)
         hint = f"did you mean {nearest[0]!r}?" if nearest else f"known are {', '.join(known)}."
         raise TypeError(f"{method.__name__}() has no keyword {name!r}: {hint}")
+    return dict(further)

@@ -25,6 +25,7 @@ def get_noise_multiplier(
     epochs: int | None = None,
     steps: int | None = None,
     accountant: str = "prv",
+    epsilon_tolerance: float = 0.01,
     **unknown: Any,
 ) -> float:
     """The smallest noise multiplier with which a run stays within its budget.
@@ -36,6 +37,7 @@ def get_noise_multiplier(
         epochs: passes of `ceil(1 / sample_rate)` steps; give this or `steps`.
         steps: number of steps.
         accountant: computes ε: "prv" (tight, the default), "pld" (the same) or "rdp".
+        epsilon_tolerance: accepted; σ is as small as the budget allows.
 
     Returns:
         σ, the noise on the sum in units of the clipping norm.
@@ -54,6 +56,7 @@ def get_noise_multiplier(
     """
     refuse_unknown(get_noise_multiplier, unknown)
     method = method_of(accountant)
+    validation.positive("epsilon_tolerance", epsilon_tolerance)
     validation.exactly_one("", steps=steps, epochs=epochs)
     if validation.positive("sample_rate", sample_rate) > 1:
         raise validation.fail("sample_rate", sample_rate, "must be at most 1", "use B / N")

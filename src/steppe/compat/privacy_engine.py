@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
@@ -11,8 +12,10 @@ from torch.utils.data import DataLoader
 from steppe.clipping import Flat
 from steppe.compat.accountant import Accountant
 from steppe.compat.arguments import RecordAxis
-from steppe.compat.bounds import Bounds, bounds_of
+from steppe.compat.bounds import ADAPTIVE, Bounds, bounds_of
 from steppe.compat.budget import Budget
+from steppe.compat.checkpoints import Checkpoints
+from steppe.compat.compatibility import Compatibility
 from steppe.compat.constants import Constants
 from steppe.compat.hooked_run import HookedRun
 from steppe.compat.keywords import check_isolation, check_options, refuse_unknown
@@ -25,17 +28,11 @@ from steppe.errors import MisuseError
 from steppe.plan import Plan
 from steppe.private import require_one_process
 from steppe.private import trained_parameters as trained_weights
-from steppe.probing import fix as fixed_copy
 from steppe.probing import require_uncompiled
 from steppe.utils import validation
 
-_ELSEWHERE = {
-    "save_checkpoint": "store the state_dict() of module, optimizer and accountant",
-    "load_checkpoint": "it would read a pickle, which can run code; load the state dicts yourself",
-}
 
-
-class PrivacyEngine:
+class PrivacyEngine(Checkpoints, Compatibility):
     """Makes a plain loop private, with the interface of Opacus.
 
     Three things differ. `make_private` returns your own module and optimizer, so state dicts,
@@ -84,7 +81,7 @@ class PrivacyEngine:
     def __init__(
         self, *, accountant: str = "prv", secure_mode: bool = False, **unknown: Any
     ) -> None:
-        refuse_unknown(PrivacyEngine.__init__, unknown)
+        refuse_unknown(PrivacyEngine.__init__, unknown, ())
         del secure_mode
         self._accountant = Accountant(accountant)
         self._runs: list[HookedRun] = []
@@ -108,11 +105,13 @@ class PrivacyEngine:
         clipping: str = "flat",
         noise_generator: None = None,
         grad_sample_mode: str = "hooks",
+        criterion: Callable[..., Any] | None = None,
+        wrap_model: bool = True,
         isolation: str = "proven",
         pad_to: Lengths | None = None,
         pad_value: Values | None = None,
-        **unknown: Any,
-    ) -> tuple[nn.Module, Optimizer, PoissonLoader]:
+        **further: Any,
+    ) -> tuple[Any, ...]:
         """Make a loop private with a given amount of noise.
 
         Args:
@@ -126,30 +125,39 @@ class PrivacyEngine:
             batch_first: False if the module expects records on the second axis.
             loss_reduction: "mean" or "sum": how the loss of the loop combines the batch.
             poisson_sampling: only True.
-            clipping: "flat", or "per_layer": each weight's part of a per-example gradient is
-                clipped to its own norm, and the sensitivity is the root of the sum of squares.
+            clipping: "flat"; "per_layer": each weight's part of a per-example gradient is clipped
+                to its own norm, and the sensitivity is the root of the sum of squares; "adaptive":
+                the norm starts at `max_grad_norm` and follows a quantile, see `steppe.Quantile`.
             noise_generator: only None.
-            grad_sample_mode: accepted and ignored; all modes give the same gradients, and the
-                fastest way is found for each layer.
+            grad_sample_mode: all modes give the same gradients, and the fastest way is found for
+                each layer. "ghost" only changes what is returned, as in Opacus.
+            criterion: the loss of a loop written for ghost clipping; returned as it is.
+            wrap_model: accepted; the module is never wrapped.
             isolation: how it is known that a record's gradient depends on that record alone.
                 "proven": from the operations of module and loop; what cannot be proven is rejected.
                 "probed": by trying values on the module; the loop is not checked.
             pad_to: the length to which every batch is padded on axis 1, for collate functions that
                 pad to the longest record; for all tensors that have such an axis, or by key.
             pad_value: the padding value, for all tensors or by key (0, or -100 for labels).
+            further: for "adaptive": `target_unclipped_quantile`, `clipbound_learning_rate`,
+                `min_clipbound`, `max_clipbound` and `unclipped_num_std`, the noise on the number of
+                unclipped records.
 
         Returns:
-            The same module, the same optimizer, and a loader with the same number of batches.
+            The same module, the same optimizer, and a loader with the same number of batches; with
+            `grad_sample_mode="ghost"` the criterion comes before the loader.
         """
-        refuse_unknown(self.make_private, unknown)
+        adaptive = refuse_unknown(self.make_private, further, ADAPTIVE)
+        del wrap_model
         check_options(poisson_sampling, clipping, noise_generator, grad_sample_mode)
         check_isolation(isolation)
         draws = Draws(padded(data_loader, pad_to, pad_value))
         hint = "without noise nothing is private; a common range is 0.5 to 5"
         sigma = validation.positive("noise_multiplier", noise_multiplier, hint)
-        bounds = bounds_of(clipping, max_grad_norm)
+        bounds = bounds_of(clipping, max_grad_norm, adaptive)
         constants = _constants(draws, sigma, bounds, loss_reduction, None)
-        return self._start(module, optimizer, draws, constants, batch_first, isolation)
+        made = self._start(module, optimizer, draws, constants, batch_first, isolation)
+        return _as_mode_returns(grad_sample_mode, criterion, *made)
 
     def make_private_with_epsilon(
         self,
@@ -167,11 +175,14 @@ class PrivacyEngine:
         clipping: str = "flat",
         noise_generator: None = None,
         grad_sample_mode: str = "hooks",
+        criterion: Callable[..., Any] | None = None,
+        wrap_model: bool = True,
         isolation: str = "proven",
         pad_to: Lengths | None = None,
         pad_value: Values | None = None,
-        **unknown: Any,
-    ) -> tuple[nn.Module, Optimizer, PoissonLoader]:
+        epsilon_tolerance: float = 0.01,
+        **further: Any,
+    ) -> tuple[Any, ...]:
         """Make a loop private with the noise that a budget needs.
 
         Args:
@@ -179,8 +190,9 @@ class PrivacyEngine:
             target_delta: δ, well below 1 over the number of records.
             epochs: passes over the loader that the budget must allow.
             module, optimizer, data_loader, max_grad_norm, batch_first, loss_reduction,
-            poisson_sampling, clipping, noise_generator, grad_sample_mode, isolation, pad_to,
-            pad_value: as for `make_private`.
+            poisson_sampling, clipping, noise_generator, grad_sample_mode, criterion, wrap_model,
+            isolation, pad_to, pad_value, further: as for `make_private`.
+            epsilon_tolerance: accepted; the noise is as little as the budget allows.
 
         Returns:
             As `make_private`.
@@ -191,7 +203,9 @@ class PrivacyEngine:
             count too, also those of a history that is given to the accountant later: no batch is
             yielded whose step would exceed the target.
         """
-        refuse_unknown(self.make_private_with_epsilon, unknown)
+        adaptive = refuse_unknown(self.make_private_with_epsilon, further, ADAPTIVE)
+        del wrap_model
+        validation.positive("epsilon_tolerance", epsilon_tolerance)
         check_options(poisson_sampling, clipping, noise_generator, grad_sample_mode)
         check_isolation(isolation)
         if len(self.accountant) or self._runs:
@@ -202,7 +216,7 @@ class PrivacyEngine:
                 "use a new PrivacyEngine; to resume a run, set accountant.history afterwards",
             )
         draws = Draws(padded(data_loader, pad_to, pad_value))
-        bounds = bounds_of(clipping, max_grad_norm)
+        bounds = bounds_of(clipping, max_grad_norm, adaptive)
         steps = validation.positive_integer("epochs", epochs) * draws.pass_length
         with validation.called(TARGETS):
             plan = Plan(
@@ -221,7 +235,8 @@ class PrivacyEngine:
         )
         budget = Budget(target_epsilon, target_delta, sigma, draws.sample_rate, plan.total_steps)
         constants = _constants(draws, sigma, bounds, loss_reduction, budget)
-        return self._start(module, optimizer, draws, constants, batch_first, isolation)
+        made = self._start(module, optimizer, draws, constants, batch_first, isolation)
+        return _as_mode_returns(grad_sample_mode, criterion, *made)
 
     def get_epsilon(self, delta: float) -> float:
         """The ε that all steps so far cost at δ."""
@@ -250,10 +265,6 @@ class PrivacyEngine:
     def __exit__(self, *exception: object) -> None:
         self.detach()
 
-    def get_compatible_module(self, module: nn.Module) -> nn.Module:
-        """A copy without layers that cannot be trained privately, see `steppe.fix`."""
-        return fixed_copy(module)
-
     def _start(
         self,
         module: nn.Module,
@@ -277,9 +288,20 @@ class PrivacyEngine:
         self._runs.append(run)
         return module, optimizer, PoissonLoader(draws, run)
 
-    def __getattr__(self, name: str) -> NoReturn:
-        hint = _ELSEWHERE.get(name, "it is not among the names kept from Opacus")
-        raise AttributeError(f"PrivacyEngine has no {name!r}: {hint}.")
+
+def _as_mode_returns(
+    mode: str, criterion: Callable[..., Any] | None, module: Any, optimizer: Any, loader: Any
+) -> tuple[Any, ...]:
+    if mode == "ghost":
+        return module, optimizer, criterion or nn.CrossEntropyLoss(), loader
+    if criterion is not None:
+        raise validation.fail(
+            "criterion",
+            type(criterion).__name__,
+            "must be left out unless grad_sample_mode='ghost'",
+            "call your loss in the loop",
+        )
+    return module, optimizer, loader
 
 
 def _constants(

@@ -24,6 +24,7 @@ class Call:
         func: torch's operator.
         given: its arguments by the names of its schema.
         outputs: what it returned.
+        place: sizes, strides and offset that `self` had before, for operations that change them.
         written: owners of arguments that the operation changes, by name, if they differ from the
             first output's; set by the rule.
         untouched: arguments that the operation could change by its schema and does not change in
@@ -34,6 +35,7 @@ class Call:
     func: Any
     given: dict[str, Any]
     outputs: Any
+    place: tuple[Any, Any, int] | None = None
     written: dict[str, Tensor] = field(default_factory=dict)
     untouched: set[str] = field(default_factory=set)
 

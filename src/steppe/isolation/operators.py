@@ -47,4 +47,6 @@ MOVING = frozenset(
 )
 # The same values in the same order, copied or not.
 COPYING = frozenset(packets("clone view _unsafe_view reshape _reshape_alias"))
+# The same tensor in another form; the one before is asked for first.
+LAID_ANEW = frozenset(packets("as_strided_"))
 EMPTY = frozenset(packets("empty empty_like new_empty empty_strided"))

@@ -32,7 +32,7 @@ from steppe.isolation.operation_notes import (
     numbers_in,
     shape_of,
 )
-from steppe.isolation.operators import EMPTY, LIKE, MOVING, QUESTIONS
+from steppe.isolation.operators import EMPTY, LAID_ANEW, LIKE, MOVING, QUESTIONS
 from steppe.isolation.owners import FREE, MIXED, TYPE, everywhere, filled_rows, squeezed
 from steppe.isolation.places import even, same_for_all
 from steppe.isolation.random_owners import Draw, RandomOwners, filled
@@ -211,6 +211,7 @@ class Watch(TorchDispatchMode):
         rule = self._rules(func)
         draws = torch.Tag.nondeterministic_seeded in func.tags
         seed = self._seed_of_user(given) if draws else None
+        place = _place(given["self"]) if func.overloadpacket in LAID_ANEW else None
         try:
             outputs = self._run(func, args, kwargs)
         except NotIsolated:
@@ -220,7 +221,7 @@ class Watch(TorchDispatchMode):
             if kind in ("DataDependentOutputException", "DynamicOutputShapeException"):
                 raise NotIsolated(self.note("reads", func, "a shape that values decide")) from error
             raise
-        call = Call(self, func, given, outputs)
+        call = Call(self, func, given, outputs, place)
         constants = constants_of(self, func, given)
         if rule is None:
             self._assign(call, _like(outputs, None), self.note("no rule", func))

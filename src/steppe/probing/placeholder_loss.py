@@ -55,6 +55,12 @@ def squared_outputs(run: Callable[[Any], Any]) -> Callable[[Any], Tensor]:
             for output, axis in zip(made, known[form], strict=True)
             if axis is not None and output.is_floating_point()
         ]
+        if not by_record and count(batch) == 1 and len(known) > 1:
+            raise UnsupportedModelError(
+                "output=an axis less for a batch of one record: must have the records on the same "
+                "axis in every batch; give squeeze() its axis in the model, such as squeeze(-1), "
+                "because without one it takes out that of the records too."
+            )
         if not by_record:
             raise UnsupportedModelError(
                 "output=no records: must contain a tensor with an entry for each record; return "

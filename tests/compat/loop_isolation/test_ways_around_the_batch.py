@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -106,6 +107,14 @@ CARRIED: dict[str, tuple[Run, str]] = {
     "average of losses": (
         keeping(
             _divided, lambda m, x, out, loss: 0.9 * m + 0.1 * loss.detach(), lambda: torch.ones(())
+        ),
+        EARLIER,
+    ),
+    "a copy of the last loss": (
+        keeping(
+            _divided,
+            lambda m, x, out, loss: copy.deepcopy(loss.detach()),
+            lambda: torch.ones(()),
         ),
         EARLIER,
     ),

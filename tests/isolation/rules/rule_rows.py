@@ -139,6 +139,11 @@ rows(
 row("view.dtype", lambda: (numbers(3, 4), torch.int32))
 rows("unsqueeze unsqueeze_", lambda: (numbers(3, 4), 0), lambda: (numbers(3, 4), -1))
 rows("unsqueeze unsqueeze_", lambda: (numbers(3, 4), 1))
+row(
+    "as_strided_",
+    lambda: (numbers(3, 4, 1, 1), (3, 4, 1, 1), (4, 1, 4, 4)),
+    lambda: (numbers(3, 3), (3, 3), (1, 3)),
+)
 rows("squeeze squeeze_", lambda: (numbers(3, 1, 4),), lambda: (numbers(1, 3, 1, 3),))
 rows("squeeze.dim squeeze_.dim", lambda: (numbers(3, 1, 4), 1), lambda: (numbers(1, 3), -2))
 rows("squeeze.dim squeeze_.dim", lambda: (numbers(3, 4), 0))

@@ -176,7 +176,11 @@ class Follow(Route):
         if func in COPIES:
             if func in TEXTS:
                 self.watch.reads.append(Finding("reads", name, None, line_of_user()))
-            return as_plain(func, args, kwargs)
+            made = as_plain(func, args, kwargs)
+            if func is Tensor.__deepcopy__:
+                self._own_as(made, args[0])
+                self._mark(made)
+            return made
         if name in EXPORTS:
             place = Finding("reads", name, None, line_of_user(), EXPORTED)
             self.watch.reads.append(place)

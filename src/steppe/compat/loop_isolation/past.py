@@ -81,7 +81,10 @@ class Past:
         """One call of torch with a tensor of an earlier batch, and none of the present one."""
         kind = KNOWN.get(func) or kind_of(func)
         if kind.copies or self._ended:
-            return as_plain(func, args, kwargs)
+            made = as_plain(func, args, kwargs)
+            if func is Tensor.__deepcopy__ and not self._ended:
+                self.take(made)
+            return made
         made = func(*args, **kwargs)
         if kind.reads:
             return read(made) if func is ITEM else made

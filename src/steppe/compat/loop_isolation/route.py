@@ -149,7 +149,7 @@ class Route:
         elif kind.back:
             self._go_back(args, kwargs)
         made = self.run(func, args, kwargs)
-        if kind.copies or kind.reads:
+        if kind.reads or (kind.copies and func is not Tensor.__deepcopy__):
             return read(made) if func is ITEM else made
         found = type(made)
         if found is Tensor or found is Followed:

@@ -209,6 +209,18 @@ def strided_anew(call: Call) -> list[Tensor]:
     return [made]
 
 
+def laid_anew(call: Call) -> list[Tensor]:
+    """The same elements in the same places: only axes of size 1 get other strides."""
+    tensor = call["self"]
+    now = tensor.shape, tensor.stride(), tensor.storage_offset()
+    sizes, strides, offset = call.place or now
+    apart = [axis for axis, size in enumerate(sizes) if size > 1]
+    same = sizes == now[0] and offset == now[2]
+    if same and all(strides[axis] == now[1][axis] for axis in apart):
+        return [call.owners(tensor)]
+    return [everywhere(tensor.ndim, MIXED)]
+
+
 def as_real(call: Call) -> list[Tensor]:
     """Those of the complex number, for both of its parts."""
     return [call.owners(call["self"]).unsqueeze(-1)]
@@ -269,6 +281,7 @@ RULES = (
     (joined_up, packets("cat")),
     (stacked, packets("stack")),
     (strided_anew, packets("as_strided")),
+    (laid_anew, packets("as_strided_")),
     (as_real, packets("view_as_real")),
     (as_complex, packets("view_as_complex")),
     (windows_back, packets("unfold_backward")),

@@ -1,0 +1,1 @@
+"""Helpers of Opacus, at their places there."""
