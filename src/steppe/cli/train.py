@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _EXAMPLES = """
 steppe train run.toml
 steppe train --data mnist --epsilon 2
+steppe train --data cifar10 --start efficientnet-lite0 --epsilon 1
 steppe train --data mnist --epsilon 3 --model cnn-tanh-26k --run runs/cnn --ledger mnist.jsonl
 steppe train --data visits.csv --target ill --classes 2 --test visits-2025.csv --epsilon 2
 steppe train --data visits.csv --target ill --classes no,yes --columns age,visits,sex \\
@@ -56,6 +57,11 @@ def add(commands: Any) -> None:
         action=argparse.BooleanOptionalAction,
         help="whether the mirror image of a picture shows the same, as for photographs (default: "
         "as declared for a public data set, otherwise for pictures in colour)",
+    )
+    new.add_argument(
+        "--start",
+        metavar="START",
+        help="a start file, or published weights such as efficientnet-lite0 (default: none)",
     )
     parsing.add_run_folder(new)
     new.add_argument(
@@ -165,7 +171,7 @@ def _config(arguments: argparse.Namespace) -> Config:
 
     given = {
         name: getattr(arguments, name)
-        for name in ("data", "epsilon", "delta", "model", "mirror", *_OF_DATA)
+        for name in ("data", "epsilon", "delta", "model", "start", "mirror", *_OF_DATA)
         if getattr(arguments, name) is not None
     }
     if arguments.config is not None:
@@ -192,6 +198,8 @@ def _config(arguments: argparse.Namespace) -> Config:
         tables["model"] = {key: given["model"]}
     if "mirror" in given:
         tables["model"] = {**tables.get("model", {}), "mirror": given["mirror"]}
+    if "start" in given:
+        tables.setdefault("model", {})["start"] = given["start"]
     return Config(tables)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -195,3 +196,30 @@ def test_a_user_s_own_network_with_batch_norm_keeps_its_statistics(
         kinds = [type(layer).__name__ for layer in built.model]
         assert kinds[1] == {"frozen": "FrozenBatchNorm", "folded": "Identity"}[way]
         assert built.resolved["model"]["shape"] == [1, 8, 8]
+
+
+def test_published_weights_need_their_name_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from steppe.data import starts
+    from steppe.starts import weights_digest
+
+    monkeypatch.setenv("STEPPE_DATA", str(tmp_path / "cache"))
+    name = "efficientnet-lite0"
+    torch.manual_seed(0)
+    weights = create(name, classes=1000).state_dict()
+    card = starts.START_ENTRIES[name].card
+    write_start(tmp_path / "cache" / f"{name}.safetensors", weights, card)
+    entry = dataclasses.replace(starts.START_ENTRIES[name], sha256=weights_digest(weights, card))
+    monkeypatch.setitem(starts.START_ENTRIES, name, entry)
+    generator = np.random.default_rng(0)
+    x = generator.integers(0, 256, size=(60, 8, 8, 3), dtype=np.uint8)
+    np.savez(tmp_path / "p.npz", x_train=x, y_train=np.arange(60) % 3, x_test=x, y_test=[0] * 60)
+    model = {"start": name, "resolution": 32}
+    trainer = config(tmp_path / "p.npz", model).trainer(tmp_path / "run")
+    assert [n for n, _ in trainer.model.named_parameters()] == ["weight", "bias"]
+    assert tuple(trainer.model.weight.shape) == (3, 1280)
+    statement = trainer.fit().statement
+    assert statement.starts[0].startswith("ImageNet (ILSVRC 2012) (1,281,167 records)")
+    assert not (tmp_path / "cache" / "features").exists()  # nothing of a user's own records is kept
+    assert steppe.load(tmp_path / "run").predict(x[:4]).shape == (4,)

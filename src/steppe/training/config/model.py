@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from steppe import models
+from steppe.data import start_names
 from steppe.finetuning import FineTuning, head_on_features
 from steppe.probing import fix
 from steppe.training.config import registry
@@ -19,6 +20,8 @@ from steppe.training.config.data import Loaded
 from steppe.utils import validation
 from steppe.utils.user_code import made_by
 
+# Pixels along one side that a published network sees: a third of the cost of its own 224.
+_RESOLUTION = 128
 TUNING_KEYS = ("start", "head", "train", "freeze", "lora", "batch_norm", "shape")
 
 
@@ -92,6 +95,14 @@ def _settle(table: dict[str, Any], given: dict[str, Any], data: Loaded) -> None:
     if isinstance(given.get("start"), str) and Path(given["start"]).expanduser().exists():
         # Absolute, so that a run can be resumed from another folder.
         table["start"] = given["start"] = str(Path(given["start"]).expanduser().resolve())
+    if given.get("start") in start_names() and "factory" not in table:
+        # Published weights: their network, with a new head, which is trained on fixed features.
+        defaults = {"name": given["start"], "resolution": _RESOLUTION}
+        defaults |= {"head": data.classes, "train": "head", "batch_norm": "folded"}
+        for key, value in defaults.items():
+            if key not in table and value is not None:
+                table[key] = value
+        given |= {key: table[key] for key in TUNING_KEYS if key in table and key != "shape"}
     if "start" in given and "batch_norm" not in given:
         table["batch_norm"] = given["batch_norm"] = "frozen"
     head = given.get("head")
