@@ -99,6 +99,9 @@ class EfficientNetLite0(nn.Module):
         )
         self.pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.head = nn.Linear(_FEATURES, classes)
+        for module in self.modules():
+            if isinstance(module, SameConv2d):  # keeps the scale, as no batch statistics do
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
 
     def forward(self, pictures: Tensor) -> Tensor:
         """Logits of pictures (records, channels, height, width)."""
