@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import steppe
-from steppe import averaging, citations, noise, points
+from steppe import averaging, citations, finetuning, noise, points, pretraining
 
 ENTRY = re.compile(r"@(?:inproceedings|article|misc)\{(\w+),\n(?:  .*\n)+\}")
 
@@ -92,5 +92,5 @@ def test_the_tables_fit_together() -> None:
     cited = {key for row in citations._BY_CLASS.values() for key in row}
     cited |= {*citations._ALWAYS, *citations._L2, *citations._VIEWS}
     assert cited == set(citations._ENTRIES)
-    rooms = [steppe, averaging, noise, points]
+    rooms = [steppe, averaging, noise, points, pretraining, finetuning]
     assert all(any(hasattr(room, name) for room in rooms) for name in citations._BY_CLASS)

@@ -37,7 +37,9 @@ def tiny(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_list(shell: Shell, tiny: Path) -> None:
     out = shell.ok("data list")
-    assert out.startswith("name           cached  classes  what\nmnist          yes     10 ")
+    assert out.startswith(
+        "name                cached  classes  what\nmnist               yes     10 "
+    )
     assert out.endswith(f"cache: {tiny.parent}\n")
     listed = shell.json("data list")["data_sets"]
     assert {row["name"]: row["cached"] for row in listed if row["cached"]} == {"mnist": True}

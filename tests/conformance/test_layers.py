@@ -264,7 +264,7 @@ CASES = [
     Case("batch norm, eval", lambda: evaluated(nn.BatchNorm2d(3)), (3, 4, 4)),
     Case(
         "batch norm, frozen",
-        lambda: FrozenBatchNorm(nn.BatchNorm2d(3)).train(),
+        lambda: FrozenBatchNorm.of(nn.BatchNorm2d(3)).train(),
         (3, 4, 4),
     ),
     Case("low-rank change", lambda: low_rank(nn.Linear(6, 4)), (6,)),

@@ -45,6 +45,7 @@ KNOWN = (
     Known("resnet-20", COLOUR, 268_346),
     Known("wrn-16-4", COLOUR, 2_753_818),
     Known("wrn-28-10", (3, 8, 8), 36_500_378),
+    Known("efficientnet-lite0", (3, 32, 32), 3_383_818),
     Known("vit", COLOUR, 2_693_578),
 )
 EACH = pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.name)

@@ -18,6 +18,7 @@ from steppe.papers import (
     ExperimentRun,
     catalogue,
     combinations,
+    dp_adapter,
     dp_sat,
     dp_swa,
     pages,
@@ -28,7 +29,14 @@ from steppe.papers.pages import block, refresh
 from steppe.papers.results import Results
 
 FOLDER = Path(__file__).parent.parent.parent / "docs" / "results"
-PAGES = ("dp-swa.md", "recycling.md", "dp-sat.md", "weight-decay.md", "combinations.md")
+PAGES = (
+    "dp-swa.md",
+    "recycling.md",
+    "dp-sat.md",
+    "weight-decay.md",
+    "dpadapter.md",
+    "combinations.md",
+)
 
 
 def make() -> Experiment:
@@ -151,6 +159,6 @@ def test_every_mark_names_an_experiment(page: str) -> None:
 
 def test_every_experiment_of_these_papers_has_a_place() -> None:
     text = "".join((FOLDER / page).read_text() for page in PAGES)
-    for paper in (dp_swa, recycling, dp_sat, weight_decay, combinations):
+    for paper in (dp_swa, recycling, dp_sat, weight_decay, dp_adapter, combinations):
         for experiment in paper.EXPERIMENTS:
             assert f"<!-- results of {experiment.name} -->" in text

@@ -1,4 +1,4 @@
-"""`steppe data`: public data sets in the cache."""
+"""`steppe data`: public data sets and published weights in the cache."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _EXAMPLES = """
 steppe data example
 steppe data list
 steppe data fetch mnist
+steppe data fetch efficientnet-lite0
 steppe data verify mnist
 """
 
@@ -24,7 +25,7 @@ def add(commands: Any) -> None:
     own = parsing.new_group(
         commands,
         "data",
-        purpose="Public data sets: example, list, fetch, verify.",
+        purpose="Public data sets and starts: example, list, fetch, verify.",
         examples=_EXAMPLES,
     )
     example = parsing.new_command(
@@ -100,14 +101,18 @@ def run_list(arguments: argparse.Namespace) -> int:
     folder = data.cache_folder()
     entries = [data.find(name) for name in data.names()]
     cached = {entry.name: (folder / f"{entry.name}.npz").exists() for entry in entries}
+    weights = [data.find_start_entry(name) for name in data.start_names()]
+    here = {entry.name: data.start_path(entry.name).exists() for entry in weights}
     if arguments.json:
         rows = [
             {"name": e.name, "classes": e.classes, "cached": cached[e.name], "about": e.about}
             for e in entries
         ]
-        print_json({"cache": str(folder), "data_sets": rows})
+        starts = [{"name": e.name, "cached": here[e.name], "about": e.about} for e in weights]
+        print_json({"cache": str(folder), "data_sets": rows, "starts": starts})
         return 0
     lines = [(e.name, "yes" if cached[e.name] else "no", str(e.classes), e.about) for e in entries]
+    lines += [(e.name, "yes" if here[e.name] else "no", "–", e.about) for e in weights]
     print(table([("name", "cached", "classes", "what"), *lines], left=4))
     print(f"\ncache: {folder}")
     return 0
@@ -118,7 +123,14 @@ def run_fetch(arguments: argparse.Namespace) -> int:
     from steppe import data
 
     rows = []
-    for name in [data.find(name).name for name in arguments.names]:
+    for name in _known(arguments.names):
+        if name in data.start_names():
+            path = data.fetch_start(name)
+            row = {"name": name, "path": str(path), "sha256": data.verify_start(name)}
+            rows.append(row)
+            if not arguments.json:
+                print(f"{name}: {path}\n  SHA-256 {row['sha256']}", flush=True)
+            continue
         found = data.load(name)
         path = data.cache_folder() / f"{name}.npz"
         rows.append(
@@ -131,15 +143,23 @@ def run_fetch(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _known(names: list[str]) -> list[str]:
+    """The names of data sets and starts; another one is an error."""
+    from steppe import data
+
+    return [name if name in data.start_names() else data.find(name).name for name in names]
+
+
 def run_verify(arguments: argparse.Namespace) -> int:
     """Check cached data sets. Damage gives exit code 1, an unknown name is an error."""
     from steppe import data
     from steppe.errors import DataError
 
     rows = []
-    for name in [data.find(name).name for name in arguments.names]:
+    for name in _known(arguments.names):
+        check = data.verify_start if name in data.start_names() else data.verify
         try:
-            rows.append({"name": name, "intact": True, "sha256": data.verify(name)})
+            rows.append({"name": name, "intact": True, "sha256": check(name)})
         except DataError as error:
             rows.append({"name": name, "intact": False, "reason": str(error)})
     if arguments.json:

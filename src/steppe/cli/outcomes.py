@@ -30,6 +30,7 @@ def chosen(tables: Mapping[str, Any], reasons: Mapping[str, str]) -> dict[str, d
         "lr": tables.get("optimizer", {}).get("lr"),
         "model": tables.get("model", {}).get("name"),
         "mirror": tables.get("model", {}).get("mirror"),
+        "train": tables.get("model", {}).get("train"),
         "bounds": _extent(tables.get("data", {}).get("bounds", ())),
         "averages": list(tables.get("averages", {})),
         "publish": tables.get("train", {}).get("publish"),

@@ -44,6 +44,11 @@ def add_options(new: argparse.ArgumentParser) -> None:
         "as declared for a public data set, otherwise for pictures in colour)",
     )
     new.add_argument(
+        "--start",
+        metavar="START",
+        help="a start file, or published weights such as efficientnet-lite0 (default: none)",
+    )
+    new.add_argument(
         "--regression",
         action="store_true",
         help="predict a number instead of a label; the loss is mse_loss unless --loss names one",
@@ -172,7 +177,7 @@ def _config(arguments: argparse.Namespace) -> Config:
 
     given = {
         name: getattr(arguments, name)
-        for name in ("data", "epsilon", "delta", "model", "mirror", *_OF_DATA)
+        for name in ("data", "epsilon", "delta", "model", "start", "mirror", *_OF_DATA)
         if getattr(arguments, name) is not None
     }
     if arguments.no_checks:
@@ -229,8 +234,9 @@ def _tables(given: dict[str, Any], loss: str | None) -> dict[str, Any]:
     if "model" in given:
         key = "factory" if ":" in given["model"] else "name"
         tables["model"] = {key: given["model"]}
-    if "mirror" in given:
-        tables["model"] = {**tables.get("model", {}), "mirror": given["mirror"]}
+    for name in ("mirror", "start"):
+        if name in given:
+            tables.setdefault("model", {})[name] = given[name]
     return tables
 
 

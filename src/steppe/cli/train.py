@@ -11,6 +11,7 @@ from steppe.utils import validation
 _EXAMPLES = """
 steppe train run.toml
 steppe train mnist --epsilon 2
+steppe train cifar10 --start efficientnet-lite0 --epsilon 1
 steppe train visits.csv --target ill --classes no,yes --holdout 0.2 --epsilon 2
 steppe train prices.csv --target price --regression --target-bounds 0,500000 --epsilon 2
 steppe train --data mnist --epsilon 3 --model cnn-tanh-26k --run runs/cnn --ledger mnist.jsonl

@@ -1,6 +1,6 @@
 """Public data sets from checked sources, and users' own data.
 
-Imports `records`, `utils`, `errors`.
+Imports `records`, `models`, `starts`, `utils`, `errors`.
 """
 
 from steppe.data.arrays import read_array as read_array
@@ -21,6 +21,11 @@ from steppe.data.populations import by_attribute as by_attribute
 from steppe.data.populations import by_parity as by_parity
 from steppe.data.scaling import FROM_RECORDS as FROM_RECORDS
 from steppe.data.scaling import read_off as read_off
+from steppe.data.starts import fetch_start as fetch_start
+from steppe.data.starts import find_start_entry as find_start_entry
+from steppe.data.starts import start_names as start_names
+from steppe.data.starts import start_path as start_path
+from steppe.data.starts import verify_start as verify_start
 from steppe.data.user_data import has_column as has_column
 from steppe.data.user_data import read as read
 from steppe.data.user_data import read_inputs as read_inputs

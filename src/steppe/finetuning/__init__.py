@@ -6,6 +6,7 @@ Imports `data`, `starts`, `models` and lower layers.
 from steppe.finetuning.batch_norms import FrozenBatchNorm as FrozenBatchNorm
 from steppe.finetuning.batch_norms import fold_batch_norm as fold_batch_norm
 from steppe.finetuning.batch_norms import freeze_batch_norm as freeze_batch_norm
+from steppe.finetuning.fine_tuning import HEAD as HEAD
 from steppe.finetuning.fine_tuning import FineTuning as FineTuning
 from steppe.finetuning.freezing import freeze as freeze
 from steppe.finetuning.freezing import train_head as train_head

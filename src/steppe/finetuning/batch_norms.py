@@ -6,45 +6,15 @@ import copy
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
 from steppe.errors import UnsupportedModelError
+from steppe.models import FrozenBatchNorm as FrozenBatchNorm
 from steppe.models import set_module
 from steppe.utils.module_modes import evaluating
 
 _CLOSE = 1e-3  # of the outputs before and after folding, relative to the largest
-
-
-class FrozenBatchNorm(nn.Module):
-    """Batch normalisation by the statistics that it has learnt, in every mode.
-
-    Scale and shift can be trained; each record is treated alone. `train()` does not bring batch
-    statistics back. The names of weights and buffers stay the same.
-
-    Args:
-        layer: with running statistics.
-    """
-
-    running_mean: Tensor
-    running_var: Tensor
-
-    def __init__(self, layer: _BatchNorm) -> None:
-        super().__init__()
-        self.num_features, self.eps = layer.num_features, layer.eps
-        self.weight, self.bias = layer.weight, layer.bias
-        for name, buffer in layer.named_buffers(recurse=False):
-            self.register_buffer(name, buffer)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The normalised input."""
-        return F.batch_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
-        )
-
-    def extra_repr(self) -> str:
-        return f"{self.num_features}, eps={self.eps}"
 
 
 def freeze_batch_norm(model: nn.Module) -> nn.Module:
@@ -71,7 +41,7 @@ def freeze_batch_norm(model: nn.Module) -> nn.Module:
                     "batch mix records",
                     "replace it with steppe.fix(model)",
                 )
-            set_module(model, name, FrozenBatchNorm(module))
+            set_module(model, name, FrozenBatchNorm.of(module))
     return model
 
 
@@ -113,10 +83,10 @@ def _folded(layer: nn.Module, norm: FrozenBatchNorm) -> nn.Module | None:
     plain.load_state_dict(norm.state_dict(), strict=False)
     trained = any(weight.requires_grad for weight in layer.parameters())
     found: nn.Module
-    if type(layer) in (nn.Conv1d, nn.Conv2d, nn.Conv3d):
+    if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d):
         if layer.out_channels != norm.num_features:
             return None
-        found = fuse_conv_bn_eval(layer.eval(), plain)  # type: ignore[type-var]
+        found = fuse_conv_bn_eval(layer.eval(), plain)
     elif type(layer) is nn.Linear and layer.out_features == norm.num_features:
         found = fuse_linear_bn_eval(layer.eval(), plain)
     else:

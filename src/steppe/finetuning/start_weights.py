@@ -8,9 +8,10 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from steppe.errors import DataError
+from steppe.finetuning.named_starts import find_start
 from steppe.finetuning.patterns import listed
 from steppe.models import head_name, head_of, set_module
-from steppe.starts import Start, begins_with, read_start
+from steppe.starts import Start, begins_with
 from steppe.utils import validation
 
 # Counted during pre-training, and of no use to a model whose statistics are fixed.
@@ -26,7 +27,7 @@ def load_start(
         model: of the network that the start was trained with; changed in place. Make the optimizer
             afterwards.
         start: a file of `steppe.pretrain` or `steppe.starts.write_start`, or what `read_start`
-            returned.
+            returned; or the name of published weights, "efficientnet-lite0".
         head: the number of outputs of a new head, with fresh weights, in the place of the last
             linear layer; None keeps the start's head.
 
@@ -50,7 +51,7 @@ def load_start(
         >>> model[2].out_features
         10
     """
-    found = start if isinstance(start, Start) else read_start(start)
+    found = start if isinstance(start, Start) else find_start(start)
     weights = dict(found.weights)
     shown = "a Start" if isinstance(start, Start) else str(start)
     if head is not None:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from steppe.models import FixedFrontEnd, FrontEnd, head_name, head_of, set_module
+from steppe.models import (
+    FixedFrontEnd,
+    FrontEnd,
+    features_key,
+    head_name,
+    head_of,
+    set_module,
+    stored_features,
+)
 from steppe.starts import begins_with_those_of
 
 
@@ -40,16 +51,50 @@ class Trunk(FrontEnd):
         """Numbers in the description of one record."""
         return self._features
 
+    @property
+    def digest(self) -> str:
+        """What decides the features of a record: layers, weights and sizes."""
+        sha = hashlib.sha256(f"{self.network!r} {self.normalised}".encode())
+        for name, tensor in self.network.state_dict().items():
+            sha.update(name.encode())
+            sha.update(tensor.detach().to("cpu").contiguous().numpy().tobytes())
+        return sha.hexdigest()
+
     def train(self, mode: bool = True) -> Trunk:
         """Stays in evaluation mode, so that nothing in it mixes records or draws at random."""
         return super().train(False)
+
+    @property
+    def precision(self) -> torch.dtype:
+        """float16 if features are normalised, because they are then rounded to it."""
+        return torch.float16 if self.normalised else torch.float32
+
+    @torch.no_grad()
+    def transform(
+        self,
+        records: Tensor,
+        *,
+        dtype: torch.dtype = torch.float32,
+        cache: Path | None = None,
+        progress: bool = False,
+    ) -> Tensor:
+        """As `FrontEnd.transform`; only normalised features are kept in the folder."""
+        if cache is None or not self.normalised:
+            return super().transform(records, dtype=dtype, progress=progress)
+
+        def compute() -> Tensor:
+            return super(Trunk, self).transform(records, dtype=torch.float16, progress=progress)
+
+        key = features_key(records, self.digest, False)
+        return stored_features(cache, key, (len(records), self.features), compute).to(dtype)
 
     def forward(self, records: Tensor) -> Tensor:
         """The features of records."""
         found: Tensor = self.network(records)
         if not self.normalised:
             return found
-        return F.normalize(F.layer_norm(found, found.shape[-1:]))
+        # Rounded here, so that features that were stored in half precision are the same.
+        return F.normalize(F.layer_norm(found, found.shape[-1:])).half().float()
 
 
 def head_on_features(

@@ -11,11 +11,13 @@ from steppe.models.catalogue import sizes as sizes
 from steppe.models.dpnas import dpnas_cifar as dpnas_cifar
 from steppe.models.dpnas import dpnas_fmnist as dpnas_fmnist
 from steppe.models.dpnas import dpnas_mnist as dpnas_mnist
+from steppe.models.efficientnet_lite import EfficientNetLite0 as EfficientNetLite0
 from steppe.models.front_end import FixedFrontEnd as FixedFrontEnd
 from steppe.models.front_end import FrontEnd as FrontEnd
 from steppe.models.front_end import named_in as named_in
 from steppe.models.front_end import stored_constants as stored_constants
 from steppe.models.front_end import trained_part as trained_part
+from steppe.models.frozen_batch_norm import FrozenBatchNorm as FrozenBatchNorm
 from steppe.models.head import head_name as head_name
 from steppe.models.head import head_of as head_of
 from steppe.models.head import set_module as set_module
@@ -23,6 +25,8 @@ from steppe.models.patches import Patches as Patches
 from steppe.models.patches import PatchesLinear as PatchesLinear
 from steppe.models.patches import patches_linear as patches_linear
 from steppe.models.patches import takes_patches as takes_patches
+from steppe.models.patches.stored_features import features_key as features_key
+from steppe.models.patches.stored_features import stored_features as stored_features
 from steppe.models.plain_cnn import cnn_opacus_cifar as cnn_opacus_cifar
 from steppe.models.plain_cnn import cnn_relu_26k as cnn_relu_26k
 from steppe.models.plain_cnn import cnn_selu_cifar as cnn_selu_cifar

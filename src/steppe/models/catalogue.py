@@ -21,6 +21,7 @@ from steppe.models import (
     tables,
     wide_resnet,
 )
+from steppe.models.efficientnet_lite import EfficientNetLite0
 from steppe.models.vision_transformer import VisionTransformer
 from steppe.utils import validation
 
@@ -47,6 +48,7 @@ _CONSTRUCTORS: dict[str, Callable[..., nn.Module]] = {
     "resnet-20": resnet20.resnet20,
     "wrn-16-4": wide_resnet.wrn_16_4,
     "wrn-28-10": wide_resnet.wrn_28_10,
+    "efficientnet-lite0": EfficientNetLite0,
     "vit": VisionTransformer,
 }
 

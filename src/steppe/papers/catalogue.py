@@ -10,7 +10,7 @@ from steppe.papers.experiment import Experiment
 from steppe.utils import validation
 
 # Modules of this package, in the order in which they are listed.
-PAPERS = ("dp_swa", "recycling", "dp_sat", "weight_decay", "combinations")
+PAPERS = ("dp_swa", "recycling", "dp_sat", "weight_decay", "dp_adapter", "combinations")
 
 
 def experiments() -> Iterator[Experiment]:

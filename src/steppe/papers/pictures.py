@@ -126,7 +126,7 @@ class Fitted:
 
 def fit(
     pictures: Pictures,
-    model: str,
+    model: str | nn.Module,
     plan: Plan,
     seed: int,
     *,
@@ -140,11 +140,12 @@ def fit(
     source: SeededSource | None = None,
     groups: Sequence[Tensor] | None = None,
 ) -> Fitted:
-    """Train a network from scratch.
+    """Train a network.
 
     Args:
         pictures: what to train and test on.
-        model: a name in `steppe.models`; made for the pictures' colours.
+        model: a name in `steppe.models`, made for the pictures' colours; or a network with a
+            start.
         plan: the public constants.
         seed: of the first weights, the sampling and the noise.
         rate: learning rate.
@@ -163,9 +164,7 @@ def fit(
         many threads of the same machine, and protects nobody.
     """
     torch.manual_seed(seed)
-    colours = pictures.train[0].shape[1]
-    options = {"channels": colours} if "channels" in models.parameters(model) else {}
-    network = models.create(model, **options)
+    network = model if isinstance(model, nn.Module) else _created(model, pictures)
     validation.one_of("optimizer", optimizer, ["SGD", "Adam"])
     weights = network.parameters()
     source = SeededSource(seed) if source is None else source
@@ -186,7 +185,8 @@ def fit(
     moments = {round(total * (i + 1) / evaluations) for i in range(evaluations)}
     epochs, accuracies, paused = [], [], 0.0
     begin = time.perf_counter()
-    for batch in tqdm(private, desc=f"{model}, seed {seed}", leave=False, disable=None):
+    name = model if isinstance(model, str) else type(model).__name__
+    for batch in tqdm(private, desc=f"{name}, seed {seed}", leave=False, disable=None):
         private.step(batch)
         done = private.steps_done
         if done not in moments and after_step is None:
@@ -207,6 +207,12 @@ def fit(
         round(total * plan.batch_size / seconds, 1),
         noisy=not isinstance(source, NoNoise),
     )
+
+
+def _created(name: str, pictures: Pictures) -> nn.Module:
+    colours = pictures.train[0].shape[1]
+    options = {"channels": colours} if "channels" in models.parameters(name) else {}
+    return models.create(name, **options)
 
 
 def in_parts(test: Batch) -> list[Batch]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
+import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +19,7 @@ import steppe
 from steppe.errors import ConfigurationError, DataError
 from steppe.models import create
 from steppe.starts import Card, PublicRecords, write_start
-from steppe.training import Config, resume
+from steppe.training import Config, Interrupted, StepInfo, resume
 
 PLAN: dict[str, Any] = {
     "noise_multiplier": 1.0,
@@ -195,3 +199,67 @@ def test_a_user_s_own_network_with_batch_norm_keeps_its_statistics(
         kinds = [type(layer).__name__ for layer in built.model]
         assert kinds[1] == {"frozen": "FrozenBatchNorm", "folded": "Identity"}[way]
         assert built.resolved["model"]["shape"] == [1, 8, 8]
+
+
+def test_published_weights_need_their_name_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from steppe.data import starts
+    from steppe.starts import weights_digest
+
+    monkeypatch.setenv("STEPPE_DATA", str(tmp_path / "cache"))
+    name = "efficientnet-lite0"
+    torch.manual_seed(0)
+    weights = create(name, classes=1000).state_dict()
+    card = starts.START_ENTRIES[name].card
+    write_start(tmp_path / "cache" / f"{name}.safetensors", weights, card)
+    entry = dataclasses.replace(starts.START_ENTRIES[name], sha256=weights_digest(weights, card))
+    monkeypatch.setitem(starts.START_ENTRIES, name, entry)
+    generator = np.random.default_rng(0)
+    x = generator.integers(0, 256, size=(60, 8, 8, 3), dtype=np.uint8)
+    np.savez(tmp_path / "p.npz", x_train=x, y_train=np.arange(60) % 3, x_test=x, y_test=[0] * 60)
+    model = {"start": name, "resolution": 32}
+    trainer = config(tmp_path / "p.npz", model).trainer(tmp_path / "run")
+    assert [n for n, _ in trainer.model.named_parameters()] == ["weight", "bias"]
+    assert tuple(trainer.model.weight.shape) == (3, 1280)
+    statement = trainer.fit().statement
+    assert statement.starts[0].startswith("ImageNet (ILSVRC 2012) (1,281,167 records)")
+    assert not (tmp_path / "cache" / "features").exists()  # nothing of a user's own records is kept
+    assert steppe.load(tmp_path / "run").predict(x[:4]).shape == (4,)
+
+
+def test_a_stopped_run_with_public_steps_ends_where_it_would_have(
+    pictures: Path, start: Path, tmp_path: Path
+) -> None:
+    model = {**NETWORK, "start": str(start), "head": 3, "train": "norm-and-bias"}
+    tables: dict[str, Any] = {
+        "data": {"place": str(pictures), "classes": 3, "public": 16},
+        "train": {"progress": False, "public_batch": 8, "checkpoint_every": 2, "seed": 1},
+    }
+
+    def stop(info: StepInfo) -> None:
+        if info.step == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    made = config(pictures, model, **tables).trainer(tmp_path / "run", callbacks=[stop])
+    with pytest.raises(Interrupted, match="stopped after step 3 of 6"):
+        made.fit()
+    outcome = resume(tmp_path / "run", progress=False)
+    assert (outcome.steps, outcome.lost) == (6, 0)
+    assert outcome.statement.public_steps
+    assert outcome.statement.starts == ("shapes (320 records), by DPAdapter training",)
+
+
+def test_published_weights_take_low_rank_changes_too(
+    pictures: Path, start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from steppe.training.config import model as tables
+
+    monkeypatch.setattr(tables, "start_names", lambda: ("efficientnet-lite0",))
+    table: dict[str, Any] = {"start": "efficientnet-lite0", "lora": {"rank": 2}}
+    given, reasons = dict(table), {}
+    data = SimpleNamespace(classes=3)
+    tables._settle(table, given, data, reasons)  # type: ignore[arg-type]
+    assert "train" not in given
+    assert (given["head"], given["batch_norm"], table["resolution"]) == (3, "folded", 128)
+    assert reasons == {"model": "the network of the start"}

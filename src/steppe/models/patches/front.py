@@ -18,7 +18,7 @@ from steppe.models.patches.input_checks import require_memory, require_pictures,
 from steppe.models.patches.layer import PatchLayer
 from steppe.models.patches.precision import bfloat16_is_fast
 from steppe.models.patches.sizes import sizes_for
-from steppe.models.patches.stored_features import key_of, stored
+from steppe.models.patches.stored_features import features_key, stored_features
 from steppe.models.patches.whitening import FeatureWhitening
 from steppe.models.scattering import Scattering
 from steppe.utils import validation
@@ -184,8 +184,8 @@ class Patches(FrontEnd):
         if cache is None:
             found = compute()
         else:
-            key = key_of(pictures, self.digest(), self.layer.in_bfloat16)
-            found = stored(cache, key, (len(pictures), self.features), compute)
+            key = features_key(pictures, self.digest(), self.layer.in_bfloat16)
+            found = stored_features(cache, key, (len(pictures), self.features), compute)
         return found.to(dtype)
 
     def digest(self) -> str:

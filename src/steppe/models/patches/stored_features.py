@@ -17,7 +17,7 @@ _MAGIC = b"steppe-features-1\n"
 _CHUNK = 2**24  # bytes
 
 
-def key_of(pictures: Tensor, constants: str, in_bfloat16: bool) -> str:
+def features_key(pictures: Tensor, constants: str, in_bfloat16: bool) -> str:
     """A hash of all inputs of features: pictures, constants and precision.
 
     Args:
@@ -31,7 +31,9 @@ def key_of(pictures: Tensor, constants: str, in_bfloat16: bool) -> str:
     return found.hexdigest()
 
 
-def stored(folder: Path, key: str, shape: tuple[int, int], compute: Callable[[], Tensor]) -> Tensor:
+def stored_features(
+    folder: Path, key: str, shape: tuple[int, int], compute: Callable[[], Tensor]
+) -> Tensor:
     """Features from the folder, or computed and stored there.
 
     Args:

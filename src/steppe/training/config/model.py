@@ -12,13 +12,16 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from steppe import models
-from steppe.finetuning import FineTuning, head_on_features
+from steppe.data import start_names
+from steppe.finetuning import HEAD, FineTuning, head_on_features
 from steppe.probing import fix
 from steppe.training.config import registry
 from steppe.training.config.data import Loaded
 from steppe.utils import validation
 from steppe.utils.user_code import made_by
 
+# Pixels along one side that a published network sees: a third of the cost of its own 224.
+_RESOLUTION = 128
 TUNING_KEYS = ("start", "head", "train", "freeze", "lora", "batch_norm", "shape")
 
 
@@ -39,7 +42,7 @@ def make_model(
     with _seeded(seed):
         given = {key: table[key] for key in TUNING_KEYS if key in table and key != "shape"}
         if given and data is not None:
-            _settle(table, given, data)
+            _settle(table, given, data, reasons)
         with validation.called(registry.keys_of("model", TUNING_KEYS)):
             tuning = FineTuning.from_table(given) if given else None
         model = _network(table, data, reasons)
@@ -89,11 +92,24 @@ def _network(table: dict[str, Any], data: Loaded | None, reasons: dict[str, str]
         ) from error
 
 
-def _settle(table: dict[str, Any], given: dict[str, Any], data: Loaded) -> None:
+def _settle(
+    table: dict[str, Any], given: dict[str, Any], data: Loaded, reasons: dict[str, str]
+) -> None:
     """Check the head against the classes, and store what is chosen."""
     if isinstance(given.get("start"), str) and Path(given["start"]).expanduser().exists():
         # Absolute, so that a run can be resumed from another folder.
         table["start"] = given["start"] = str(Path(given["start"]).expanduser().resolve())
+    if given.get("start") in start_names() and "factory" not in table:
+        # Published weights: their network, with a new head, which is trained on fixed features.
+        if "name" not in table:
+            reasons["model"] = "the network of the start"
+        if not {"train", "lora"} & table.keys():
+            table["train"], reasons["train"] = HEAD, "a fresh head on features of the start"
+        defaults = {"name": given["start"], "resolution": _RESOLUTION}
+        for key, value in {**defaults, "head": data.classes, "batch_norm": "folded"}.items():
+            if key not in table and value is not None:
+                table[key] = value
+        given |= {key: table[key] for key in TUNING_KEYS if key in table and key != "shape"}
     if "start" in given and "batch_norm" not in given:
         table["batch_norm"] = given["batch_norm"] = "frozen"
     head = given.get("head")
