@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from steppe.errors import MisuseError
 from steppe.gradients.l2 import Strengths, strengths
@@ -60,6 +60,29 @@ class FlatWeights:
                     "when the loop was made private; make it private after the model has its final "
                     "weights."
                 )
+
+    def require_own(self, model: nn.Module) -> None:
+        """Require that the weights are still the model's, and all that it trains."""
+        own = {id(weight) for weight in model.parameters()}
+        gone = [n for n, p in self.parameters.items() if p.requires_grad and id(p) not in own]
+        if gone:
+            raise MisuseError(
+                f"weights={gone[:3]}: must stay in the model, but were replaced or removed since "
+                "the loop was made private, so that only noise would move them; put the weights "
+                "back, copy new values into them (with torch.no_grad(): weight.copy_(...)), or "
+                "change the model before make_private."
+            )
+        new = [
+            name
+            for name, weight in model.named_parameters()
+            if weight.requires_grad and id(weight) not in self.slices
+        ]
+        if new:
+            raise MisuseError(
+                f"weights={new[:3]}: must be among the trained ones, since they require a "
+                "gradient, but are new since the loop was made private; freeze them with "
+                "requires_grad_(False), or change the model before make_private."
+            )
 
     def part_of(self, flat: Tensor, name: str) -> Tensor:
         """The part of a flat vector that belongs to a weight, in its shape."""

@@ -93,6 +93,7 @@ class ProbeCache:
             )
         require_tensors(batch)
         self._engine.weights.require_sizes()
+        self._engine.weights.require_own(self._model)
         # Without its rows, because the probe uses shapes and types only.
         self._batches[form] = each(lambda tensor: tensor[:0], batch)
         self._reports[state, form] = self._probe(self._batches[form])

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steppe.errors import SteppeError, UnsupportedModelError
+from steppe.errors import MisuseError, SteppeError, UnsupportedModelError
 from steppe.gradients import ContactLayout, EachRecord, Path, require_steady
 from steppe.probing.gradient_check import (
     require_extremes_apart,
@@ -30,7 +30,7 @@ from steppe.probing.observed_pass import (
     observe,
 )
 from steppe.probing.replacement import located
-from steppe.probing.report import LayerRow, Report, row
+from steppe.probing.report import LayerRow, Report, leaves_of, row
 from steppe.probing.synthetic import (
     STYLES,
     Style,
@@ -83,6 +83,7 @@ def probe(
     generator = torch.Generator().manual_seed(_SEED)
     with global_generators_kept():
         style, first = _first_finite(probed, example, generator)
+        _require_known_leaves(first, parameters)
         attributes = _attributes_note(model)
         batch = synthetic(example, _RECORDS, generator, style)
         paths = None
@@ -100,6 +101,20 @@ def probe(
         reaching = require_right_gradients(probed, batch, layouts, paths, _SEED)
         require_extremes_apart(probed, batch, layouts, paths, _SEED)
     return _report(first, parameters, layouts, reaching, attributes, isolation, paths)
+
+
+def _require_known_leaves(observed: ObservedPass, parameters: Mapping[str, Tensor]) -> None:
+    """Reject tensors that need a gradient and are not trained, also behind computed weights."""
+    known = {id(weight) for weight in parameters.values()}
+    shared = (tensor for contact in observed.contacts for tensor in contact.shared)
+    leaves = (leaf for tensor in shared for leaf in leaves_of(tensor))
+    strangers = [tuple(leaf.shape) for leaf in leaves if id(leaf) not in known]
+    if strangers:
+        raise MisuseError(
+            f"weights of shapes={strangers[:3]}: must be among the trained ones, since they "
+            "require a gradient; freeze them with requires_grad_(False), or make them parameters "
+            "of the model before make_private."
+        )
 
 
 def _report(
