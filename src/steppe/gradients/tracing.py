@@ -52,7 +52,8 @@ class Rules:
 
     Attributes:
         own: function -> rule; a rule may decline by returning None.
-        rewrites: function -> equivalent Python code, run with the tracer still watching.
+        rewrites: function -> equivalent Python code, run with the tracer still watching; it may
+            decline by returning NotImplemented.
         unchecked: functions that look at values before they compute, and the same without.
         fallback: the rule for everything else.
     """
@@ -184,7 +185,9 @@ class Tracer(TorchFunctionMode):
         try:
             if shared and torch.is_grad_enabled():
                 if (rewrite := self._rules.rewrites.get(func)) is not None:
-                    return self._rewritten(rewrite, args, kwargs)
+                    output = self._rewritten(rewrite, args, kwargs)
+                    if output is not NotImplemented:
+                        return output
                 if self._capture:
                     output = self._contact(func, args, kwargs, tuple(inputs), tuple(shared))
                 else:

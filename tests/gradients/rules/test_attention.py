@@ -234,20 +234,62 @@ def test_trained_masks(per_head: bool) -> None:
 
 
 class TrainedBias(nn.Module):
-    """Relative positions as in T5, beside dropout."""
+    """Relative positions as in T5, beside dropout that drops nothing in float32."""
 
-    def __init__(self) -> None:
+    def __init__(self, groups: int = HEADS, **options: Any) -> None:
         super().__init__()
         self.bias = nn.Parameter(torch.randn(HEADS, TARGET, TARGET))
+        self.groups, self.options = groups, {"dropout_p": 1e-12, **options}
 
     def forward(self, x: Tensor) -> Tensor:
         q = x.unflatten(2, (HEADS, -1)).transpose(1, 2)
-        return F.scaled_dot_product_attention(q, q, q, self.bias[None], dropout_p=0.1)
+        k = q[:, : self.groups]
+        return F.scaled_dot_product_attention(q, k, k, self.bias[None], **self.options)
 
 
-def test_dropout_beside_a_trained_bias_is_refused_with_the_way_on() -> None:
+@pytest.mark.parametrize(
+    "options", [{}, {"scale": 0.7}, {"groups": 1, "enable_gqa": True}], ids=str
+)
+def test_dropout_beside_a_trained_bias(options: dict[str, Any]) -> None:
+    torch.manual_seed(8)
+    assert_agrees(TrainedBias(**options), torch.randn(RECORDS, TARGET, WIDTH))
+
+
+def test_dropout_beside_a_trained_bias_drops() -> None:
+    torch.manual_seed(8)
+    model, x = TrainedBias(dropout_p=0.5), torch.ones(1, TARGET, WIDTH)
+    outputs = torch.stack([model(x) for _ in range(400)]).detach()
+    engine_outputs = []
+
+    def objective(batch: Tensor) -> Tensor:
+        output = model(batch)
+        engine_outputs.append(output.detach())
+        return squares(output)
+
+    engine = ClippedSum(dict(model.named_parameters()), objective, Flat(0.05))
+    for _ in range(400):
+        engine.add_(torch.zeros(engine.numel), x)
+    found = torch.stack(engine_outputs)
+    assert (found.mean(0) - outputs.mean(0)).abs().max() < 0.3  # five standard errors
+    assert 0.8 < float(found.std(0).mean() / outputs.std(0).mean()) < 1.25
+
+
+class TrainedQuery(nn.Module):
+    """A query that is a weight, beside dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = nn.Parameter(torch.randn(1, HEADS, 1, WIDTH // HEADS))
+
+    def forward(self, x: Tensor) -> Tensor:
+        k = x.unflatten(2, (HEADS, -1)).transpose(1, 2)
+        query = self.query.expand(len(x), -1, -1, -1)
+        return F.scaled_dot_product_attention(query, k, k, dropout_p=0.1)
+
+
+def test_dropout_beside_a_trained_query_is_refused_with_the_way_on() -> None:
     with pytest.raises(UnsupportedModelError, match='attn_implementation="eager"'):
-        assert_agrees(TrainedBias(), torch.randn(RECORDS, TARGET, WIDTH))
+        assert_agrees(TrainedQuery(), torch.randn(RECORDS, TARGET, WIDTH))
 
 
 class LearnedQueries(nn.Module):

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from steppe.gradients.rules.add_cat import addition, joining
 from steppe.gradients.rules.attention import multi_head_attention_forward
+from steppe.gradients.rules.biased_attention import scaled_dot_product_attention
 from steppe.gradients.rules.convolution import convolution, transposed_convolution
 from steppe.gradients.rules.embedding import embedding, embedding_bag
 from steppe.gradients.rules.fallback import Fallback
@@ -57,6 +58,7 @@ RULES = Rules(
     },
     rewrites={
         F.multi_head_attention_forward: multi_head_attention_forward,
+        F.scaled_dot_product_attention: scaled_dot_product_attention,
     },
     unchecked={F.gaussian_nll_loss: gaussian_nll_loss},
 )

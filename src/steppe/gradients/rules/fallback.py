@@ -87,9 +87,8 @@ class Fallback(ContactOp):
         if self.contact.kwargs.get("dropout_p", dropout) > 0:
             raise UnsupportedModelError(
                 "scaled_dot_product_attention=with dropout and a trained weight as an argument, "
-                "such as the relative position bias of T5: can have one of both; set the dropout "
-                'of attention to 0, or write it as matmul and softmax (attn_implementation="eager" '
-                "of transformers)."
+                "such as a learned query: can have one of both; set the dropout of attention to 0, "
+                'or write it as matmul and softmax (attn_implementation="eager" of transformers).'
             )
 
     def _call(self, table: dict[int, Tensor]) -> Any:
