@@ -14,9 +14,8 @@ from torch.utils.data import DataLoader
 pytest.importorskip("transformers", reason="needs the extra hf: pip install steppe[hf]")
 pytest.importorskip("peft", reason="needs the extra hf: pip install steppe[hf]")
 
-from integrations.hf_models import FAMILIES, built
-
 import steppe
+from integrations.hf_models import FAMILIES, built
 from steppe.clipping.reference import clipped_sum
 from steppe.compat import PrivacyEngine
 from steppe.integrations.record_losses import record_losses
