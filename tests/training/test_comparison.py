@@ -47,6 +47,9 @@ def test_a_loss_stands_beside_that_of_the_mean() -> None:
 
 def test_what_has_no_constant_answer_is_not_compared(tmp_path: Path) -> None:
     assert compared(Evaluation(lambda model: {"f1": 0.5}, None, None), nn.Linear(2, 2)) is None
+    odds = (torch.zeros(4, 2), torch.tensor([0.0, 1.0, 1.0, 1.0]))
+    evaluation = Evaluation(odds, F.binary_cross_entropy_with_logits, None)
+    assert compared(evaluation, Constant(torch.tensor(0.0))) is None  # the mean is no logit
     outcome = trainer(tmp_path / "run", evaluate=None).fit()
     assert outcome.comparison is None
 

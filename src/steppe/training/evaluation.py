@@ -12,6 +12,7 @@ from steppe.averaging import Outputs
 from steppe.errors import DataError, SteppeError
 from steppe.gradients import per_record
 from steppe.records import Records, as_records, share_records
+from steppe.training.losses import of_numbers
 from steppe.utils import validation
 from steppe.utils.batches import count
 from steppe.utils.formatting import first_line
@@ -45,6 +46,7 @@ class Evaluation:
     ) -> None:
         self._own = data if callable(data) and not isinstance(data, Records) else None
         self._loss = None if loss is None else per_record(loss)
+        self._numbers = of_numbers(loss)
         self._objective = objective
         self._shown = getattr(data, "__name__", type(data).__name__)
         self._rows = None if self._own is not None else _records(data)
@@ -98,8 +100,8 @@ class Evaluation:
         """Which records the model answers rightly, the loss of each, and the score of the best
         constant answer.
 
-        Without classes nothing is right or wrong, and the constant is the mean of the targets. None
-        if targets are neither labels nor as many numbers as the model answers with.
+        For a regression nothing is right or wrong, and the constant is the mean of the targets.
+        None if targets are neither labels nor the numbers of a regression loss.
         """
         right, losses, every = [], [], []
         with evaluating(model):
@@ -108,7 +110,7 @@ class Evaluation:
                 outputs = model(*inputs)
                 if _has_classes(outputs, targets):
                     right.append(outputs.argmax(dim=-1) == targets)
-                elif not (isinstance(targets, Tensor) and targets.is_floating_point()):
+                elif not self._numbers:
                     return None
                 losses.append(self._losses(outputs, targets).double())
                 every.append(targets)
