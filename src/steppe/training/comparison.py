@@ -21,7 +21,7 @@ _BATCH, _STEPS, _EPOCHS, _RATE = 256, 2_000, 20, 3e-3
 
 
 @dataclass(frozen=True)
-class Comparison:
+class HeldOutScore:
     """The published model on the held-out records.
 
     Args:
@@ -45,7 +45,7 @@ class Comparison:
         """The comparison as text.
 
         Examples:
-            >>> print(*Comparison(200, "accuracy", 0.9, 0.85, 0.93, 0.6).lines(), sep="\\n")
+            >>> print(*HeldOutScore(200, "accuracy", 0.9, 0.85, 0.93, 0.6).lines(), sep="\\n")
             published, on 200 held-out records: accuracy 90.00 %, 95 % interval 85.00 to 93.00 %
             always the most frequent label: accuracy 60.00 %
         """
@@ -67,7 +67,7 @@ class Comparison:
         return asdict(self)
 
 
-def compared(evaluation: Evaluation, model: nn.Module) -> Comparison | None:
+def compared(evaluation: Evaluation, model: nn.Module) -> HeldOutScore | None:
     """The comparison of a model with a constant; None without targets that have one.
 
     Args:
@@ -83,10 +83,10 @@ def compared(evaluation: Evaluation, model: nn.Module) -> Comparison | None:
     if right is not None:
         count, share = len(right), float(right.double().mean())
         low, high = wilson(share, count)
-        return Comparison(count, "accuracy", share, low, high, baseline)
+        return HeldOutScore(count, "accuracy", share, low, high, baseline)
     count, mean = len(losses), float(losses.mean())
     half = _NORMAL * float(losses.std()) / math.sqrt(count) if count > 1 else math.inf
-    return Comparison(count, "loss", mean, max(0.0, mean - half), mean + half, baseline)
+    return HeldOutScore(count, "loss", mean, max(0.0, mean - half), mean + half, baseline)
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:

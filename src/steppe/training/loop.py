@@ -19,7 +19,7 @@ from steppe.private import Private
 from steppe.runs import Interrupted, Log, StopRequest
 from steppe.training import fingerprint, results
 from steppe.training.callbacks import StepInfo
-from steppe.training.comparison import Comparison, compared
+from steppe.training.comparison import HeldOutScore, compared
 from steppe.training.epsilon_curve import EpsilonCurve
 from steppe.training.evaluation import Evaluation
 from steppe.training.ledger_summary import ledger_line, without_machine
@@ -230,7 +230,7 @@ class Loop:
             self._say(f"there is no table of scores: {kind_and_line(error)}")
             return ()
 
-    def _comparison(self, published: str) -> Comparison | None:
+    def _comparison(self, published: str) -> HeldOutScore | None:
         """How good the published model is beside a constant; None if that cannot be said."""
         parts = self._parts
         if parts.evaluation is None or self._scoring_error is not None:

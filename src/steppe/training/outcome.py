@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from steppe.accounting import Statement
-from steppe.training.comparison import Comparison
+from steppe.training.comparison import HeldOutScore
 from steppe.training.evaluation import Scores
 from steppe.training.ledger_summary import ledger_line
 from steppe.utils.formatting import rounded_up
@@ -54,7 +54,7 @@ class Outcome:
     statement: Statement
     ledger: Mapping[str, Any] | None = None
     scoring_error: str | None = None
-    comparison: Comparison | None = None
+    comparison: HeldOutScore | None = None
 
     def __str__(self) -> str:
         head = f"ε = {rounded_up(self.epsilon, 4)} at δ = {self.delta:g}, {self.steps} steps"
