@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import steppe
 from probed_once import ProbedOnce
-from steppe.audit import AuditedRun, correlated_noise, several_turns
+from steppe.audit import AuditedRun, battery, correlated_noise, several_turns
 from steppe.noise import Correlated, CorrelatedRun, Source
 from steppe.noise.streams import RingStream
 from steppe.private import Private
@@ -146,6 +146,14 @@ def test_bugs_of_the_noise_are_noticed(bug: str) -> None:
     noise = steppe.Dense() if bug == "transposed factor" else steppe.BLT(2)
     results = correlated_noise(subject(noise, BUGS[bug]))
     assert not all(result.passed for result in results), [str(result) for result in results]
+
+
+def test_the_battery_measures_the_whole_run() -> None:
+    results = battery(subject(steppe.BLT(2)), trials=1)
+    assert [str(result) for result in results if not result.passed] == []
+    assert {"correlated noise", "several turns", "sensitivity"} <= {r.name for r in results}
+    broken = battery(subject(steppe.BLT(2), _unscaled), trials=1)
+    assert any(not result.passed for result in broken)
 
 
 class _NewOrderEveryEpoch(steppe.FixedOrder):

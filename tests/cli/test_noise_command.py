@@ -80,3 +80,30 @@ def test_bad_input_is_refused(shell: Shell, options: str, message: str) -> None:
     code, out, err = shell(f"{RUN} {options}")
     assert (code, out) == (2, "")
     assert message in err
+
+
+@pytest.mark.parametrize("noise", ['name = "BLT", buffers = 2', 'name = "Dense"'])
+def test_a_run_with_correlated_noise_is_planned(shell: Shell, tmp_path: Path, noise: str) -> None:
+    inputs = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    labels = (inputs[:, 0] > 0).astype(np.int64)
+    np.savez(tmp_path / "table.npz", x_train=inputs, y_train=labels, x_test=inputs, y_test=labels)
+    (tmp_path / "run.toml").write_text(
+        f"""
+        data = {{ place = "{tmp_path}/table.npz", classes = 2 }}
+        model = {{ name = "logistic" }}
+        optimizer = {{ name = "SGD", lr = 0.5 }}
+        [plan]
+        epsilon = 2.0
+        delta = 1e-3
+        batch_size = 6
+        adjacency = "zero-out"
+        noise = {{ {noise} }}
+        sampling = {{ name = "FixedOrder", epochs = 2 }}
+        clip = {{ name = "Flat", bound = 0.5 }}
+        point = "Here"
+        """
+    )
+    result = shell.json(f"plan {tmp_path}/run.toml")
+    assert result["plan"]["steps"] == 20
+    assert "GaussianDpEvent" in result["event"]
+    assert result["forecast"]["seconds_a_step"] > 0

@@ -10,6 +10,7 @@ from typing import Any
 import dp_accounting
 import numpy as np
 import pytest
+import torch
 from dp_accounting import rdp
 
 import steppe
@@ -153,6 +154,15 @@ def test_the_noise_of_a_step_is_the_size_of_its_row() -> None:
         assert run.fresh_noise_std_at(step) == run.noise_std
     with pytest.raises(ValueError, match="step=120: lies outside the 120 steps"):
         run.noise_std_at(120)
+
+
+def test_adam_is_corrected_by_the_noise_of_each_step() -> None:
+    run = plan()
+    weight = torch.nn.Parameter(torch.zeros(2))
+    levels = steppe.DPAdam.for_plan([weight], run).param_groups[0]["noise_std"]
+    found = [std for count, std in levels for _ in range(count)]
+    assert found == pytest.approx([run.noise_std_at(step) / 20 for step in range(120)])
+    assert len(set(found)) > 10
 
 
 def test_the_statement_says_who_takes_part_and_what_is_secret() -> None:

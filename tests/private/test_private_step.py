@@ -139,7 +139,7 @@ def test_the_batch_is_asked_as_often_as_the_point_says(queries: int) -> None:
     given: list[list[Tensor]] = []
     loop = private(point=Mean(queries))
     asked, query = [], loop._step.mechanism.query
-    loop._step.mechanism.query = lambda std: asked.append(std) or query(std)  # type: ignore
+    loop._step.mechanism.query = lambda *of: asked.append(of) or query(*of)  # type: ignore
     loop.step(next(iter(loop)))
     assert len(asked) == len(given[0]) == queries
     alone = private(noise_multiplier=loop.plan.sigma / queries**0.5)
@@ -195,11 +195,14 @@ def test_the_state_of_another_plan_is_refused() -> None:
     [
         (
             lambda state: None,
-            "state='NoneType': must contain plan, steps_done, clip, point; load",
+            "state='NoneType': must contain plan, steps_done, clip, point, noise; load",
         ),
-        (lambda state: {}, "state='without plan, steps_done, clip, point'"),
+        (lambda state: {}, "state='without plan, steps_done, clip, point, noise'"),
         (lambda state: {**state, "point": None}, "state='without point'"),
-        (lambda state: {"plan": state["plan"], "clip": {}, "point": {}}, "'without steps_done'"),
+        (
+            lambda state: {"plan": state["plan"], "clip": {}, "point": {}},
+            "'without steps_done, noise'",
+        ),
         (lambda state: {**state, "point": {"climb": 5}}, r"\['climb'\]=5: must be a vector"),
         (lambda state: {**state, "clip": {}}, "clip state's bound=None: must be a real number"),
     ],
@@ -267,3 +270,12 @@ def test_gradients_are_not_kept_alive() -> None:
     memory = [StorageWeakRef(p.grad.untyped_storage()) for p in loop.model.parameters()]
     loop.optimizer.zero_grad()
     assert all(storage.expired() for storage in memory)
+
+
+def test_noise_that_does_not_fit_into_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("steppe.step_state.free_memory", lambda: 1000)
+    order = {"sampling": steppe.FixedOrder(2), "adjacency": "zero-out", "steps": None}
+    message = r"noise='.* vectors': of \d+ numbers are kept between steps, .* use BLT\(\)"
+    with pytest.raises(ConfigurationError, match=message):
+        private(noise=steppe.SqrtToeplitz(), **order)
+    private(noise=steppe.Gaussian(), **order)

@@ -15,11 +15,12 @@ from torch.nn import functional as F
 
 from steppe.errors import PrivacyWarning
 from steppe.models import FixedFrontEnd
+from steppe.noise import Correlated, Dense
 from steppe.plan import Plan
 from steppe.private import make_private
 from steppe.probing import synthetic
 from steppe.records import as_records
-from steppe.sampling import Poisson
+from steppe.sampling import FixedOrder, Poisson
 from steppe.training import BuiltConfig, as_columns, features, loss_of
 
 # The first step also times the kernels, so the fastest of the other steps counts.
@@ -87,8 +88,7 @@ def forecast(assembly: BuiltConfig, plan: Plan) -> Forecast:
             steps=_TRIALS,
             population=size,
             batch_size=size,
-            sampling=Poisson(),
-            adjacency="add-remove",
+            **_as_often(plan),
         )
     model = copy.deepcopy(assembly.trained)
     private = make_private(
@@ -112,10 +112,19 @@ def forecast(assembly: BuiltConfig, plan: Plan) -> Forecast:
         seconds_a_step=a_step,
         seconds=a_step * plan.total_steps,
         peak_bytes=_features_to_come(assembly)
-        + (peak if sys.platform == "darwin" else peak * 1024),  # bytes there, KB elsewhere
+        + (peak if sys.platform == "darwin" else peak * 1024)  # bytes there, KB elsewhere
+        + plan.noise_memory * 4 * private.engine.width,
         threads=torch.get_num_threads(),
         isolation=private.report().isolation,
     )
+
+
+def _as_often(plan: Plan) -> dict[str, Any]:
+    """Sampling of all records in every trial step, and noise that goes with it."""
+    if not isinstance(plan.noise, Correlated):
+        return {"sampling": Poisson(), "adjacency": "add-remove"}
+    noise = Dense() if isinstance(plan.noise, Dense) else plan.noise  # one for few steps
+    return {"sampling": FixedOrder(_TRIALS), "adjacency": "zero-out", "noise": noise}
 
 
 def _features_to_come(assembly: BuiltConfig) -> int:

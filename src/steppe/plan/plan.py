@@ -36,13 +36,15 @@ class Plan:
     """The public constants of one private run.
 
     Give either a budget (`epsilon`) or the noise (`noise_multiplier`), and either `steps` or
-    `epochs`. Without `population` the plan cannot be costed until `for_population` fills it in.
+    `epochs`, which `FixedOrder` has itself. Without `population` the plan cannot be costed until
+    `for_population` fills it in.
 
     Args:
         delta: δ, well below 1 over the population.
         batch_size: expected number of records in a step; also what the sum is divided by.
         epsilon: the budget; the noise is calibrated to spend it in full.
-        noise_multiplier: σ, the noise on the sum in units of the sensitivity.
+        noise_multiplier: σ, the noise on the sum in units of the sensitivity. With correlated noise
+            in a fixed order, that of the one Gaussian answer that the whole run is.
         steps: number of steps.
         epochs: passes over the data on average: floor(epochs · population / batch_size) steps.
         population: number of records that sets the sampling rate, a declared constant.
@@ -61,7 +63,8 @@ class Plan:
     Guarantees:
         A run that samples by `sampling`, bounds every record's part in each query's sum by
         `sensitivity`, adds Gaussian noise of `noise_std` (times the schedule's factor) to each
-        query and takes at most `total_steps` steps costs at most `epsilon_spent()` at δ.
+        query and takes at most `total_steps` steps costs at most `epsilon_spent()` at δ. Correlated
+        noise is made from fresh noise of that size, which is larger by `noise_sensitivity`.
 
     Examples:
         >>> plan = Plan(delta=1e-5, batch_size=256, epsilon=2.0, steps=100, population=10_000)

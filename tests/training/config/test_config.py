@@ -404,8 +404,9 @@ def test_every_choice_of_every_place_has_its_name() -> None:
     found = _places()
     assert {"Flat", "Quantile", "Automatic", "PerLayer", "GEP"} <= found["clip"].keys()
     assert {"Here", "SAM", "SAT", "SATMomentum"} == found["point"].keys()
-    assert {"Gaussian", "StepSchedule", "TimeSchedule"} <= found["noise"].keys()
-    assert {"Poisson", "CappedPoisson", "Periodic"} == found["sampling"].keys()
+    assert {"Gaussian", "StepSchedule", "TimeSchedule", "BLT", "Dense"} <= found["noise"].keys()
+    samplers = {"Poisson", "CappedPoisson", "Periodic", "FixedOrder", "CyclicPoisson"}
+    assert samplers == found["sampling"].keys()
     for place, room in (
         ("clip", clipping),
         ("point", points),
