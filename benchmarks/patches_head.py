@@ -27,7 +27,7 @@ HELD_OUT = 5_000
 CLIP, MOMENTUM = 0.1, 0.9
 _AT_ONCE = 4096
 _BUDGETS = {"cifar10": (1.0, 3.0, 8.0), "fashion-mnist": (1.0, 3.0), "mnist": (1.0, 3.0)}
-_FACTORS = (1.2, 1.8, 2.4, 3.2)
+FACTORS = (1.2, 1.8, 2.4, 3.2)
 
 
 def experiment() -> Experiment:
@@ -47,7 +47,7 @@ def experiment() -> Experiment:
     )
 
 
-def constants(data: str, factors: Sequence[float] = _FACTORS, steps: int = 50) -> dict[str, Any]:
+def constants(data: str, factors: Sequence[float] = FACTORS, steps: int = 50) -> dict[str, Any]:
     """Everything that decides a run but its seed."""
     return {
         "data": data,
@@ -157,19 +157,24 @@ class Heads:
         }
 
 
+def cells(run: ExperimentRun) -> list[list[str]]:
+    """A row for each ε: accuracy of the last weights by factor, and of the best one's average."""
+    rows = []
+    for epsilon in run.constants["epsilons"]:
+        accuracy = run.measured["accuracy"]
+        found = [accuracy.get(_name(epsilon, factor)) for factor in FACTORS]
+        best = max(filter(None, found), key=lambda scores: float(scores["last"]))
+        last = ["" if scores is None else f"{scores['last']:.2f}" for scores in found]
+        rows.append([f"{epsilon:g}", *last, f"{best['EMA']:.2f}"])
+    return rows
+
+
 def table(runs: Sequence[ExperimentRun]) -> str:
-    """Accuracy of the last weights by data, ε and factor."""
+    """Accuracy in % by data, steps, ε and factor."""
     from steppe.papers.summary import aligned
 
-    rows = [["data", "ε", *(f"{factor:g}" for factor in _FACTORS), "EMA of the best"]]
-    for run in runs:
-        accuracy = run.measured["accuracy"]
-        for epsilon in run.constants["epsilons"]:
-            found = [accuracy.get(_name(epsilon, factor)) for factor in _FACTORS]
-            best = max(filter(None, found), key=lambda scores: float(scores["last"]))
-            cells = ["" if scores is None else f"{scores['last']:.2f}" for scores in found]
-            rows.append([run.setting, f"{epsilon:g}", *cells, f"{best['EMA']:.2f}"])
-    return aligned(rows)
+    head = ["setting", "ε", *(f"{factor:g}" for factor in FACTORS), "EMA of the best"]
+    return aligned([head, *([run.setting, *row] for run in runs for row in cells(run))])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
