@@ -10,6 +10,7 @@ import pytest
 from cli_calls import Shell
 
 from steppe import demo
+from steppe.models import Patches
 
 
 @pytest.fixture(autouse=True)
@@ -18,6 +19,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     task = demo.Task("A test. SYNTHETIC DATA.", data, synthetic=True)
     monkeypatch.setattr(demo, "_RECORDS", 600)
     monkeypatch.setattr(demo, "_HELD_OUT", 50)
+    monkeypatch.setitem(Patches.fit.__kwdefaults__, "pictures", 1_500)  # type: ignore[arg-type]
     monkeypatch.setattr(demo, "digits", lambda: task)
 
 
