@@ -96,6 +96,19 @@ def put_into(change: Callable[[Any, Tensor, Tensor], object]) -> Run:
     return run
 
 
+def hook_that_divides(keep: Callable[[Tensor], Any]) -> Run:
+    def run(loop: Loop) -> Steps:
+        kept = [keep(torch.ones(()))]
+        loop.model.first.register_forward_hook(lambda m, i, out: out / kept[-1])
+        return stepped(
+            loop,
+            lambda x, y, out: each(out, y).mean(),
+            lambda x, out, loss: kept.append(keep(loss.detach())),
+        )
+
+    return run
+
+
 EARLIER = "made from records of an earlier batch"
 READ = "number that was read from records"
 
@@ -110,6 +123,8 @@ CARRIED: dict[str, tuple[Run, str]] = {
         ),
         EARLIER,
     ),
+    "a number in a hook": (hook_that_divides(lambda loss: loss.item() + 1), "module=holds a n"),
+    "a tensor in a hook": (hook_that_divides(lambda loss: loss.abs() + 1), "module=holds a tensor"),
     "a copy of the last loss": (
         keeping(
             _divided,

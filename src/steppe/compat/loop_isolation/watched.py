@@ -276,7 +276,9 @@ class Watched:
         if follow is not None:
             from steppe.compat.loop_isolation.module_outputs import outputs_of_module
 
-            whose = outputs_of_module(self._module, arguments, known, axis_of, follow.records)
+            whose = outputs_of_module(
+                self._module, arguments, known, axis_of, follow.records, self._past
+            )
 
         def made(output: Any) -> None:
             with torch._C.DisableTorchFunctionSubclass():
