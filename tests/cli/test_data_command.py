@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ def tiny(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setitem(
         catalogue.ENTRIES,
         "mnist",
-        catalogue.DatasetEntry("mnist", entry.about, entry.classes, (), digest(arrays)),
+        dataclasses.replace(entry, sources=(), sha256=digest(arrays)),
     )
     path = folder / "mnist.npz"
     path.write_bytes(cache._packed(arrays, "a test"))

@@ -210,3 +210,14 @@ def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
 def test_it_is_public_by_its_name() -> None:
     assert steppe.pretrain is not None
     assert "steppe.private" not in Path(steppe.pretraining.__file__).read_text()
+
+
+def test_a_start_from_a_start_names_the_records_of_both(tmp_path: Path) -> None:
+    model, first = trained(tmp_path / "first")
+    other = PublicData(public().inputs + 1, public().targets, "shifted")
+    _, second = trained(tmp_path / "second", SAM(), model=model, data=other)
+    assert second.card.earlier == [first.card.sentence]
+    assert read_start(second.start).card.sentence == (
+        f"{other.facts.sentence}, by SAM training; before that on {first.card.sentence}"
+    )
+    assert starts_of(model) == ((second.card.sentence, read_start(second.start).sha256),)

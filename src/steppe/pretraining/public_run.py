@@ -32,7 +32,7 @@ from steppe.pretraining.outcome import PretrainingFolder, PretrainingOutcome
 from steppe.pretraining.standard import Standard
 from steppe.pretraining.step import PublicStep
 from steppe.runs import digest, name_of, of_model, of_optimizer, of_scheduler, require_same
-from steppe.starts import Card, begins_with, read_start, write_start
+from steppe.starts import Card, begins_with, read_start, starts_of, write_start
 from steppe.utils import validation
 from steppe.utils.files import single_writer, write_atomically, write_json, writing
 
@@ -94,9 +94,9 @@ def pretrain(
 
     Guarantees:
         No privacy: whoever sees the start may learn everything about these records. Give public
-        records alone. The card names them, and the privacy statement of a run that begins with
-        this start repeats it. A run that was resumed gives the weights of one that was not, bit by
-        bit, on the same machine.
+        records alone. The card names them, with those of the starts that the model had before, and
+        the privacy statement of a run that begins with this start repeats it. A run that was
+        resumed gives the weights of one that was not, bit by bit, on the same machine.
 
     Examples:
         >>> import tempfile, torch
@@ -142,6 +142,7 @@ def pretrain(
             "data": vars(found.facts),
             "method": described(method),
             "model": of_model(model),
+            "earlier": [sentence for sentence, _ in starts_of(model)],
             **constants,
         }
         step = PublicStep(model, chosen, found, batches, objective, changed, batch_size)
@@ -193,6 +194,7 @@ def _run(
             constants=taken,
             model=settings["model"],
             scores=scores,
+            earlier=settings["earlier"],
         )
         write_start(folder.start, parts.objective.of_start(parts.model), card)
         begins_with(parts.model, read_start(folder.start))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -65,6 +65,7 @@ class Card:
         constants: further constants of the training.
         model: the class and the weights of the network.
         scores: on held-out public records.
+        earlier: the sentences of the starts that this training began with itself.
 
     Guarantees:
         The card is a declaration by whoever made the start. It is not checked against the weights;
@@ -76,11 +77,13 @@ class Card:
     constants: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
     scores: Mapping[str, float | None] = field(default_factory=dict)
+    earlier: Sequence[str] = ()
 
     @property
     def sentence(self) -> str:
         """What the privacy statement says about this start."""
-        return f"{self.data.sentence}, by {self.method.get('kind', 'an unknown method')} training"
+        own = f"{self.data.sentence}, by {self.method.get('kind', 'an unknown method')} training"
+        return "; before that on ".join((own, *self.earlier))
 
     def to_json(self) -> str:
         """The card as text that `from_json` reads."""

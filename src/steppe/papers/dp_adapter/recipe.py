@@ -38,7 +38,7 @@ METHODS: Mapping[str, Any] = {
 RECIPE: Constants = {
     "data": "fashion-mnist",
     "model": "cnn-tanh-26k",
-    "pretraining": {"batch_size": 50, "steps": 6000},
+    "pretraining": {"batch_size": 50, "steps": 3000},
     "delta": 1e-5,
     "population": 30_000,
     "batch": 1000,
