@@ -18,7 +18,6 @@ from torch.nn import functional as F
 pytest.importorskip("transformers", reason="needs the extra hf: pip install steppe[hf]")
 pytest.importorskip("peft", reason="needs the extra hf: pip install steppe[hf]")
 
-from integrations.hf_models import built, text
 from transformers import (
     AutoModelForSequenceClassification,
     DataCollatorWithPadding,
@@ -27,6 +26,7 @@ from transformers import (
 )
 
 import steppe
+from integrations.hf_models import built, text
 from steppe.errors import ConfigurationError, DataError, MisuseError, UnsupportedModelError
 from steppe.integrations.record_losses import record_losses
 from steppe.integrations.transformers import PrivateTrainer

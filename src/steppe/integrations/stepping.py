@@ -27,7 +27,7 @@ class StepsPrivately(Optimizer):
         self.inner, self._take = inner, take
 
     @property
-    def param_groups(self) -> Any:  # type: ignore[override]
+    def param_groups(self) -> Any:
         """The groups of the optimizer: a scheduler changes its learning rates."""
         return self.inner.param_groups
 
