@@ -35,6 +35,8 @@ SOURCE = re.compile(r"(?<![\w./-])(?:src/)?(steppe/[\w/]+\.(?:py|c|h))\b")
 # A name after `steppe.`, in code or in prose. The last part of `steppe.noise.Gaussian(` is called.
 NAME = re.compile(r"(?<![\w./`-])`?(steppe(?:\.\w+)+)")
 BEFORE_A_RENAME = re.compile(r"(?<=\n\| before \| now \|\n).*?(?=\n\n|\Z)", re.S)
+# Pages about another library run where it is installed.
+NEEDED = {"hugging-face.md": ("transformers", "peft")}
 SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -51,6 +53,11 @@ class Block:
             "\n".join(line[2:] for line in lines if not line.startswith(sign)) for sign in "+-"
         )
         return before, after
+
+
+def require_extra(page: Path) -> None:
+    for library in NEEDED.get(page.name, ()):
+        pytest.importorskip(library, reason=f"the page needs {library}, an extra")
 
 
 def blocks(page: Path) -> list[Block]:
@@ -71,6 +78,7 @@ def check(block: Block, found: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_block_runs_and_prints_what_it_says(page: Path) -> None:
+    require_extra(page)
     names: dict[str, Any] = {"__name__": "documentation"}
     for block in blocks(page):
         if block.language == "python" and not block.code.startswith(">>>"):  # those are doctests
@@ -116,6 +124,7 @@ def unknown(text: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_module_and_name_exists(page: Path) -> None:
+    require_extra(page)
     assert [*unknown(page.read_text())] == []
 
 
