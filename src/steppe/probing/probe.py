@@ -83,7 +83,6 @@ def probe(
     generator = torch.Generator().manual_seed(_SEED)
     with global_generators_kept():
         style, first = _first_finite(probed, example, generator)
-        _require_known_leaves(first, parameters)
         attributes = _attributes_note(model)
         batch = synthetic(example, _RECORDS, generator, style)
         paths = None
@@ -98,6 +97,7 @@ def probe(
         else:
             layouts = located(probed, example, generator, style, _SEED)
             require_steady(model, objective, batch, _SEED)
+        _require_known_leaves(first, parameters)
         reaching = require_right_gradients(probed, batch, layouts, paths, _SEED)
         require_extremes_apart(probed, batch, layouts, paths, _SEED)
     return _report(first, parameters, layouts, reaching, attributes, isolation, paths)
