@@ -203,3 +203,22 @@ def test_state_is_as_it_was_after_a_refusal() -> None:
     with pytest.raises(IsolationError):
         prove(model, lambda b: model(b[0]).sum(1), (torch.zeros(1, 4),))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+class Curved(nn.Module):
+    """Uses the curvature of a function of each record, by forward-mode derivatives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        curved = torch.func.vmap(torch.func.hessian(lambda row: self.a(row).tanh().sum()))
+        return self.b(curved(x).diagonal(dim1=1, dim2=2)).squeeze(1)
+
+
+def test_forward_mode_derivatives_are_refused_by_name() -> None:
+    """Some end the process on fake tensors."""
+    model = Curved()
+    with pytest.raises(IsolationError, match=r"^torch.func=jvp, jacfwd or hessian: must not be"):
+        prove(model, lambda batch: model(batch[0]).square(), (torch.randn(3, 4),))

@@ -44,6 +44,15 @@ def failed(error: Exception, records: int) -> UnsupportedModelError:
     )
 
 
+def forward_mode() -> IsolationError:
+    """The error for derivatives that torch cannot compute without values."""
+    return IsolationError(
+        "torch.func=jvp, jacfwd or hessian: must not be used in model or loss, because torch does "
+        "not compute them without values; use torch.autograd.grad(..., create_graph=True) or "
+        "finite differences."
+    )
+
+
 def mixes(finding: Finding) -> IsolationError:
     """The error for mixed records in the forward pass or the loss."""
     if finding.kind in _OTHERWISE:

@@ -11,12 +11,13 @@ import logging
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._functorch import eager_transforms
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from steppe.gradients import (
@@ -40,6 +41,7 @@ from steppe.isolation.operation_notes import OperationNote
 from steppe.isolation.operators import LEAVING
 from steppe.isolation.owners import MIXED, everywhere, on_axis
 from steppe.isolation.random_owners import Draw, RandomOwners
+from steppe.isolation.refusals import forward_mode
 from steppe.isolation.rules import rule_of
 from steppe.isolation.watch import Watch
 from steppe.isolation.where import Layers
@@ -251,6 +253,24 @@ def plain_operations() -> Iterator[None]:
 
 
 @contextmanager
+def no_forward_mode() -> Iterator[None]:
+    """A block in which functions of torch.func that differentiate forwards are refused by name.
+
+    torch fails on them on fake tensors, some end the process.
+    """
+    begin = eager_transforms.jvp_increment_nesting
+
+    def refused() -> AbstractContextManager[int]:
+        raise forward_mode()
+
+    vars(eager_transforms)["jvp_increment_nesting"] = refused
+    try:
+        yield
+    finally:
+        vars(eager_transforms)["jvp_increment_nesting"] = begin
+
+
+@contextmanager
 def quiet() -> Iterator[None]:
     """A block in which fake tensors do not log errors of the user's code before raising them."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
@@ -304,6 +324,7 @@ def trace(
     with (
         layers.followed(),
         plain_operations(),
+        no_forward_mode(),
         torch.enable_grad(),
         warnings.catch_warnings(),
         quiet(),
