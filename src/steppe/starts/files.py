@@ -35,9 +35,9 @@ class Start:
     sha256: str
 
 
-def weights_digest(weights: Mapping[str, Tensor], card: Card) -> str:
-    """The hash of weights, with their names, types and shapes, and of their card."""
-    sha = hashlib.sha256(card.to_json().encode())
+def weights_digest(weights: Mapping[str, Tensor]) -> str:
+    """The hash of weights, with their names, types and shapes."""
+    sha = hashlib.sha256()
     for name in sorted(weights):
         tensor = weights[name].detach().to("cpu").contiguous()
         sha.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -70,7 +70,8 @@ def write_start(path: str | Path, weights: Mapping[str, Tensor], card: Card) -> 
     if found.suffix != ".safetensors":
         rule = "must end in .safetensors"
         raise validation.fail("start", str(path), rule, 'write "start.safetensors"')
-    about = {_CARD: card.to_json(), _DIGEST: weights_digest(weights, card)}
+    text = card.to_json()
+    about = {_CARD: text, _DIGEST: _digest(text, weights)}
     with writing("start", found):
         found.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(found, as_safetensors(weights, about, None))
@@ -103,8 +104,13 @@ def read_start(path: str | Path) -> Start:
         )
         raise DataError.about("start", str(path), rule, remedy)
     card = Card.from_json(about[_CARD], str(path))
-    digest = weights_digest(weights, card)
+    digest = _digest(about[_CARD], weights)
     if about.get(_DIGEST) != digest:
         rule = "does not have its hash: weights or card were changed"
         raise DataError.about("start", str(path), rule, "use an undamaged copy")
     return Start(weights, card, digest)
+
+
+def _digest(card: str, weights: Mapping[str, Tensor]) -> str:
+    """The hash of the card, as the file has it, and of the weights."""
+    return hashlib.sha256(f"{card}\n{weights_digest(weights)}".encode()).hexdigest()
