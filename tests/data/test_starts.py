@@ -115,3 +115,16 @@ def test_names_of_starts(tmp_path: Path) -> None:
         fetch_start("efficientnet")
     with pytest.raises(DataError, match=r"is not in .*; run fetch first"):
         verify_start(NAME, root=tmp_path)
+
+
+@pytest.mark.slow
+def test_the_real_weights(tmp_path: Path) -> None:
+    try:
+        path = fetch_start(NAME, root=tmp_path, progress=False)
+    except DataError as reason:
+        pytest.skip(f"the weights are out of reach here: {reason}")
+    model = models.create(NAME, classes=1000)
+    model.load_state_dict(dict(read_start(path).weights))
+    with torch.no_grad():
+        found = model(torch.full((1, 3, 224, 224), 0.5)).softmax(-1)
+    assert 0.0 < float(found.max()) < 1.0
