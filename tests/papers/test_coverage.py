@@ -131,7 +131,7 @@ def test_the_page_is_rewritten_where_it_is(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     page = coverage.write(tmp_path)
     assert coverage.counts(tmp_path)["done"] == 0
-    assert "not run yet: about" in page.read_text(encoding="utf-8")
+    assert "| not run yet; " in page.read_text(encoding="utf-8")
     assert coverage.rewritten(tmp_path) is None
     page.write_text("old")
     assert coverage.rewritten(tmp_path) == page

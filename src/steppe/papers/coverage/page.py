@@ -29,8 +29,8 @@ alone: how far the numbers lie from the paper's is in the columns after it.
 
 `steppe papers overview` writes this page from the stored runs: means with 95 % intervals by
 Student's t over seeds, or the numbers of both seeds where there are two. Runs are seeded, and
-therefore NOT PRIVATE. `steppe papers run NAME` does the runs that are missing; the linked pages
-have the tables, the figures and the conclusions.
+therefore NOT PRIVATE. `steppe papers run NAME` does the runs that are missing, and `steppe papers
+list` says how long they take; the linked pages have the tables, the figures and the conclusions.
 """
 
 
@@ -93,10 +93,9 @@ def _row(item: Item, folder: Path) -> _Row:
     came = filled(item, experiment, runs)
     command = f"`steppe papers run {item.experiment}`"
     left = runner.missing(results, runner.RunFilter())
-    needed = sum(runner.expected_seconds(experiment, runs, setting) for setting, _ in left)
     if came is None:
         how = f"; {item.shortened}" if item.shortened else ""
-        shown = f"{_NOT_RUN} yet: about {runner.duration(needed)} of one core{how}"
+        shown = f"{_NOT_RUN} yet{how}"
         return _line(item, _NOT_RUN, shown, "", "–", command)
     state = _SHORTENED if item.shortened else _DONE
     shown = f"{state}: {item.shortened}" if item.shortened else state
