@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dp_accounting
@@ -236,6 +236,20 @@ def test_the_statement_says_who_takes_part_and_what_is_secret() -> None:
 def test_what_has_no_account_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         plan(**changes).epsilon_spent()
+
+
+@dataclass(frozen=True)
+class Unsaid(steppe.Poisson):
+    """Divides the records in a public way, and does not say how."""
+
+    @property
+    def public_population(self) -> bool:
+        return True
+
+
+def test_a_sampler_that_does_not_say_its_turns_is_refused() -> None:
+    with pytest.raises(ValueError, match="with Unsaid, which does not say in which steps a record"):
+        plan(sampling=Unsaid(), steps=9)
 
 
 def test_steps_within_the_last_epoch_are_accepted() -> None:

@@ -34,6 +34,11 @@ def check_noise_and_sampling(plan: Plan) -> None:
         )
     if plan.population is None:
         return
+    if plan.sampling.turns(plan.population, plan.batch_size, plan.total_steps) is None:
+        rule = (
+            f"cannot be used with {sampler}, which does not say in which steps a record takes part"
+        )
+        raise validation.fail("noise", plan.noise, rule, "use FixedOrder")
     plan.noise.check_steps(plan.total_steps)
     if isinstance(plan.sampling, CyclicPoisson):
         reach, parts = plan.noise.reach(plan.total_steps), plan.sampling.parts

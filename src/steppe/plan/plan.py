@@ -165,7 +165,7 @@ class Plan:
         """The largest l2 change of one query's clipped sum when one record is added or removed."""
         return float(self.clip.sensitivity)
 
-    @property
+    @cached_property
     def noise_std(self) -> float:
         """Standard deviation of fresh noise on the sum, before the schedule's factor.
 
@@ -186,6 +186,8 @@ class Plan:
 
     def noise_std_at(self, step: int) -> float:
         """Standard deviation of the noise on the sum of each query in one step, counted from 0."""
+        if isinstance(self.noise, Correlated) and 0 <= step < self.total_steps:
+            return self.noise_std * self._noise_sizes[step]
         left = step
         for count, std in self.noise_levels:
             if 0 <= left < count:
@@ -212,8 +214,14 @@ class Plan:
         """The noise on the sum over the run: (number of steps, standard deviation) in order."""
         if not isinstance(self.noise, Correlated):
             return tuple((count, self.noise_std * factor) for count, factor in self.schedule)
-        sizes = self.noise.sizes(self.total_steps, hidden_turns(self))
-        return tuple((len(list(same)), self.noise_std * size) for size, same in groupby(sizes))
+        levels = groupby(self._noise_sizes)
+        return tuple((len(list(same)), self.noise_std * size) for size, same in levels)
+
+    @cached_property
+    def _noise_sizes(self) -> tuple[float, ...]:
+        """The size of each step's correlated noise, for fresh noise of unit size."""
+        noise = cast(Correlated, self.noise)
+        return noise.sizes(self.total_steps, hidden_turns(self))
 
     def fresh_noise_std_at(self, step: int) -> float:
         """Standard deviation of the fresh noise that the noise of one step is made from."""
