@@ -30,7 +30,7 @@ RESULTS = Path(__file__).parent / "results" / "hf.json"
 BATCH, LENGTH, CLASSES = 16, 128, 2
 MODES = ("full", "lora", "bitfit")
 PLAIN, OURS, PEER = "plain", "steppe", "opacus-ghost"
-STEPS = 2
+STEPS = 1
 
 Batch = dict[str, Tensor]
 

@@ -87,7 +87,7 @@ def trainer_of(folder: Path, **given: Any) -> PrivateTrainer:
     arguments = {
         "model": None,
         "train_dataset": numbers(),
-        "plan": {"epsilon": EPSILON, "delta": 1e-3},
+        "plan": {"noise_multiplier": 1.0, "delta": 1e-3},  # calibrating takes a while
         **{name: value for name, value in given.items() if name in own},
     }
     kind = arguments.pop("kind", PrivateTrainer)
@@ -101,6 +101,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("run")
     trainer = trainer_of(
         folder,
+        plan={"epsilon": EPSILON, "delta": 1e-3},
         eval_dataset=numbers(8),
         per_device_train_batch_size=4,
         gradient_accumulation_steps=2,
@@ -257,29 +258,42 @@ def test_batches_are_poisson_of_the_logical_size_and_empty_ones_are_stepped(tmp_
     assert abs(mean - 2) < 5 * (2 * 0.95 / 150) ** 0.5
 
 
-def test_full_model_and_adapter_are_saved_as_transformers_saves_them(tmp_path: Path) -> None:
-    columns = text(12)
-    data = [{name: column[row] for name, column in columns.items()} for row in range(12)]
-    for adapter in (False, True):
-        folder = tmp_path / str(adapter)
-        model = built("bert", dropout=0.1, adapter=adapter)
-        trainer = trainer_of(folder, model=model, train_dataset=data, max_steps=2)
-        trainer.train()
-        trainer.save_model()
-        files = {path.name for path in folder.iterdir()}
-        assert {"README.md", "privacy_statement.json"} <= files
-        assert ("adapter_model.safetensors" in files) is adapter
-        assert ("model.safetensors" in files) is not adapter
-        if adapter:
-            from peft import PeftModel
+def rows_of(columns: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+    size = len(columns["labels"])
+    return [{name: column[row] for name, column in columns.items()} for row in range(size)]
 
-            loaded: Any = PeftModel.from_pretrained(built("bert"), str(folder))
-        else:
-            loaded = AutoModelForSequenceClassification.from_pretrained(str(folder))
-        model, batch = model.eval(), text(3)
-        with torch.no_grad():
-            one, two = model(**batch).logits, loaded.eval()(**batch).logits
-        torch.testing.assert_close(one, two)
+
+def same_logits(one: Any, two: Any, batch: dict[str, Tensor]) -> None:
+    with torch.no_grad():
+        torch.testing.assert_close(one.eval()(**batch).logits, two.eval()(**batch).logits)
+
+
+def test_the_full_model_is_saved_as_transformers_saves_it(tmp_path: Path) -> None:
+    model = built("bert", dropout=0.1)
+    trainer = trainer_of(tmp_path, model=model, train_dataset=rows_of(text(12)), max_steps=2)
+    trainer.train()
+    trainer.save_model()
+    files = {path.name for path in tmp_path.iterdir()}
+    assert {"README.md", "privacy_statement.json", "model.safetensors"} <= files
+    loaded = AutoModelForSequenceClassification.from_pretrained(str(tmp_path))
+    same_logits(model, loaded, text(3))
+
+
+def test_of_an_adapted_language_model_the_adapter_alone_is_saved(tmp_path: Path) -> None:
+    from peft import PeftModel
+
+    model = built("gpt2", dropout=0.1, adapter=True)
+    data = rows_of(text(12, "words"))
+    trainer = trainer_of(tmp_path, model=model, train_dataset=data, max_steps=2)
+    trainer.train()
+    trainer.save_model()
+    files = {path.name for path in tmp_path.iterdir()}
+    assert {"README.md", "privacy_statement.json", "adapter_model.safetensors"} <= files
+    assert "model.safetensors" not in files
+    card = (tmp_path / "README.md").read_text()
+    assert "library_name: peft" in card
+    assert "## Privacy" in card
+    same_logits(model, PeftModel.from_pretrained(built("gpt2"), str(tmp_path)), text(3, "words"))
 
 
 def losses_of(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
