@@ -642,7 +642,8 @@ def test_row_36_training_past_the_plan() -> None:
     run = private(constants={"steps": 2})
     for batch in run:
         run.step(batch)
-    assert list(run) == []
+    with pytest.warns(UserWarning, match="no batch is left: all 2 steps of the plan are taken"):
+        assert list(run) == []
     refused(
         lambda: run.step(batch),
         BudgetExhausted,
