@@ -54,7 +54,7 @@ def experiment() -> Experiment:
         seeds=(0,),
         measure=measure,
         columns=(Column("best factor", "{:.2g}"),),
-        expected="one factor is within 0.3 points of the best everywhere",
+        expected="one factor is within half a point of the best everywhere",
         minutes=5.0,
     )
 
