@@ -257,7 +257,7 @@ def test_nothing_secret_is_left_when_the_run_is_over() -> None:
     assert state["streams"] == [{"step": 4, "kept": {}}]
     again = BLT().begin(4, ONCE)
     again.load(state, 4, torch.empty(WIDTH))
-    assert again.state() == state
+    assert again.state()["streams"] == state["streams"]
     again.at(3, 0)
     with pytest.raises(MisuseError, match="step=3"):
         again.start_(torch.empty(WIDTH), STD, SeededSource(1))

@@ -328,7 +328,7 @@ def test_capped_sampling_is_accounted_as_such() -> None:
     assert isinstance(run.event().event, dpa.TruncatedSubsampledGaussianDpEvent)
     assert run.epsilon_spent() == pytest.approx(plan().epsilon_spent(), rel=1e-3)
     text = str(run.statement())
-    assert f"at most {run.cap} of them" in text
+    assert f"limited to {run.cap} of them" in text
     assert "No second opinion" in text
 
 
