@@ -284,6 +284,23 @@ def test_private_records_and_other_optimizers_take_no_public_step() -> None:
         noisy.public_step(records(4))
 
 
+def test_the_drawn_batch_takes_no_public_step() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+    private = privately(model, records())
+    weights = model[1].weight.detach().clone()
+    for batch in private:
+        for given in (batch, (batch[0][1:], batch[1][1:])):
+            if len(given[0]):
+                with pytest.raises(ConfigurationError, match="batch='the private batch'"):
+                    private.public_step(given)
+        assert torch.equal(model[1].weight, weights)  # nothing was learnt from it
+        private.step(batch)
+        if len(batch[0]):
+            with pytest.raises(ConfigurationError, match="pass it to step"):
+                private.public_step(batch)
+        break
+
+
 def test_features_on_the_disk_are_those_of_the_network(tmp_path: Path) -> None:
     x, _ = records(20)
     whole = head_on_features(ready(tmp_path), (1, 8, 8), new_head=True)

@@ -23,7 +23,11 @@ from steppe.private.dropped_records import DroppedRecords
 from steppe.private.epochs import left_in_epoch
 from steppe.private.foreign_steps import ForeignSteps
 from steppe.private.public_step import refuse_noise_aware, take_public_step
-from steppe.private.setup_checks import name_unmoved, refuse_private_as_public
+from steppe.private.setup_checks import (
+    name_unmoved,
+    refuse_drawn_as_public,
+    refuse_private_as_public,
+)
 from steppe.private.step_checks import (
     refuse_coarse_products,
     refuse_modes,
@@ -78,6 +82,7 @@ class Private:
         self._public_steps = False
         # The step of the last batch that was yielded, and the number of its records.
         self._handed_out = (-1, 0)
+        self._last_batch: Any = None  # kept to know it again where public records are given
         found = self._probes.expect([self._example])
         refuse_coarse_products(engine)  # of layers that the probe has found
         name_unmoved(found.unused, found.detached, begun=bool(starts_of(model)))
@@ -122,7 +127,7 @@ class Private:
                 )
             new, step = False, self.steps_done
             batch = self._reader.read(step)
-            self._handed_out = (step, count(batch))
+            self._handed_out, self._last_batch = (step, count(batch)), batch
             yield batch
         self._foreign_steps.require_alone()
 
@@ -240,12 +245,14 @@ class Private:
 
         Guarantees:
             No privacy cost, as the weights of every step are released already. Records in the
-            memory of the private ones are rejected; copies of them are not detected.
+            memory of the private ones, or of the batch drawn last, are rejected; other copies of
+            them are not detected.
         """
         with self._lock:
             self._foreign_steps.require_alone()
             refuse_noise_aware(self.optimizer)
             refuse_private_as_public(self._records, batch)
+            refuse_drawn_as_public(self._last_batch, batch)
             if not count(batch):
                 raise validation.fail("batch", "no records", "must hold public records")
             take_public_step(self.engine, self.optimizer, batch)

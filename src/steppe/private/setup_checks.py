@@ -160,6 +160,17 @@ def refuse_private_as_public(records: Records, public: Any) -> None:
         )
 
 
+def refuse_drawn_as_public(drawn: Any, public: Any) -> None:
+    """Reject a batch of private records, or a part of it, given as public records."""
+    if drawn is not None and share_records(drawn, public):
+        raise validation.fail(
+            "batch",
+            "the private batch",
+            "was drawn from the private records, and a public step has no clip and no noise",
+            "pass it to step(), and public records to public_step()",
+        )
+
+
 def name_unmoved(unused: Sequence[str], detached: Sequence[str], begun: bool) -> None:
     """Name trained weights that get no gradient: a warning, or an error if the model has a start.
 
