@@ -30,7 +30,7 @@ QUICK := \
 	tests/ledger tests/models/test_plain_cnn.py \
 	tests/noise/test_gaussian_noise.py tests/papers/test_pages.py \
 	tests/plan/test_plan.py tests/points/test_point.py \
-	tests/pretraining/test_methods.py tests/procedural \
+	tests/pretraining/test_pretraining_methods.py tests/procedural \
 	tests/private/test_private.py tests/private/test_private_step.py \
 	tests/probing/test_inspect.py tests/randomness/test_source.py \
 	tests/records/test_map_style.py tests/report/test_words.py tests/runs \

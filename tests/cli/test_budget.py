@@ -263,8 +263,9 @@ def test_a_large_delta_is_one_warning_and_no_guarantee(shell: Shell, found: str)
         (
             "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "
             "--noise Falling",
-            "--noise.name='Falling': is not known here, only ExponentialSchedule, Gaussian, "
-            "PolynomialSchedule, StepSchedule, TimeSchedule; did you mean 'PolynomialSchedule'?",
+            "--noise.name='Falling': is not known here, only BISR, BLT, BandInvMF, BandedToeplitz, "
+            "Dense, ExponentialSchedule, Gaussian, PolynomialSchedule, SqrtToeplitz, StepSchedule, "
+            "TimeSchedule, Tree; did you mean 'BandInvMF'?",
         ),
         (
             "--population 1000 --batch-size 100 --steps 9 --noise-multiplier 1 --delta 1e-5 "

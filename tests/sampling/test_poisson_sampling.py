@@ -212,7 +212,7 @@ def test_bad_rates_are_refused(population: int, batch_size: float, message: str)
 
 
 def test_bad_draws_are_refused_at_once() -> None:
-    with pytest.raises(ConfigurationError, match="must be a source of cryptographic words"):
+    with pytest.raises(ConfigurationError, match="must be a cryptographic source"):
         Poisson().batches(10, 1, 1, torch.Generator())  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="steps=0: must be a whole number"):
         Poisson().batches(10, 1, 0, SecureSource())

@@ -25,6 +25,7 @@ class PatchesLinear(FixedFrontEnd):
         Only `head` learns. `features` may be computed once for all records, see `Patches`.
 
     Examples:
+        >>> import torch
         >>> model = PatchesLinear(side=16, classes=3, colours=1, dictionary=8)
         >>> _ = model.front.fit(pictures=300)
         >>> pictures = torch.rand(5, 1, 16, 16)

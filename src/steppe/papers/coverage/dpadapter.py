@@ -58,7 +58,7 @@ ITEMS = (
         shortened=_SHORT,
         claims=(("m₁ = 1000 − m₁ = 50", "accuracy"),),
         came="{m₁ = 50|accuracy} with m₁ = 50, {m₁ = 1000|accuracy} with 1000, "
-        "{m₁ = 5000|accuracy} with 5000",
+        "{m₁ = 2500|accuracy} with 2500",
     ),
     Item(name="Figure 4", says="the steps of the method", why_not="an illustration", result=False),
     Item(

@@ -99,7 +99,7 @@ def adaptive(gradient: Tensor, radius: float) -> Tensor:
         (KeptPerturbation(3, 40, rate=0.7, cap=0.5), lambda g: capped(0.7 * g, 0.5)),
         (MeanPerturbation(), lambda g: 0 * g),
     ],
-    ids=str,
+    ids=lambda value: "" if callable(value) else str(value),
 )
 def test_a_step_on_a_quadratic_is_the_closed_form(
     method: Any, offset: Callable[[Tensor], Tensor], tmp_path: Path
