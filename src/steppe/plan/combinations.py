@@ -34,6 +34,14 @@ def check_noise_and_sampling(plan: Plan) -> None:
         )
     if plan.population is None:
         return
+    if plan.sampling.turns(plan.population, plan.batch_size, plan.total_steps) is None:
+        raise validation.fail(
+            "noise",
+            plan.noise,
+            f"cannot be used with {sampler}(): it does not say in which steps a record can take "
+            "part, so the sensitivity is not known",
+            "make its turns() return a Participation, or use FixedOrder(epochs=…)",
+        )
     plan.noise.check_steps(plan.total_steps)
     if isinstance(plan.sampling, CyclicPoisson):
         reach, parts = plan.noise.reach(plan.total_steps), plan.sampling.parts
