@@ -353,6 +353,16 @@ def test_arguments_of_other_machines_are_refused_by_name(name: str, value: Any) 
         ({"epsilon": 1.0, "delta": 1e-3, "epoch": 4}, "is no field of steppe.Plan"),
         (3.0, "must be a dict of fields"),
         ({"delta": 1e-3}, "epsilon"),
+        (
+            {
+                "epsilon": 1.0,
+                "delta": 1e-3,
+                "noise": steppe.BLT(2),
+                "sampling": steppe.FixedOrder(2),
+                "adjacency": "zero-out",
+            },
+            r"^plan\['noise'\]=BLT\(.*every checkpoint folder of transformers, .* contain it",
+        ),
     ],
 )
 def test_wrong_plans_are_refused(plan: Any, message: str, tmp_path: Path) -> None:

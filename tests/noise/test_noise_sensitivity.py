@@ -105,6 +105,13 @@ def test_matrices_with_any_signs_are_bounded(turns: Participation) -> None:
         assert factor.squared_sensitivity(turns) >= moves * (1 - 1e-12)
 
 
+def test_dense_noise_for_turns_in_any_steps_is_independent() -> None:
+    noise, anywhere = Dense(), Participation(times=3, separation=1, exact=False)
+    encoder = noise.factor(6, anywhere).encoder()
+    assert encoder == pytest.approx(np.eye(6) / math.sqrt(3))
+    assert noise.sensitivity(6, anywhere) == pytest.approx(1.0)
+
+
 def test_turns_further_apart_than_the_bands_do_not_add_up() -> None:
     random = np.random.default_rng(6)
     matrix = np.tril(np.triu(random.uniform(size=(STEPS, STEPS)), -2).T.T)

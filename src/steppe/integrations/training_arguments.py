@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from steppe.clipping import Flat
+from steppe.noise import Correlated
 from steppe.plan import Plan
 from steppe.utils import validation
 
@@ -187,3 +188,10 @@ def _check_fields(given: Any) -> None:
         if name not in _FIELDS:
             rule = f"is no field of steppe.Plan; they are {', '.join(_FIELDS)}"
             raise validation.fail("plan", name, rule, "check the spelling")
+    if isinstance(noise := given.get("noise"), Correlated):
+        rule = (
+            "keeps noise that later steps take back, and every checkpoint folder of transformers, "
+            "which may be kept and published, would contain it"
+        )
+        remedy = "leave it out for independent noise, or train with steppe.Trainer"
+        raise validation.fail("plan['noise']", noise, rule, remedy)

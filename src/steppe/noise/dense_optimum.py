@@ -96,6 +96,8 @@ def _several(gram: Matrix, turns: Participation) -> Matrix:
     squared = np.eye(steps) / turns.times
     value, gradient = _loss(gram, squared)
     gradient = free.project(gradient)
+    if not gradient.any():  # turns that can be in all steps leave nothing free
+        return squared
     memory: deque[tuple[Matrix, Matrix, float]] = deque(maxlen=_REMEMBERED)
     for _ in range(_DESCENT_STEPS):
         direction = _direction(gradient, memory)
