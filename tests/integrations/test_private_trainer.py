@@ -341,6 +341,7 @@ def test_a_loss_of_the_user_is_one_for_each_record(tmp_path: Path) -> None:
         ("activation_checkpointing", True),
         ("torch_compile", True),
         ("neftune_noise_alpha", 5.0),
+        ("debug", "underflow_overflow"),
         ("include_num_input_tokens_seen", True),
         ("max_grad_norm", 0.0),
     ],

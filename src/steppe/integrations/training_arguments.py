@@ -105,6 +105,12 @@ _REFUSED: tuple[tuple[str, Callable[[Any], bool], str, str], ...] = (
         'leave it at "no"',
     ),
     (
+        "debug",
+        _is_set,
+        "ends the run where values of private records overflow, and prints them",
+        "leave it out, and look for overflow on public data",
+    ),
+    (
         "optim",
         lambda value: any(word in str(value).lower() for word in ("lomo", "layerwise")),
         "moves weights during the backward pass, before the gradients are clipped and noised",
