@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import steppe
 from steppe.clipping import ClippedSum, Flat
 from steppe.clipping.reference import clipped_sum
-from steppe.errors import ConfigurationError, UnsupportedModelError
+from steppe.errors import ConfigurationError, IsolationError, UnsupportedModelError
 from steppe.finetuning import (
     FineTuning,
     FrozenBatchNorm,
@@ -243,6 +243,24 @@ def test_features_of_a_frozen_network_are_computed_once(tmp_path: Path) -> None:
     fresh = head_on_features(ready(tmp_path), (1, 8, 8), new_head=True)
     assert not fresh.head.weight.any()  # type: ignore[operator, union-attr]
     torch.testing.assert_close(fresh.features(x).norm(dim=1), torch.ones(len(x)), rtol=1e-3, atol=0)
+
+
+class Centred(nn.Module):
+    """Takes the mean over the batch off: features of a record depend on the others."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - x.mean(0)
+
+
+@pytest.mark.parametrize("new_head", [False, True])
+def test_features_that_mix_records_are_rejected(new_head: bool) -> None:
+    batch_norm = nn.BatchNorm1d(8, track_running_stats=False)  # mixes in evaluation mode too
+    for layer in (Centred(), batch_norm):
+        network = nn.Sequential(nn.Linear(4, 8), layer, nn.Linear(8, 2))
+        with pytest.raises(IsolationError):
+            head_on_features(network, (4,), new_head=new_head)
+    alone = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2))
+    assert head_on_features(alone, (4,), new_head=new_head).head.in_features == 8
 
 
 def test_public_and_private_batches_in_one_loop() -> None:

@@ -195,6 +195,17 @@ def test_a_torn_opening_after_a_pause_costs_nothing(ledger: Ledger) -> None:
     assert len(ledger.runs()) == 2
 
 
+@pytest.mark.parametrize("left", [60, -1])
+def test_a_budget_is_not_lost_with_an_incomplete_line(ledger: Ledger, left: int) -> None:
+    limited = Ledger(ledger.path, epsilon=1.5, delta=1e-5)
+    limited.create()
+    ledger.path.write_bytes(ledger.path.read_bytes()[:left])
+    with pytest.raises(DataError, match="incomplete first line, which had the budget"):
+        ledger.begin(plan(), DATA, block=8)
+    limited.create()
+    assert ledger.budget == {"epsilon": 1.5, "delta": 1e-5}
+
+
 def test_a_ledger_torn_at_birth_can_be_used(ledger: Ledger) -> None:
     ledger.path.write_bytes(b'{"seq":1,"ki')
     charge(ledger, 1)

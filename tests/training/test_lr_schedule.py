@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from training_cases import STEPS, trainer
+from training_cases import STEPS, pairs, trainer
 
 from steppe.errors import ConfigurationError
+from steppe.training.groups import PrivateData
 from steppe.training.lr_schedule import LRSchedule
 
 
@@ -26,6 +27,11 @@ def test_a_plateau_needs_public_data(tmp_path: Path) -> None:
     own = {"model": model, "optimizer": optimizer, "scheduler": plateau, "averages": ()}
     with pytest.raises(ConfigurationError, match="must not come from the private data"):
         trainer(tmp_path / "run", **own, evaluate=None)
+    with pytest.raises(ConfigurationError, match="private records that holdout keeps out"):
+        LRSchedule(plateau, optimizer, evaluated=True, held_out=True)
+    private = PrivateData(records=pairs(400), held_out=0.2)
+    with pytest.raises(ConfigurationError, match="would depend on them without noise"):
+        trainer(tmp_path / "run", **own, data=private)
     trainer(tmp_path / "run", **own, evaluate_every=2).fit()
     assert optimizer.param_groups[0]["lr"] < 0.5
 

@@ -53,17 +53,18 @@ class StoredRun(TrainedRun):
         """The loss that the run was trained with."""
         return loss_of(self.tables.get("train", {}))
 
-    def pairs(self, data: Any, most: int | None = None) -> Pairs:
+    def pairs(self, data: Any, most: int | None = None, *, public: bool) -> Pairs:
         """Inputs of the trained part, and targets.
 
         Args:
             data: records in the form of the run's own.
             most: the largest number of records; None for all.
+            public: whether they are records of a public data set.
         """
         rows = as_records(data)
         count = len(rows) if most is None else min(len(rows), most)
         inputs, targets = rows.batch(torch.arange(count))
-        return self.features(inputs), targets
+        return self.features(inputs, public=public), targets
 
     def held_out(self, most: int | None = None, test: str | None = None) -> Pairs:
         """Held-out inputs and targets, as `pairs` gives them.
@@ -87,7 +88,7 @@ class StoredRun(TrainedRun):
                 "have no held-out part to measure on",
                 "name records with --test, or train with --holdout 0.2",
             )
-        return self.pairs(self.loaded.evaluate, most)
+        return self.pairs(self.loaded.evaluate, most, public=self.is_public)
 
     def is_own(self, place: str) -> bool:
         """Whether a place is that of the run's private records."""
@@ -126,7 +127,7 @@ class StoredRun(TrainedRun):
             rule = "would not be scaled, but the run's own inputs were scaled by bounds"
             raise validation.fail("data", place, rule, "give a file")
         if public:
-            return self.pairs(load(place).test.tensors())
+            return self.pairs(load(place).test.tensors(), public=True)
         suffix = Path(place).suffix.lower()
         if (suffix == ".csv") != ("target" in table):
             kind = "a table with columns" if "target" in table else "arrays"
@@ -144,7 +145,7 @@ class StoredRun(TrainedRun):
         labelled = own_records(place, found)
         if isinstance(labelled, TensorDataset):
             self.inputs.require_scale(labelled.tensors[0], place)
-        return self.pairs(labelled)
+        return self.pairs(labelled, public=False)
 
     def entries(self, burn_in: int) -> list[StoreEntry]:
         """The stored checkpoints after a step, oldest first; at least one, and of this model."""

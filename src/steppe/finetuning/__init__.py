@@ -13,6 +13,7 @@ from steppe.finetuning.freezing import train_head as train_head
 from steppe.finetuning.freezing import train_norm_and_bias as train_norm_and_bias
 from steppe.finetuning.freezing import train_only as train_only
 from steppe.finetuning.groups import parameter_groups as parameter_groups
+from steppe.finetuning.isolated_features import prove_features as prove_features
 from steppe.finetuning.lora import LoRA as LoRA
 from steppe.finetuning.lora import LoRALinear as LoRALinear
 from steppe.finetuning.lora import add_lora as add_lora

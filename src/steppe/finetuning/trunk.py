@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from steppe.finetuning.isolated_features import prove_features
 from steppe.models import (
     FixedFrontEnd,
     FrontEnd,
@@ -104,13 +105,16 @@ def head_on_features(
 
     Args:
         model: a network whose last layer is linear; its head is taken out of it. It must treat each
-            record by itself in evaluation mode, as the networks of `steppe.models` do.
+            record by itself in evaluation mode, which is proven for a network of your own.
         shape: of one record.
         new_head: whether the head is fresh. It then begins at zero and sees features of mean 0 and
             norm 1, so that gradients of all records have about the same length.
 
     Returns:
         The two parts. `features` computes what the head sees once for all records.
+
+    Raises:
+        IsolationError: it is not proven that features of a record depend on that record alone.
 
     Examples:
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -125,6 +129,8 @@ def head_on_features(
         nn.init.zeros_(head.weight)
         if head.bias is not None:
             nn.init.zeros_(head.bias)
-    found = FixedFrontEnd(Trunk(model, shape, head.in_features, new_head), head)
+    trunk = Trunk(model, shape, head.in_features, new_head)
+    prove_features(trunk, model)
+    found = FixedFrontEnd(trunk, head)
     begins_with_those_of(found.head, model)
     return found

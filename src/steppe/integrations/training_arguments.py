@@ -105,6 +105,12 @@ _REFUSED: tuple[tuple[str, Callable[[Any], bool], str, str], ...] = (
         'leave it at "no"',
     ),
     (
+        "debug",
+        _is_set,
+        "ends the run where values of private records overflow, and prints them",
+        "leave it out, and look for overflow on public data",
+    ),
+    (
         "optim",
         lambda value: any(word in str(value).lower() for word in ("lomo", "layerwise")),
         "moves weights during the backward pass, before the gradients are clipped and noised",
@@ -135,6 +141,20 @@ def check_arguments(arguments: Any) -> None:
         value = getattr(arguments, name, None)
         if value is not None and is_refused(value):
             raise validation.fail(name, str(getattr(value, "value", value)), rule, remedy)
+
+
+def refuse_uploaded_noise(arguments: Any, plan: Plan) -> None:
+    """Refuse uploads of checkpoints that contain noise of later steps, which must stay secret."""
+    strategy = str(getattr(arguments.hub_strategy, "value", arguments.hub_strategy))
+    kept = isinstance(plan.noise, Correlated)
+    if kept and arguments.push_to_hub and strategy in ("checkpoint", "all_checkpoints"):
+        raise validation.fail(
+            "hub_strategy",
+            strategy,
+            f"uploads checkpoints, and those of a run with {type(plan.noise).__name__} contain "
+            "noise that must stay secret",
+            'use "end" or "every_save", which upload the weights alone',
+        )
 
 
 def batch_of(arguments: Any) -> int:

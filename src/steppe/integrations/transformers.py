@@ -20,7 +20,12 @@ from steppe.integrations.privacy_card import write_card, write_statement
 from steppe.integrations.record_losses import LABELS, record_losses
 from steppe.integrations.resume_state import ResumeState, read_state, write_state
 from steppe.integrations.stepping import DrawnBatches, StepsPrivately
-from steppe.integrations.training_arguments import check_arguments, plan_of, steps_in_pass
+from steppe.integrations.training_arguments import (
+    check_arguments,
+    plan_of,
+    refuse_uploaded_noise,
+    steps_in_pass,
+)
 from steppe.ledger import Account, Ledger, pause_quietly
 from steppe.private import Private, make_private
 from steppe.randomness import Source
@@ -84,8 +89,9 @@ class PrivateTrainer(PlainTrainer):  # type: ignore[misc]
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger or own)
         self._records = as_records(self._loader())
         if self.eval_dataset is not None:
-            self._refuse_private_evaluation()
+            self._refuse_private_evaluation(self.eval_dataset)
         self.plan = plan_of(self.args, plan, len(self._records))
+        refuse_uploaded_noise(self.args, self.plan)
         self.add_callback(_StopAtBudget(self))
 
     def record_losses(self, model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
@@ -120,6 +126,12 @@ class PrivateTrainer(PlainTrainer):  # type: ignore[misc]
             result = super().train(found, *positional, **arguments)
         metrics = {name: v for name, v in result.metrics.items() if name not in _NOT_RELEASED}
         return TrainOutput(result.global_step, math.nan, {**metrics, **self._spent()})
+
+    def evaluate(self, eval_dataset: Any = None, *positional: Any, **arguments: Any) -> Any:
+        """Score on records that are not trained on; the scores go into log and checkpoints."""
+        if eval_dataset is not None and not isinstance(eval_dataset, str):
+            self._refuse_private_evaluation(eval_dataset)
+        return super().evaluate(eval_dataset, *positional, **arguments)
 
     def get_train_dataloader(self) -> Any:
         """The plan's batches; outside of `train()` there are none."""
@@ -264,8 +276,7 @@ class PrivateTrainer(PlainTrainer):  # type: ignore[misc]
             pin_memory=plain.pin_memory and self.args.device.type != "cpu",
         )
 
-    def _refuse_private_evaluation(self) -> None:
-        given = self.eval_dataset
+    def _refuse_private_evaluation(self, given: Any) -> None:
         for one in given.values() if isinstance(given, dict) else (given,):
             if one is self.train_dataset or share_records(self._records, one):
                 rule = "are the private records, and scores on them are outside of ε"

@@ -274,10 +274,22 @@ class Ledger:
         """The lock and the state to go on from; an error inside the block gives the lock back."""
         writer = Writer(self.path)
         try:
+            self._require_known_budget(writer.reading)
             yield writer, self._repaired(writer)
         except BaseException:
             writer.close()
             raise
+
+    def _require_known_budget(self, reading: Reading) -> None:
+        """Require that no budget was lost with an incomplete first line."""
+        cut = b"" if reading.records else reading.torn
+        if self._budget is None and (b'"budget":{' in cut or b'"data":null' in cut):
+            raise DataError.about(
+                "ledger",
+                self.path,
+                "has an incomplete first line, which had the budget of all runs",
+                "restore it from a copy, or create it again with its budget",
+            )
 
     def _state(self, reading: Reading) -> tuple[LedgerState, Record | None]:
         """The state the file leads to, and the record that its torn end stands for."""

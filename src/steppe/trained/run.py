@@ -188,15 +188,18 @@ class TrainedRun:
         return Inputs(table, kind, tuple(shape))
 
     @torch.no_grad()
-    def features(self, inputs: Tensor) -> Tensor:
+    def features(self, inputs: Tensor, *, public: bool = False) -> Tensor:
         """Inputs of the trained part from inputs of the whole model.
 
-        Those of a run on a public data set are kept in the cache folder, where training keeps them.
+        Args:
+            inputs: of the whole model.
+            public: whether these records are those of a public data set. Only then are their
+                features kept in the cache folder, where training keeps them.
         """
         whole = self.whole
         if not isinstance(whole, FixedFrontEnd):
             return inputs
-        return whole.features(inputs, cache=cache_folder() / "features" if self.is_public else None)
+        return whole.features(inputs, cache=cache_folder() / "features" if public else None)
 
     def weight_files(self) -> list[WeightFile]:
         """The last weights and every average of weights, by its file."""

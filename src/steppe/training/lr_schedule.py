@@ -23,10 +23,15 @@ class LRSchedule:
         scheduler: any torch scheduler; `ReduceLROnPlateau` follows the loss on evaluation data.
         optimizer: the run's, which the scheduler must be over.
         evaluated: whether there are evaluation data.
+        held_out: whether these are private records that were kept out of training.
     """
 
     def __init__(
-        self, scheduler: LRScheduler | None, optimizer: Optimizer, evaluated: bool
+        self,
+        scheduler: LRScheduler | None,
+        optimizer: Optimizer,
+        evaluated: bool,
+        held_out: bool = False,
     ) -> None:
         if scheduler is not None and not isinstance(scheduler, LRScheduler):
             raise validation.fail(
@@ -48,6 +53,14 @@ class LRSchedule:
                 "ReduceLROnPlateau",
                 "follows a loss that must not come from the private data",
                 "pass evaluate=, with public or held-out data",
+            )
+        if self._plateau is not None and held_out:
+            raise validation.fail(
+                "scheduler",
+                "ReduceLROnPlateau",
+                "follows the loss on private records that holdout keeps out, so the released "
+                "weights would depend on them without noise",
+                "use a schedule by steps, or evaluate on public data instead",
             )
 
     def require_loss(self, scores: Mapping[str, float]) -> None:

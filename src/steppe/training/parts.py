@@ -173,7 +173,9 @@ def put_together(
         rule = "needs held-out records with targets, to be scored on"
         remedy = "keep some out (--holdout 0.2), or give evaluate="
         raise validation.fail("ceiling", True, rule, remedy)
-    schedule = LRSchedule(scheduler, chosen.optimizer, evaluation is not None)
+    schedule = LRSchedule(
+        scheduler, chosen.optimizer, evaluation is not None, data.held_out is not None
+    )
     make = partial(
         make_private,
         model,

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import steppe
 from steppe.data import Dataset, Split
-from steppe.models import Patches
+from steppe.errors import ConfigurationError, IsolationError
+from steppe.models import FixedFrontEnd, FrontEnd, Patches
 from steppe.procedural import pictures_with_labels
 from steppe.records import WidenedRecords, share_records
 from steppe.training import BuiltConfig, Config
@@ -117,3 +119,56 @@ def test_features_of_a_public_data_set_are_kept(
     again = Config(tables).assemble()
     monkeypatch.setattr(Patches, "forward", None)
     assert torch.equal(again.data.batch(rows)[0], kept)
+
+
+def test_predicted_records_leave_no_features_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = drawn()
+    found = Dataset("svhn", Split(x[:100], y[:100]), Split(x[100:140], y[100:140]), 10, "", "")
+    monkeypatch.setattr(config_data, "load", lambda name: found)
+    monkeypatch.setenv("STEPPE_DATA", str(tmp_path))
+    plan = {"epsilon": 3.0, "steps": 2, "batch_size": 20}
+    tables = {"data": {"name": "svhn"}, "model": {"dictionary": 8}, "plan": plan, "train": TRAIN}
+    Config(tables).trainer(tmp_path / "run").fit()
+    before = sorted((tmp_path / "features").iterdir())
+    assert len(before) == 2  # of both parts of the public data set
+    assert len(steppe.load(tmp_path / "run").predict(x[140:])) == 20  # records of somebody else
+    assert sorted((tmp_path / "features").iterdir()) == before
+
+
+class Pictures(FrontEnd):
+    """A front-end of the user's own; it may take off the mean over all records of a pass."""
+
+    shape, features = (3, 16, 16), 768
+
+    def __init__(self, mixing: bool) -> None:
+        super().__init__()
+        self.mixing = mixing
+
+    def forward(self, records: torch.Tensor) -> torch.Tensor:
+        return (records - records.mean(0) if self.mixing else records).flatten(1)
+
+
+def alone() -> nn.Module:
+    return FixedFrontEnd(Pictures(mixing=False), nn.Linear(768, 2))
+
+
+def mixing() -> nn.Module:
+    return FixedFrontEnd(Pictures(mixing=True), nn.Linear(768, 2))
+
+
+def test_a_front_end_of_ones_own_must_not_mix_records(tmp_path: Path) -> None:
+    tables = {**own(tmp_path).tables, "model": {"factory": f"{__name__}:alone"}}
+    assert len(Config(tables).assemble().data[0]) == 120
+    tables = {**tables, "model": {"factory": f"{__name__}:mixing"}}
+    with pytest.raises(IsolationError, match="front"):
+        _ = Config(tables).assemble().data
+    assert Config({**tables, "train": {**TRAIN, "isolation": "probed"}}).assemble().data
+
+
+def test_held_out_private_records_are_not_public(tmp_path: Path) -> None:
+    tables = own(tmp_path).tables
+    data = {**tables["data"], "holdout": 0.2, "public": 10}
+    with pytest.raises(ConfigurationError, match=r"data\.public=10: would take private records"):
+        Config({**tables, "data": data}).assemble()

@@ -92,7 +92,7 @@ class BuiltConfig:
     @cached_property
     def data(self) -> Any:
         """The private records as the steps use them. Fixed features are computed here, once."""
-        return self._features(self.loaded.train)
+        return self._features(self.loaded.train, prove=self.isolation != "probed")
 
     @cached_property
     def options(self) -> dict[str, Any]:
@@ -154,9 +154,9 @@ class BuiltConfig:
         """Why a run has no averages of outputs, such as a regression."""
         return why_no_outputs(loss_of(self._train), as_records(self.loaded.train))
 
-    def _features(self, pairs: Any, as_batch: bool = False) -> Any:
+    def _features(self, pairs: Any, as_batch: bool = False, prove: bool = False) -> Any:
         progress = bool(self._train.get("progress", True))
-        return features(self.model, pairs, progress, self.loaded.cache, as_batch)
+        return features(self.model, pairs, progress, self.loaded.cache, as_batch, prove)
 
     def _make_optimizer(self) -> Optimizer:
         name, options = registry.name_and_options("optimizer", self.resolved["optimizer"])

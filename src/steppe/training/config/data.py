@@ -123,6 +123,12 @@ def load_data(
         reasons: receives the reason for that.
         loss: of the run. For a regression loss without declared classes, targets are numbers.
     """
+    if "public" in table and "holdout" in table:
+        rule = (
+            "would take private records, which data.holdout keeps out, and use them without noise"
+        )
+        remedy = "give public records as the test part, and leave out data.holdout"
+        raise validation.fail("data.public", table["public"], rule, remedy)
     if "name" in table:
         for key in (*_OF_READ, *_FOR_FILES, "bounds_from"):
             if key in table:

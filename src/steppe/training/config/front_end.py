@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from steppe.errors import DataError
+from steppe.finetuning import prove_features
 from steppe.models import FixedFrontEnd
 from steppe.records import WidenedRecords, as_records
 from steppe.utils.validation import fail
@@ -20,6 +21,7 @@ def features(
     progress: bool,
     cache: Path | None = None,
     as_batch: bool = False,
+    prove: bool = False,
 ) -> Any:
     """Inputs and targets as the trained part of a model gets them.
 
@@ -32,11 +34,15 @@ def features(
         progress: whether to show a bar.
         cache: a folder where features are kept, or None.
         as_batch: return float32 tensors; otherwise features may be held in half precision.
+        prove: whether a front-end of the user's own must be proven to describe each record by
+            itself, as for private records.
     """
     if pairs is None or not isinstance(model, FixedFrontEnd):
         return pairs
     inputs, targets = _columns(pairs)
     front = model.front if model.front.fitted else model.front.fit(progress=progress)
+    if prove:
+        prove_features(front)
     dtype = torch.float32 if as_batch else front.precision
     found = front.transform(inputs, dtype=dtype, cache=cache, progress=progress)
     return (found, targets) if dtype == torch.float32 else WidenedRecords(found, targets)
