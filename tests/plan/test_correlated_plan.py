@@ -185,18 +185,9 @@ def test_the_statement_says_who_takes_part_and_what_is_secret() -> None:
     assert described["sampling"] == {"kind": "FixedOrder", "epochs": 4, "order": 0}
 
 
-@dataclass(frozen=True)
-class Unknown(steppe.FixedOrder):
-    """A sampler of one's own, which does not say in which steps a record takes part."""
-
-    def turns(self, population: int, batch_size: float, steps: int) -> Any:
-        return None
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sampling": Unknown(4)}, r"cannot be used with Unknown\(\): it does not say in which"),
         (
             {"sampling": steppe.Poisson(), "steps": 9},
             r"noise=BLT\(.*cannot be used with Poisson\(\): no account of correlated noise is "

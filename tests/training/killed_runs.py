@@ -29,7 +29,7 @@ from steppe.averaging import EMA
 from steppe.ledger import Ledger
 from steppe.step import PrivateStep
 
-BLOCK, CHECKPOINT = 3, 2
+BLOCK, CHECKPOINT = 2, 3
 _take = PrivateStep.take
 
 
@@ -160,7 +160,8 @@ def kill_in_calls(folder: Path, calls: int) -> list[dict[str, Any]]:
 def fill_the_disk(folder: Path, sizes: int) -> list[dict[str, Any]]:
     """Let the system refuse to make files larger than so much, and go on once there is room."""
     first, found = folder / "first", []
-    settings, ledger = ((first / name).stat().st_size for name in ("config.json", "ledger.jsonl"))
+    settings = (first / "statement.json").stat().st_size  # the largest file before the first step
+    ledger = (first / "ledger.jsonl").stat().st_size
     between = settings + (ledger - settings) // 2
     for number in range(1, sizes + 1):
         run, trace = folder / f"run{number}", folder / f"trace{number}"
