@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 import torch
@@ -94,29 +94,36 @@ class Correlated(ABC):
             queries: how often a step queries its batch; each has a stream of its own.
         """
         factor = self.factor(steps, participation)
-        return CorrelatedRun([factor.stream() for _ in range(queries)], steps)
+        return CorrelatedRun(factor, steps, queries)
 
 
 class CorrelatedRun:
     """A correlated noise at work in one run.
 
     Args:
-        streams: one for each query of a step.
+        factor: the matrices.
         steps: of the run.
+        queries: how often a step queries its batch; each has a stream of its own.
 
     Guarantees:
         Every query gets the next row of M Z. The noise of a step that failed is made up for with
         fresh noise that nobody sees, so rows and steps stay aligned and a record's turns keep their
-        distance. No row is given out twice, and asking for an earlier one is an error. What
-        `state()` returns is SECRET until the run is over.
+        distance. No row is given out twice, and asking for an earlier one is an error. A state is
+        continued with the same matrices only: noise made with two has the sensitivity of neither.
+        What `state()` returns is SECRET until the run is over.
     """
 
     grid = False
 
-    def __init__(self, streams: list[Stream], steps: int) -> None:
-        self._streams, self._steps = streams, steps
+    def __init__(self, factor: Factor, steps: int, queries: int) -> None:
+        self._factor, self._steps = factor, steps
+        self._streams: list[Stream] = [factor.stream() for _ in range(queries)]
         self._std: float | None = None
         self._next = (0, 0)
+
+    @cached_property
+    def _matrices(self) -> str:
+        return self._factor.digest()
 
     def at(self, step: int, query: int) -> None:
         """Say which query the next noise is for, both counted from 0."""
@@ -165,6 +172,7 @@ class CorrelatedRun:
         """What later noise depends on. SECRET: with it, noise can be subtracted."""
         return {
             "std": self._std,
+            "matrices": self._matrices,
             "streams": [{"step": stream.step, "kept": stream.state()} for stream in self._streams],
         }
 
@@ -184,6 +192,14 @@ class CorrelatedRun:
         if not isinstance(streams, list) or len(streams) != len(self._streams):
             rule = f"must hold the noise of {len(self._streams)} streams"
             raise fail("state['noise']", type(streams).__name__, rule, "load it with the same plan")
+        if state.get("matrices") != self._matrices:
+            raise fail(
+                "state['noise']['matrices']",
+                state.get("matrices"),
+                f"must be {self._matrices}, the digest of this run's matrices; another machine or "
+                "version may find other numbers for the same plan",
+                "resume where the run began, or begin a new run, whose cost the ledger adds",
+            )
         for stream, found in zip(self._streams, streams, strict=True):
             if found["step"] != step:
                 raise fail(

@@ -8,6 +8,7 @@ on an output A·(released) is A M Z.
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeAlias
@@ -51,6 +52,13 @@ class Factor(ABC):
     @abstractmethod
     def stream(self) -> Stream:
         """M applied to fresh noise, one row after the other, in bounded memory."""
+
+    def digest(self) -> str:
+        """SHA-256 of what M is made from; a run must go on with the same M to the last bit."""
+        return hashlib.sha256(self._numbers().tobytes()).hexdigest()
+
+    def _numbers(self) -> Vector | Matrix:
+        return self.decoder()
 
     def squared_sensitivity(self, participation: Participation) -> float:
         """The squared sensitivity of C for unit clips; see `steppe.noise.sensitivity`."""
@@ -117,6 +125,9 @@ class ToeplitzFactor(Factor):
     def decoder(self) -> Matrix:
         """M."""
         return toeplitz(self.inverse)
+
+    def _numbers(self) -> Vector:
+        return self.inverse
 
     def first(self, steps: int) -> ToeplitzFactor:
         """The same columns, cut."""

@@ -15,7 +15,7 @@ from steppe.accounting import Participation
 from steppe.noise.correlated import Correlated
 from steppe.noise.factor import Factor
 from steppe.noise.streams import TreeStream, node_weight
-from steppe.noise.workload import Matrix
+from steppe.noise.workload import Matrix, Vector
 from steppe.utils.validation import fail
 
 
@@ -68,6 +68,9 @@ class TreeFactor(Factor):
     def first(self, steps: int) -> TreeFactor:
         """The same nodes, as far as they are complete."""
         return TreeFactor(steps, self._honaker)
+
+    def _numbers(self) -> Vector:
+        return np.array([self.steps, self._honaker], dtype=np.float64)
 
     def stream(self) -> TreeStream:
         """The noise, one step after the other."""

@@ -149,7 +149,8 @@ class Private:
         """The batches up to the end of the current epoch, for loops over epochs.
 
         An epoch is population / batch_size steps, in which a record takes part once on average. A
-        plan of n epochs has n of them; if that is not a whole number, the last one is shorter.
+        plan of n epochs has n of them; if that is not a whole number, the last one is shorter. With
+        `FixedOrder` an epoch is one of its own: every record takes part once.
 
         Examples:
             >>> import torch
@@ -167,6 +168,8 @@ class Private:
             1 5 0
         """
         steps = (self.plan.population or len(self._records)) / self.plan.batch_size
+        if (turns := self.plan.turns) is not None and turns.exact:
+            steps = turns.separation
         return itertools.islice(iter(self), left_in_epoch(self.steps_done, steps))
 
     def _say_exhausted(self) -> None:
