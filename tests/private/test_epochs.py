@@ -67,6 +67,21 @@ def test_an_exhausted_iterator_says_so_once() -> None:
         assert steps_of(iter(private), private) == 0
 
 
+@pytest.mark.parametrize("batch_size", [14, 25, 45])
+def test_an_epoch_of_a_fixed_order_has_every_record_once(batch_size: int) -> None:
+    """Also where the population is not a multiple of the batch."""
+    inputs = torch.arange(60.0)[:, None].expand(60, 3)
+    fixed = {"sampling": steppe.FixedOrder(3), "adjacency": "zero-out"}
+    private = private_of(inputs, batch_size=batch_size, **fixed)
+    for _ in range(3):
+        seen = []
+        for batch in private.epoch():
+            seen += batch[0][:, 0].tolist()
+            private.step(batch)
+        assert sorted(seen) == list(range(60))
+    assert len(private) == 0
+
+
 def test_records_that_all_contribute_nothing_are_mentioned_to_their_owner() -> None:
     private = private_of(torch.full((60, 3), torch.nan), steps=5)
     before = private.model.weight.detach().clone()
