@@ -29,12 +29,10 @@ import steppe
 from integrations.hf_models import built, text
 from steppe.errors import ConfigurationError, DataError, MisuseError, UnsupportedModelError
 from steppe.integrations.record_losses import record_losses
-from steppe.integrations.training_arguments import refuse_uploaded_noise
 from steppe.integrations.transformers import PrivateTrainer
 from steppe.randomness import SeededSource
 
 POPULATION, EPSILON = 40, 3.0
-SMALL = {"epsilon": 3.0, "delta": 1e-3, "population": POPULATION, "batch_size": 8, "steps": 10}
 
 
 @pytest.fixture(autouse=True)
@@ -133,27 +131,6 @@ def test_private_records_are_not_scored_later_either(run: Any) -> None:
         with pytest.raises(ConfigurationError, match="are the private records"):
             run.trainer.evaluate(given)
     assert len(run.trainer.state.log_history) == lines
-
-
-@pytest.mark.parametrize("strategy", ["checkpoint", "all_checkpoints", "end"])
-def test_noise_of_later_steps_is_not_uploaded(strategy: str) -> None:
-    plan = steppe.Plan(
-        noise_multiplier=2.0,
-        delta=1e-3,
-        population=POPULATION,
-        batch_size=8,
-        steps=10,
-        sampling=steppe.FixedOrder(2),
-        adjacency="zero-out",
-        noise=steppe.BandedToeplitz(2),
-    )
-    arguments = SimpleNamespace(push_to_hub=True, hub_strategy=strategy)
-    if strategy == "end":
-        refuse_uploaded_noise(arguments, plan)
-        return
-    with pytest.raises(ConfigurationError, match=r"hub_strategy=.*must stay secret"):
-        refuse_uploaded_noise(arguments, plan)
-    refuse_uploaded_noise(arguments, steppe.Plan(**SMALL))
 
 
 def test_nothing_private_is_logged(run: Any) -> None:

@@ -143,20 +143,6 @@ def check_arguments(arguments: Any) -> None:
             raise validation.fail(name, str(getattr(value, "value", value)), rule, remedy)
 
 
-def refuse_uploaded_noise(arguments: Any, plan: Plan) -> None:
-    """Refuse uploads of checkpoints that contain noise of later steps, which must stay secret."""
-    strategy = str(getattr(arguments.hub_strategy, "value", arguments.hub_strategy))
-    kept = isinstance(plan.noise, Correlated)
-    if kept and arguments.push_to_hub and strategy in ("checkpoint", "all_checkpoints"):
-        raise validation.fail(
-            "hub_strategy",
-            strategy,
-            f"uploads checkpoints, and those of a run with {type(plan.noise).__name__} contain "
-            "noise that must stay secret",
-            'use "end" or "every_save", which upload the weights alone',
-        )
-
-
 def batch_of(arguments: Any) -> int:
     """The logical batch: the expected number of records in a step."""
     parts = validation.positive_integer(

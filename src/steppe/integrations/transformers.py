@@ -23,7 +23,6 @@ from steppe.integrations.stepping import DrawnBatches, StepsPrivately
 from steppe.integrations.training_arguments import (
     check_arguments,
     plan_of,
-    refuse_uploaded_noise,
     steps_in_pass,
 )
 from steppe.ledger import Account, Ledger, pause_quietly
@@ -91,7 +90,6 @@ class PrivateTrainer(PlainTrainer):  # type: ignore[misc]
         if self.eval_dataset is not None:
             self._refuse_private_evaluation(self.eval_dataset)
         self.plan = plan_of(self.args, plan, len(self._records))
-        refuse_uploaded_noise(self.args, self.plan)
         self.add_callback(_StopAtBudget(self))
 
     def record_losses(self, model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
