@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from steppe.finetuning import (
     train_only,
 )
 from steppe.models import create
+from steppe.private.setup_checks import refuse_drawn_as_public
 from steppe.starts import starts_of
 
 
@@ -243,6 +245,17 @@ def test_features_of_a_frozen_network_are_computed_once(tmp_path: Path) -> None:
     fresh = head_on_features(ready(tmp_path), (1, 8, 8), new_head=True)
     assert not fresh.head.weight.any()  # type: ignore[operator, union-attr]
     torch.testing.assert_close(fresh.features(x).norm(dim=1), torch.ones(len(x)), rtol=1e-3, atol=0)
+
+
+def test_the_drawn_batch_is_known_in_any_mapping() -> None:
+    class Batch(UserDict[str, torch.Tensor]):
+        """As collators of other libraries make."""
+
+    rows = torch.randn(4, 3)
+    with pytest.raises(ConfigurationError, match="batch='the private batch'"):
+        refuse_drawn_as_public(Batch(x=rows), Batch(x=rows[1:]))
+    refuse_drawn_as_public(Batch(x=rows), Batch(x=rows.clone()))
+    refuse_drawn_as_public(None, Batch(x=rows))
 
 
 class Centred(nn.Module):

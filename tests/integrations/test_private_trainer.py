@@ -33,7 +33,6 @@ from steppe.integrations.transformers import PrivateTrainer
 from steppe.randomness import SeededSource
 
 POPULATION, EPSILON = 40, 3.0
-SMALL = {"epsilon": 3.0, "delta": 1e-3, "population": POPULATION, "batch_size": 8, "steps": 10}
 
 
 @pytest.fixture(autouse=True)

@@ -254,8 +254,11 @@ def test_a_folder_that_cannot_be_made_is_an_error(
         (lambda x: x[:, :1], r"must have the shape \(records, 3, 16, 16\)"),
         (lambda x: x[..., :4, :4], r"must have the shape \(records, 3, 16, 16\)"),
         (lambda x: (x * 255).to(torch.uint8), "'torch.uint8': must be floats from 0 to 1; convert"),
-        (lambda x: x * 255, "must lie between 0 and 1; divide 8-bit values by 255"),
-        (lambda x: x - 0.5, "must lie between 0 and 1"),
+        (
+            lambda x: x * 255,
+            "pictures='with values above 1': must lie between 0 and 1; divide 8-bit values by 255",
+        ),
+        (lambda x: x - 0.5, "pictures='with values below 0': must lie between 0 and 1"),
         (lambda x: x.where(x != x[3, 0, 0, 0], math.nan), "'with NaN or infinity': must be finite"),
         (lambda x: x[:, :, :1, :1].expand(-1, 3, 16, 16) * 0, "every picture has a single colour"),
         (lambda x: x[:0], "has no records"),

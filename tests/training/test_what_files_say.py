@@ -15,6 +15,7 @@ from training_cases import STEPS, pairs, trainer
 from steppe import SeededSource
 from steppe.ledger import Ledger
 from steppe.training import read_log
+from steppe.training.groups import PrivateData
 
 
 def test_a_seeded_run_is_stamped_wherever_it_leaves_something(tmp_path: Path) -> None:
@@ -100,3 +101,12 @@ def test_nothing_about_private_records_reaches_the_files(tmp_path: Path) -> None
             (run / "plugin.json").write_text(json.dumps({"seen": leak(models[run].model, *data)}))
         one, two = map(apart_from_weights, runs)
         assert one != two
+
+
+def test_scores_on_private_records_are_named_beside_them(tmp_path: Path) -> None:
+    for name, share in (("public", None), ("private", 0.2)):
+        data = PrivateData(records=pairs(400), held_out=share)
+        trainer(tmp_path / name, data=data, averages=(), store_every=None).fit()
+        result = json.loads((tmp_path / name / "result.json").read_text())
+        assert result["table"]
+        assert result["held_out_share"] == share

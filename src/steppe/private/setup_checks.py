@@ -18,6 +18,7 @@ from steppe.gradients import Kernels, objective_of
 from steppe.plan import Plan
 from steppe.records import Records, share_records
 from steppe.utils import user_code, validation
+from steppe.utils.batches import tensors_in
 
 # Optimizers that cannot take private steps, and why.
 _UNFIT: dict[type[Optimizer], str] = {
@@ -162,7 +163,8 @@ def refuse_private_as_public(records: Records, public: Any) -> None:
 
 def refuse_drawn_as_public(drawn: Any, public: Any) -> None:
     """Reject a batch of private records, or a part of it, given as public records."""
-    if drawn is not None and share_records(drawn, public):
+    # Tensor by tensor, because a batch may be any mapping, also of another library.
+    if share_records(list(tensors_in(drawn)), list(tensors_in(public))):
         raise validation.fail(
             "batch",
             "the private batch",

@@ -99,6 +99,8 @@ def numbers(outcome: Outcome) -> dict[str, Any]:
         "lost": outcome.lost,
         "seconds": outcome.seconds,
         "isolation": outcome.statement.isolation,
+        # Of private records, on which the scores are not covered by ε; None without them.
+        "held_out_share": outcome.statement.held_out,
     }
 
 

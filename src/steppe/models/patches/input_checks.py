@@ -47,7 +47,7 @@ def require_pictures(pictures: Tensor, sizes: Sizes) -> None:
     if low < 0 or high > 1:
         raise validation.fail(
             "pictures",
-            f"from {low:g} to {high:g}",
+            "with values below 0" if low < 0 else "with values above 1",  # no value of a record
             "must lie between 0 and 1",
             "divide 8-bit values by 255; undo other scalings",
         )
