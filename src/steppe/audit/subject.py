@@ -89,6 +89,7 @@ class AuditedRun:
         plan = replace(self.plan, **constants)
         data = self.records if data is None else data
         private = self.build(plan, data, source or SecureSource())
+        private.mechanism.on_norms = None  # a message about records that the audit made is no use
         _record_releases(private)
         return private
 

@@ -40,15 +40,16 @@ class DroppedRecords:
         if steps < _STEPS or not self._seen:
             return False
         if self._dropped == self._seen:
-            with warnings.catch_warnings():
-                # A filter that makes warnings errors would end the run because of the records.
-                warnings.simplefilter("always", DataWarning)
-                warnings.warn(
-                    f"all records of the first {steps} steps were left out, because their "
-                    "gradients are not finite: the weights follow noise alone. Look for inputs "
-                    "that are NaN or infinite, and for a loss that overflows. This message "
-                    "depends on the records: keep it with the data.",
-                    DataWarning,
-                    stacklevel=level(),
-                )
+            message = (
+                f"all records of the first {steps} steps were left out, because their gradients "
+                "are not finite: the weights follow noise alone. Look for inputs that are NaN or "
+                "infinite, and for a loss that overflows. This message depends on the records: "
+                "keep it with the data."
+            )
+            try:
+                warnings.warn(message, DataWarning, stacklevel=level())
+            except DataWarning:  # as an error it would end the run because of the records
+                with warnings.catch_warnings():
+                    warnings.simplefilter("always", DataWarning)
+                    warnings.warn(message, DataWarning, stacklevel=level())
         return True
