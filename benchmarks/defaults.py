@@ -216,14 +216,21 @@ def table(runs: Sequence[ExperimentRun]) -> str:
     return aligned(rows)
 
 
-def cell(runs: Sequence[ExperimentRun], data: str, epsilon: float, recipe: str) -> str:
-    """One entry of the table, with the number of seeds where they are not five."""
-    found = [
-        100 * run.measured["accuracy"]
+def percents(
+    runs: Sequence[ExperimentRun], data: str, epsilon: float, recipe: str, key: str = "accuracy"
+) -> list[float]:
+    """A score of every seed, in %."""
+    return [
+        100 * run.measured[key]
         for run in runs
         if (run.constants["data"], run.constants["epsilon"], run.constants["recipe"])
         == (data, epsilon, recipe)
     ]
+
+
+def cell(runs: Sequence[ExperimentRun], data: str, epsilon: float, recipe: str) -> str:
+    """One entry of the table, with the number of seeds where they are not five."""
+    found = percents(runs, data, epsilon, recipe)
     if not found:
         return "–"
     spread = f" ± {statistics.stdev(found):.2f}" if len(found) > 1 else ""

@@ -93,12 +93,7 @@ TABLES: Mapping[str, tuple[str, Callable[[Runs], str]]] = {
 
 def mean(runs: Runs, data: str, epsilon: float, recipe: str, key: str = "accuracy") -> str:
     """Mean ± standard deviation over seeds in %, and how many seeds where they are not five."""
-    found = [
-        100 * run.measured[key]
-        for run in runs
-        if (run.constants["data"], run.constants["epsilon"], run.constants["recipe"])
-        == (data, epsilon, recipe)
-    ]
+    found = defaults.percents(runs, data, epsilon, recipe, key)
     if not found:
         return "–"
     spread = f" ± {statistics.stdev(found):.2f}" if len(found) > 1 else ""
