@@ -96,7 +96,9 @@ def mean(runs: Runs, data: str, epsilon: float, recipe: str, key: str = "accurac
     found = defaults.percents(runs, data, epsilon, recipe, key)
     if not found:
         return "–"
-    spread = f" ± {statistics.stdev(found):.2f}" if len(found) > 1 else ""
+    if len(found) == 2:  # two seeds have no interval
+        return " / ".join(f"{score:.2f}" for score in found) + ", 2 seeds"
+    spread = f" ± {statistics.stdev(found):.2f}" if len(found) > 2 else ""
     many = f", {len(found)} seed{'s' if len(found) > 1 else ''}"
     return f"{statistics.fmean(found):.2f}{spread}{'' if len(found) == _SEEDS else many}"
 
